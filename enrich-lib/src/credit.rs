@@ -1,0 +1,305 @@
+//! Prepaid credits (specification 8.4), as pure arithmetic.
+//!
+//! A lookup first *holds* what it may cost, then *settles*: it spends some of the hold, or releases it. A hold
+//! that nobody settles expires by itself. Each hold ends at most once, and at every moment
+//!
+//! ```text
+//! granted = available + held + spent
+//! ```
+//!
+//! Both steps are idempotent by lookup id, so a caller that lost an answer asks again. [`Account`] is the
+//! arithmetic of one workspace and the model that every store is tested against.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::model::{LookupId, Timestamp, WorkspaceId};
+
+/// What a lookup costs, in credits, by its result. Errors are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    /// The price of a `found`.
+    pub found: u64,
+    /// The price of a `not_found`.
+    pub not_found: u64,
+}
+
+impl Price {
+    /// What is held while the result is unknown: the larger of the two.
+    pub fn most(&self) -> u64 {
+        self.found.max(self.not_found)
+    }
+}
+
+impl Default for Price {
+    /// Matches are billed, misses are free.
+    fn default() -> Self {
+        Self { found: 1, not_found: 0 }
+    }
+}
+
+/// Credits set aside for one lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The lookup that they are set aside for: the hold's identity.
+    pub lookup_id: LookupId,
+    /// Whose credits they are.
+    pub workspace: WorkspaceId,
+    /// How many.
+    pub credits: u64,
+    /// When they were asked for.
+    pub placed_at: Timestamp,
+    /// When the hold ends if nobody settles it.
+    pub expires_at: Timestamp,
+}
+
+/// The answer to a request for a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// The credits are set aside.
+    Granted,
+    /// The workspace has too few available credits (402).
+    Insufficient,
+}
+
+/// How a hold ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// So many of the held credits are spent, the rest is available again.
+    Spend(u64),
+    /// All of the held credits are available again.
+    Release,
+}
+
+impl Settlement {
+    /// The settlement of a lookup that costs `credits`.
+    pub fn of(credits: u64) -> Self {
+        if credits == 0 { Self::Release } else { Self::Spend(credits) }
+    }
+}
+
+/// Why an account refuses a step. All of them are faults of a caller or of time, none is a person's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AccountFault {
+    /// The lookup's hold was settled another way, or ran out.
+    #[error("the hold of this lookup has already ended")]
+    Ended,
+    /// There is no hold of this lookup.
+    #[error("there is no hold of this lookup")]
+    NoHold,
+    /// The same lookup asked for another number of credits before.
+    #[error("the lookup already holds another number of credits")]
+    OtherHold,
+    /// More was to be spent than was held.
+    #[error("a lookup can't spend more than it holds")]
+    OverHold,
+    /// The number of credits is too large to count.
+    #[error("an account can't be granted that many credits")]
+    TooLarge,
+}
+
+/// The totals of an account. `granted = available + held + spent`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// All credits that the workspace was ever given.
+    pub granted: u64,
+    /// What new lookups can hold.
+    pub available: u64,
+    /// What running lookups hold.
+    pub held: u64,
+    /// What finished lookups cost.
+    pub spent: u64,
+}
+
+/// The credits of one workspace.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    granted: u64,
+    spent: u64,
+    held: u64,
+    /// The latest moment that this account was told of. It never goes back.
+    now: Timestamp,
+    entries: BTreeMap<LookupId, Entry>,
+    /// When each entry is next looked at: to expire if it is still held, to be forgotten if it has ended.
+    agenda: BTreeSet<(Timestamp, LookupId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    credits: u64,
+    state: State,
+    forget_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// The spend is on its way to the disk: the hold can't expire under it.
+    Spending(u64),
+    Spent(u64),
+    /// Released, or expired: a tombstone, found by a late hold or a late spend.
+    Over,
+}
+
+/// What [`Account::begin_spend`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpendStart {
+    /// The spend has to be made durable, then [`Account::commit_spend`] or [`Account::abort_spend`] has to be called.
+    Begun,
+    /// The same spend has been committed before: nothing is left to do.
+    AlreadySpent,
+}
+
+impl Account {
+    /// How long an ended hold is remembered after its expiry, so that a repeated settlement finds its first.
+    pub const MEMORY: Duration = Duration::from_secs(30);
+
+    /// An account with these totals and no holds, as a store reads it back.
+    ///
+    /// Errors: [`AccountFault::OverHold`] if more was spent than granted.
+    pub fn new(granted: u64, spent: u64) -> Result<Self, AccountFault> {
+        if spent > granted {
+            return Err(AccountFault::OverHold);
+        }
+        Ok(Self { granted, spent, ..Self::default() })
+    }
+
+    /// The totals at this moment.
+    pub fn balance(&self) -> Balance {
+        Balance { granted: self.granted, available: self.available(), held: self.held, spent: self.spent }
+    }
+
+    fn available(&self) -> u64 {
+        self.granted - self.held - self.spent
+    }
+
+    /// Gives the workspace `credits` more.
+    pub fn grant(&mut self, credits: u64) -> Result<(), AccountFault> {
+        self.granted = self.granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
+        Ok(())
+    }
+
+    /// Sets `hold` aside. Asked again with the same hold, it answers the same.
+    pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
+        self.advance(hold.placed_at);
+        if let Some(entry) = self.entries.get(&hold.lookup_id) {
+            return match entry.state {
+                State::Held if entry.credits == hold.credits => Ok(Holding::Granted),
+                State::Held => Err(AccountFault::OtherHold),
+                State::Spending(_) | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+            };
+        }
+        if hold.expires_at <= self.now {
+            return Err(AccountFault::Ended);
+        }
+        if hold.credits > self.available() {
+            return Ok(Holding::Insufficient);
+        }
+        self.held += hold.credits;
+        self.remember(hold, State::Held);
+        Ok(Holding::Granted)
+    }
+
+    /// Ends `hold`. Asked again with the same settlement, it answers the same.
+    pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountFault> {
+        match settlement {
+            Settlement::Release => self.release(hold),
+            Settlement::Spend(credits) => {
+                if self.begin_spend(hold, credits)? == SpendStart::Begun {
+                    self.commit_spend(hold);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes all of `hold` available again. A release that overtakes its hold leaves a tombstone for it.
+    pub fn release(&mut self, hold: &Hold) -> Result<(), AccountFault> {
+        match self.entries.get_mut(&hold.lookup_id) {
+            Some(entry) => match entry.state {
+                State::Held => {
+                    self.held -= entry.credits;
+                    entry.state = State::Over;
+                    Ok(())
+                }
+                State::Over => Ok(()),
+                State::Spending(_) | State::Spent(_) => Err(AccountFault::Ended),
+            },
+            None => {
+                if hold.expires_at > self.now {
+                    self.remember(hold, State::Over);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// First half of a spend in a store with a disk: from here on the hold can neither expire nor be released.
+    pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountFault> {
+        let entry = self.entries.get_mut(&hold.lookup_id).ok_or(AccountFault::NoHold)?;
+        if credits > entry.credits {
+            return Err(AccountFault::OverHold);
+        }
+        match entry.state {
+            State::Held => {
+                entry.state = State::Spending(credits);
+                Ok(SpendStart::Begun)
+            }
+            State::Spending(before) if before == credits => Ok(SpendStart::Begun),
+            State::Spent(before) if before == credits => Ok(SpendStart::AlreadySpent),
+            State::Spending(_) | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+        }
+    }
+
+    /// Second half: the spend of `hold` is durable. Without a spend under way it does nothing.
+    pub fn commit_spend(&mut self, hold: &Hold) {
+        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+            && let State::Spending(credits) = entry.state
+        {
+            entry.state = State::Spent(credits);
+            self.held -= entry.credits;
+            self.spent += credits;
+        }
+    }
+
+    /// Second half: the spend of `hold` did not become durable. The credits are held as before.
+    pub fn abort_spend(&mut self, hold: &Hold) {
+        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+            && let State::Spending(_) = entry.state
+        {
+            entry.state = State::Held;
+        }
+    }
+
+    /// Tells the account that it is `now`: holds past their time expire, and ended ones are forgotten in the end.
+    pub fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+        while let Some(&(due, id)) = self.agenda.first()
+            && due <= self.now
+        {
+            self.agenda.remove(&(due, id));
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            match entry.state {
+                State::Spending(_) => entry.forget_at = self.now + Self::MEMORY,
+                State::Held => {
+                    self.held -= entry.credits;
+                    entry.state = State::Over;
+                }
+                State::Spent(_) | State::Over => {}
+            }
+            if entry.forget_at > self.now {
+                self.agenda.insert((entry.forget_at, id));
+            } else {
+                self.entries.remove(&id);
+            }
+        }
+    }
+
+    fn remember(&mut self, hold: &Hold, state: State) {
+        let forget_at = hold.expires_at + Self::MEMORY;
+        self.entries.insert(hold.lookup_id, Entry { credits: hold.credits, state, forget_at });
+        self.agenda.insert((hold.expires_at, hold.lookup_id));
+    }
+}

@@ -1,0 +1,58 @@
+//! Which addresses reach one mailbox: one person, one record.
+//!
+//! Only what a provider documents: a rule too many would answer with another person's profile.
+
+/// What a provider ignores in a local part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ignores {
+    /// Nothing but case.
+    Case,
+    /// A `+` and what follows it (RFC 5233 subaddressing).
+    Tag,
+    /// A tag, and dots.
+    TagAndDots,
+}
+
+/// Lower case, and the rules of providers that document theirs.
+pub(super) fn canonical(local: &str, domain: &str) -> String {
+    let mut address = String::with_capacity(local.len() + 1 + domain.len());
+    let domain = domain.to_ascii_lowercase();
+    let (domain, ignores) = rules(&domain);
+    let tag = if ignores == Ignores::Case { None } else { local.find('+').filter(|&at| at > 0) };
+    let local = &local[..tag.unwrap_or(local.len())];
+    let dots = ignores == Ignores::TagAndDots;
+    address.extend(local.chars().filter(|&c| !(dots && c == '.')).map(|c| c.to_ascii_lowercase()));
+    address.push('@');
+    address.push_str(domain);
+    address
+}
+
+fn rules(domain: &str) -> (&str, Ignores) {
+    match domain {
+        "gmail.com" | "googlemail.com" => ("gmail.com", Ignores::TagAndDots),
+        "outlook.com" | "hotmail.com" | "live.com" | "msn.com" => (domain, Ignores::Tag),
+        "icloud.com" | "me.com" | "mac.com" => (domain, Ignores::Tag),
+        "fastmail.com" | "proton.me" | "protonmail.com" | "pm.me" => (domain, Ignores::Tag),
+        _ => (domain, Ignores::Case),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::email::Email;
+
+    #[test]
+    fn addresses_of_one_mailbox_have_one_form() {
+        for (address, form) in [
+            ("Ada.Marlowe+shop@GoogleMail.com", "adamarlowe@gmail.com"),
+            ("ada.marlowe@gmail.com", "adamarlowe@gmail.com"),
+            ("Ada.Marlowe+x+y@Outlook.com", "ada.marlowe@outlook.com"),
+            ("ada+x@icloud.com", "ada@icloud.com"),
+            ("Ada+X@Unknown.example", "ada+x@unknown.example"),
+            ("a.d.a@yahoo.com", "a.d.a@yahoo.com"),
+            ("+x@gmail.com", "+x@gmail.com"),
+        ] {
+            assert_eq!(Email::parse(address).unwrap().canonical(), form);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Which well-formed addresses are looked up. Specification 7 leaves open what is "not supported for
+//! enrichment": an address passes if one person can be behind it. Work and unknown domains pass, as lists of
+//! consumer providers always miss real ones.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
+
+use thiserror::Error;
+
+use super::Email;
+
+/// Why an address is not looked up. None of them repeats the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unsupported {
+    /// Letters outside ASCII (RFC 6531).
+    #[error("the email is internationalised")]
+    Internationalised,
+    /// A local part in quotes.
+    #[error("the email's local part is quoted")]
+    QuotedLocalPart,
+    /// An IP address in the place of a domain.
+    #[error("the email's domain is an address literal")]
+    AddressLiteral,
+    /// A single label, a numeric top-level domain, or a special-use domain (RFC 2606, RFC 6761).
+    #[error("the email's domain is not a public one")]
+    NotPublic,
+    /// A provider of throw-away addresses.
+    #[error("the email's provider is disposable")]
+    Disposable,
+    /// A service that forwards to an address it hides.
+    #[error("the email is a private relay's")]
+    Relay,
+    /// A local part that names a role, such as `info` or `noreply`.
+    #[error("the email names a role and not a person")]
+    Role,
+    /// A provider that is not on the operator's list.
+    #[error("the email's provider is not on the allow-list")]
+    NotAllowed,
+}
+
+/// The operator's choice of supported addresses.
+#[derive(Clone, Debug, Default)]
+pub struct EmailPolicy {
+    /// If set, only addresses at exactly these domains (in lower case) are looked up.
+    pub providers_allowed: Option<BTreeSet<String>>,
+}
+
+impl EmailPolicy {
+    /// Whether `email` is looked up.
+    pub fn check(&self, email: &Email) -> Result<(), Unsupported> {
+        if !email.as_str().is_ascii() {
+            return Err(Unsupported::Internationalised);
+        }
+        if email.local_part().starts_with('"') {
+            return Err(Unsupported::QuotedLocalPart);
+        }
+        if email.domain().starts_with('[') {
+            return Err(Unsupported::AddressLiteral);
+        }
+        let domain = email.domain().to_ascii_lowercase();
+        if !is_public(&domain) {
+            return Err(Unsupported::NotPublic);
+        }
+        if RELAY.has_suffix_of(&domain) {
+            return Err(Unsupported::Relay);
+        }
+        if DISPOSABLE.has_suffix_of(&domain) {
+            return Err(Unsupported::Disposable);
+        }
+        if is_role(email.local_part()) {
+            return Err(Unsupported::Role);
+        }
+        match &self.providers_allowed {
+            Some(providers) if !providers.contains(&domain) => Err(Unsupported::NotAllowed),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_public(domain: &str) -> bool {
+    let top = domain.rsplit('.').next().unwrap_or_default();
+    domain.contains('.') && !top.bytes().all(|c| c.is_ascii_digit()) && !SPECIAL_USE.has_suffix_of(domain)
+}
+
+fn is_role(local: &str) -> bool {
+    let name = local.split('+').next().unwrap_or_default();
+    ROLE.names.contains(name.to_ascii_lowercase().as_str())
+}
+
+static SPECIAL_USE: LazyLock<List> =
+    LazyLock::new(|| List::read(include_str!("data/special_use_domains.txt")));
+static RELAY: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/relay_domains.txt")));
+static DISPOSABLE: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/disposable_domains.txt")));
+static ROLE: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/role_accounts.txt")));
+
+/// A list of names, one a line; lines that start with `#` tell where it comes from.
+struct List {
+    names: HashSet<&'static str>,
+}
+
+impl List {
+    fn read(text: &'static str) -> Self {
+        Self { names: text.lines().filter(|line| !line.starts_with('#')).collect() }
+    }
+
+    /// Whether `domain`, or a domain that it lies under, is listed.
+    fn has_suffix_of(&self, domain: &str) -> bool {
+        std::iter::successors(Some(domain), |domain| domain.split_once('.').map(|(_, parent)| parent))
+            .any(|domain| self.names.contains(domain))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Unsupported::*;
+
+    fn check(address: &str) -> Result<(), Unsupported> {
+        EmailPolicy::default().check(&Email::parse(address).unwrap())
+    }
+
+    #[test]
+    fn people_at_consumer_work_and_unknown_domains_are_supported() {
+        for address in [
+            "ada.marlowe@gmail.com",
+            "ada@icloud.com",
+            "ada@fastmail.com",
+            "ada@marlowe-consulting.co.uk",
+            "ada@never-heard-of.name",
+            "ada@xn--bcher-kva.ch",
+            "infoada@gmail.com",
+        ] {
+            assert_eq!(check(address), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_unsupported_address_is_told_apart() {
+        for (address, why) in [
+            ("zoë@gmail.com", Internationalised),
+            ("zoe@bücher.ch", Internationalised),
+            ("\"ada\"@gmail.com", QuotedLocalPart),
+            ("ada@[127.0.0.1]", AddressLiteral),
+            ("ada@[IPv6:::1]", AddressLiteral),
+            ("ada@localhost", NotPublic),
+            ("ada@mailhost", NotPublic),
+            ("ada@1.2.3.4", NotPublic),
+            ("ada@example.com", NotPublic),
+            ("ada@mail.EXAMPLE.org", NotPublic),
+            ("ada@x.test", NotPublic),
+            ("ada@hidden.onion", NotPublic),
+            ("ada@printer.local", NotPublic),
+            ("ada@home.arpa", NotPublic),
+            ("ada@mailinator.com", Disposable),
+            ("ada@Sub.Mailinator.com", Disposable),
+            ("x7f3k@privaterelay.appleid.com", Relay),
+            ("ada@duck.com", Relay),
+            ("info@gmail.com", Role),
+            ("No-Reply@company.com", Role),
+            ("admin+ada@company.com", Role),
+        ] {
+            assert_eq!(check(address), Err(why), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_allow_list_admits_its_providers_alone() {
+        let policy = EmailPolicy { providers_allowed: Some(["gmail.com".to_owned()].into()) };
+        let check = |address: &str| policy.check(&Email::parse(address).unwrap());
+        assert_eq!(check("ada@GMail.com"), Ok(()));
+        assert_eq!(check("ada@outlook.com"), Err(NotAllowed));
+        assert_eq!(check("ada@mail.gmail.com"), Err(NotAllowed));
+    }
+
+    #[test]
+    fn the_lists_are_in_the_form_in_which_they_are_asked() {
+        for list in [&SPECIAL_USE, &RELAY, &DISPOSABLE, &ROLE] {
+            assert!(!list.names.is_empty());
+            for name in &list.names {
+                assert!(!name.is_empty() && name.is_ascii() && name.trim() == *name, "{name:?}");
+                assert_eq!(name.to_ascii_lowercase(), *name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_list_names_a_provider_at_which_people_have_mailboxes() {
+        for provider in
+            ["gmail.com", "outlook.com", "yahoo.com", "icloud.com", "proton.me", "gmx.de", "fastmail.com"]
+        {
+            assert_eq!(check(&format!("ada@{provider}")), Ok(()), "{provider}");
+        }
+    }
+}

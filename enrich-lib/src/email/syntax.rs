@@ -1,0 +1,206 @@
+//! The syntax of RFC 5321, 4.1.2 (`Mailbox`), which JSON Schema's `format: email` names too, widened by the
+//! letters outside ASCII of RFC 6531, 3.3: those are well-formed here and refused as unsupported.
+
+use std::net::Ipv6Addr;
+
+use thiserror::Error;
+
+/// Why a text is no email address. None of them repeats the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EmailFault {
+    /// The `email` field is missing, or no string.
+    #[error("the email is missing or no string")]
+    Missing,
+    /// Longer than 254 octets.
+    #[error("the email is longer than 254 octets")]
+    TooLong,
+    /// Not an `@` after the local part.
+    #[error("the email has no local part followed by an @")]
+    NoAt,
+    /// The part before the `@` is malformed or longer than 64 octets.
+    #[error("the part before the @ is malformed or longer than 64 octets")]
+    LocalPart,
+    /// The part after the `@` is no domain name and no address literal.
+    #[error("the part after the @ is no domain name")]
+    Domain,
+}
+
+const LOCAL_OCTETS_MAX: usize = 64; // RFC 5321, 4.5.3.1.1
+const DOMAIN_OCTETS_MAX: usize = 253; // RFC 1035, 2.3.4, as text
+const LABEL_OCTETS_MAX: usize = 63; // RFC 1035, 2.3.4
+
+/// Where the `@` of a well-formed address stands.
+pub(super) fn check(text: &str) -> Result<usize, EmailFault> {
+    if text.len() > super::Email::OCTETS_MAX {
+        return Err(EmailFault::TooLong);
+    }
+    let at = if text.starts_with('"') { quoted_end(text) } else { text.find('@') }.ok_or(EmailFault::NoAt)?;
+    let (local, domain) = (&text[..at], &text[at + 1..]);
+    if local.len() > LOCAL_OCTETS_MAX || !(local.starts_with('"') || is_dot_string(local)) {
+        return Err(EmailFault::LocalPart);
+    }
+    let domain_fits = match domain.strip_prefix('[') {
+        Some(literal) => literal.strip_suffix(']').is_some_and(is_address_literal),
+        None => is_domain(domain),
+    };
+    if domain_fits { Ok(at) } else { Err(EmailFault::Domain) }
+}
+
+/// `Quoted-string = DQUOTE *QcontentSMTP DQUOTE`, followed by `@`: where the `@` stands.
+fn quoted_end(text: &str) -> Option<usize> {
+    let mut chars = text.char_indices().skip(1);
+    while let Some((i, char)) = chars.next() {
+        match char {
+            '"' => return text[i + 1..].starts_with('@').then_some(i + 1),
+            '\\' => drop(chars.next().filter(|(_, c)| (' '..='~').contains(c))?),
+            ' '..='~' | '\u{80}'.. => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// `Dot-string = Atom *("." Atom)`
+fn is_dot_string(local: &str) -> bool {
+    local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atext))
+}
+
+fn is_atext(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte) || !byte.is_ascii()
+}
+
+/// `Domain = sub-domain *("." sub-domain)`
+fn is_domain(domain: &str) -> bool {
+    domain.len() <= DOMAIN_OCTETS_MAX && domain.split('.').all(is_label)
+}
+
+/// `sub-domain = Let-dig [Ldh-str]`
+fn is_label(label: &str) -> bool {
+    let let_dig = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii();
+    let bytes = label.as_bytes();
+    label.len() <= LABEL_OCTETS_MAX
+        && bytes.first().is_some_and(let_dig)
+        && bytes.last().is_some_and(let_dig)
+        && bytes.iter().all(|byte| let_dig(byte) || *byte == b'-')
+}
+
+/// `IPv4-address-literal` or `IPv6-address-literal`: RFC 5321 has no other tag registered.
+fn is_address_literal(literal: &str) -> bool {
+    match literal.split_at_checked(5) {
+        Some((tag, address)) if tag.eq_ignore_ascii_case("IPv6:") => address.parse::<Ipv6Addr>().is_ok(),
+        // Not std's parser: RFC 5321's `Snum` allows leading zeros.
+        _ => literal.split('.').count() == 4 && literal.split('.').all(is_snum),
+    }
+}
+
+fn is_snum(text: &str) -> bool {
+    (1..=3).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit()) && text.parse::<u8>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use EmailFault::*;
+
+    /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`), each with its verdict.
+    #[test]
+    fn judges_as_the_json_schema_test_suite_does() {
+        for valid in [
+            "joe.bloggs@example.com",
+            "te~st@example.com",
+            "~test@example.com",
+            "test~@example.com",
+            "\"joe bloggs\"@example.com",
+            "\"joe..bloggs\"@example.com",
+            "\"joe@bloggs\"@example.com",
+            "joe.bloggs@[127.0.0.1]",
+            "joe.bloggs@[IPv6:::1]",
+            "te.s.t@example.com",
+            "riedgar+guidelines@example.com",
+        ] {
+            assert!(check(valid).is_ok(), "{valid}");
+        }
+        for invalid in [
+            "2962",
+            ".test@example.com",
+            "test.@example.com",
+            "te..st@example.com",
+            "joe.bloggs@invalid=domain.com",
+            "joe.bloggs@[127.0.0.300]",
+            "user1@oceania.org, user2@oceania.org",
+            "\"Winston Smith\" <winston.smith@recdep.minitrue>",
+        ] {
+            assert!(check(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn accepts_what_the_grammar_allows() {
+        for valid in [
+            "a@b",
+            "A1!#$%&'*+-/=?^_`{|}~@b.c",
+            "\"\"@b.c",
+            "\"\\\"\\\\\"@b.c",
+            "a@1.2.3.4",
+            "a@xn--bcher-kva.example",
+            "a@[001.2.3.255]",
+            "a@[ipv6:2001:db8::1]",
+            "a@[IPv6:::ffff:1.2.3.4]",
+            "zoë@b.c",
+            "a@bücher.example",
+            "\"zoë\"@b.c",
+        ] {
+            assert!(check(valid).is_ok(), "{valid}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, fault) in [
+            ("", NoAt),
+            ("ada", NoAt),
+            ("\"ada@b.c", NoAt),
+            ("\"ada\"x@b.c", NoAt),
+            ("\"a\\\u{7f}\"@b.c", NoAt),
+            ("\"a\tb\"@b.c", NoAt),
+            ("@b.c", LocalPart),
+            (" ada@b.c", LocalPart),
+            ("ada @b.c", LocalPart),
+            ("a(b)@b.c", LocalPart),
+            ("a\0@b.c", LocalPart),
+            ("ada@", Domain),
+            ("ada@b.c ", Domain),
+            ("ada@b.c\n", Domain),
+            ("ada@b.c.", Domain),
+            ("ada@.b.c", Domain),
+            ("ada@b..c", Domain),
+            ("ada@-b.c", Domain),
+            ("ada@b-.c", Domain),
+            ("ada@b_c.d", Domain),
+            ("ada@b@c.d", Domain),
+            ("ada@[1.2.3]", Domain),
+            ("ada@[1.2.3.256]", Domain),
+            ("ada@[1.2.3.4", Domain),
+            ("ada@[IPv6:1.2.3.4]", Domain),
+            ("ada@[x:1]", Domain),
+            ("ada@[]", Domain),
+        ] {
+            assert_eq!(check(text), Err(fault), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn holds_to_the_lengths_to_the_octet() {
+        let address = |local: usize, label: usize| format!("{}@{}.com", "a".repeat(local), "b".repeat(label));
+        assert!(check(&address(64, 10)).is_ok());
+        assert_eq!(check(&address(65, 10)), Err(LocalPart));
+        assert!(check(&address(1, 63)).is_ok());
+        assert_eq!(check(&address(1, 64)), Err(Domain));
+
+        let labels = format!("{0}.{0}.{0}", "b".repeat(62)); // 188 octets
+        let whole = |local: usize| format!("{}@{labels}.c", "a".repeat(local));
+        assert_eq!(check(&whole(63)).map(|_| whole(63).len()), Ok(254));
+        assert_eq!(check(&whole(64)), Err(TooLong));
+        assert_eq!(check(&format!("{}@b.c", "é".repeat(33))), Err(LocalPart), "octets, not letters");
+    }
+}

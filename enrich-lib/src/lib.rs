@@ -1,0 +1,88 @@
+//! Person enrichment as a deterministic library: one email of a person in, the person's LinkedIn profile out.
+//!
+//! The library owns validation, the order of checks, the burst limit and the credits. It does no I/O, reads no clock and
+//! draws no randomness: a [`lookup::Lookup`] is a chain of states that asks questions, four [`ports`] answer
+//! them, and [`drive::Service`] carries questions and answers between the two.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use enrich_lib::drive::Service;
+//! use enrich_lib::email::Email;
+//! use enrich_lib::key::ApiKey;
+//! use enrich_lib::lookup::Policy;
+//! use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+//! use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+//! use enrich_lib::window::{Quota, Workspace};
+//! use enrich_lib::wire;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
+//! let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
+//! let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+//! let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+//! credits.grant(&demo.id, 10)?;
+//! keys.insert(key.digest(), demo);
+//! people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+//!
+//! let service = Service {
+//!     policy: Arc::new(Policy::default()),
+//!     keys: Arc::new(keys),
+//!     windows: Arc::new(WindowTable::default()),
+//!     credits: Arc::new(credits),
+//!     resolver: Arc::new(people),
+//! };
+//!
+//! // What your server received:
+//! let mut headers = http::HeaderMap::new();
+//! headers.insert("authorization", format!("Bearer {}", key.reveal()).parse()?);
+//! headers.insert("content-type", "application/json".parse()?);
+//! let body = Ok(r#"{"email":"Ada.Marlowe+shop@gmail.com"}"#.into());
+//!
+//! // The clock and the randomness are yours:
+//! let arrival = Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10]);
+//! let reply = futures_executor::block_on(service.answer(arrival, wire::request(&headers, body)));
+//!
+//! let response = wire::response(&reply);
+//! assert_eq!(response.status(), 200);
+//! assert_eq!(
+//!     response.body(),
+//!     r#"{"lookup_id":"lookup_018bcfe568007707870707070707070707","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
+//! );
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layout
+//!
+//! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
+//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`drive`] the driver · [`wire`] HTTP · [`memory`].
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod model;
+
+pub mod key;
+
+pub mod email;
+
+pub mod body;
+
+pub mod window;
+
+pub mod credit;
+
+pub mod refusal;
+
+pub mod ports;
+
+pub mod lookup;
+
+pub mod drive;
+
+pub mod wire;
+
+pub mod memory;

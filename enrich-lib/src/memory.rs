@@ -1,0 +1,139 @@
+//! The ports in memory: for tests, simulations and examples, and the host's windows on one node.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use crate::credit::{Account, AccountFault, Balance, Hold, Holding, Settlement};
+use crate::email::Email;
+use crate::key::KeyDigest;
+use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
+use crate::ports::{Credits, Keys, Resolver, Windows};
+use crate::refusal::PortError;
+use crate::window::{Window, Workspace};
+
+/// API keys in memory.
+#[derive(Debug, Default)]
+pub struct KeyTable(Mutex<BTreeMap<KeyDigest, Workspace>>);
+
+impl KeyTable {
+    /// From now on `key` is `workspace`'s.
+    pub fn insert(&self, key: KeyDigest, workspace: Workspace) {
+        lock(&self.0).insert(key, workspace);
+    }
+
+    /// From now on `key` is nobody's.
+    pub fn revoke(&self, key: &KeyDigest) {
+        lock(&self.0).remove(key);
+    }
+}
+
+#[async_trait]
+impl Keys for KeyTable {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Ok(lock(&self.0).get(key).cloned())
+    }
+}
+
+/// Burst counters in memory: two windows of each workspace.
+///
+/// Two, because a request that was read off the clock just before a window's end may be counted just after it.
+#[derive(Debug, Default)]
+pub struct WindowTable(Mutex<BTreeMap<WorkspaceId, [Counter; 2]>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    window: u64,
+    count: u64,
+}
+
+#[async_trait]
+impl Windows for WindowTable {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let mut table = lock(&self.0);
+        let counters = match table.entry(window.workspace().clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Default::default()),
+        };
+        let counter = nearest(counters, window.number());
+        counter.count += 1;
+        Ok(counter.count)
+    }
+}
+
+/// The counter of window `number`. A new one takes the place of the window farther away, whichever way the clock went.
+fn nearest(counters: &mut [Counter; 2], number: u64) -> &mut Counter {
+    let known = counters.iter().position(|c| c.count > 0 && c.window == number);
+    let distance = |c: &Counter| if c.count == 0 { u64::MAX } else { c.window.abs_diff(number) };
+    let at = known.unwrap_or(usize::from(distance(&counters[1]) > distance(&counters[0])));
+    if known.is_none() {
+        counters[at] = Counter { window: number, count: 0 };
+    }
+    &mut counters[at]
+}
+
+/// Accounts in memory.
+#[derive(Debug, Default)]
+pub struct AccountTable(Mutex<BTreeMap<WorkspaceId, Account>>);
+
+impl AccountTable {
+    /// Gives `workspace` `credits` more.
+    pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
+        lock(&self.0).entry(workspace.clone()).or_default().grant(credits)
+    }
+
+    /// The totals of `workspace`.
+    pub fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        lock(&self.0).get(workspace).map(Account::balance).unwrap_or_default()
+    }
+
+    /// Tells all accounts that it is `now`, so that holds past their time expire.
+    pub fn advance(&self, now: Timestamp) {
+        lock(&self.0).values_mut().for_each(|account| account.advance(now));
+    }
+}
+
+#[async_trait]
+impl Credits for AccountTable {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        let mut accounts = lock(&self.0);
+        accounts.entry(hold.workspace.clone()).or_default().hold(hold).map_err(PortError::new)
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let mut accounts = lock(&self.0);
+        accounts.entry(hold.workspace.clone()).or_default().settle(hold, settlement).map_err(PortError::new)
+    }
+}
+
+/// A people directory in memory, keyed by the canonical email.
+#[derive(Default)]
+pub struct Directory(Mutex<BTreeMap<String, ProfileUrl>>);
+
+impl Directory {
+    /// From now on `email` is found as `profile`.
+    pub fn insert(&self, email: &Email, profile: ProfileUrl) {
+        lock(&self.0).insert(email.canonical(), profile);
+    }
+}
+
+#[async_trait]
+impl Resolver for Directory {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        Ok(lock(&self.0).get(&email.canonical()).cloned())
+    }
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Directory({} people)", lock(&self.0).len())
+    }
+}
+
+/// Every critical section here leaves its table whole, so one that panicked spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,309 @@
+//! The specification's nouns.
+
+use std::fmt;
+use std::ops::Add;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A moment, in whole milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The moment `ms` milliseconds after the Unix epoch.
+    pub const fn from_unix_ms(ms: u64) -> Self {
+        Self(ms)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn unix_ms(self) -> u64 {
+        self.0
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, wait: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// What the world adds to a request: its identity and the one reading of the clock that all its checks use.
+///
+/// Time and randomness enter the library by this door alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The identity of the lookup.
+    pub id: LookupId,
+    /// When the request arrived.
+    pub now: Timestamp,
+}
+
+impl Arrival {
+    /// A request that arrives `now`; `random` makes its lookup id unguessable.
+    pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
+        Self { id: LookupId::new(now, random), now }
+    }
+}
+
+/// The unique identifier of a lookup (specification 2.2): a UUIDv7 (RFC 9562, 5.7), shown as `lookup_` and
+/// 32 hex digits.
+///
+/// Ids sort by the time of their arrival. Clients take them as opaque.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LookupId([u8; 16]);
+
+impl LookupId {
+    /// The id of a lookup that arrived `now`.
+    pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
+        let mut id = [0; 16];
+        id[..6].copy_from_slice(&now.unix_ms().to_be_bytes()[2..]);
+        id[6..].copy_from_slice(&random);
+        id[6] = id[6] & 0x0f | 0x70; // version 7
+        id[8] = id[8] & 0x3f | 0x80; // variant of RFC 9562
+        Self(id)
+    }
+
+    /// The sixteen bytes of the UUID.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// An id from the sixteen bytes that [`LookupId::as_bytes`] gave.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for LookupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lookup_{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for LookupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The name of a workspace: 1 to 64 of `A-Z a-z 0-9 . _ -`, starting with a letter or a digit.
+///
+/// Wide enough for a UUID or a tenant's slug, so that a gateway can use the ids it has. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkspaceId(Arc<str>);
+
+/// Why a text is no [`WorkspaceId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a workspace is named by 1 to 64 letters, digits, dots, dashes or underscores, and starts with a letter or a digit"
+)]
+pub struct WorkspaceIdFault;
+
+impl WorkspaceId {
+    /// The longest name, in octets.
+    pub const OCTETS_MAX: usize = 64;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for WorkspaceId {
+    type Err = WorkspaceIdFault;
+
+    fn from_str(text: &str) -> Result<Self, WorkspaceIdFault> {
+        let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+        let fits = text.len() <= Self::OCTETS_MAX
+            && text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+            && text.bytes().all(inner);
+        if fits { Ok(Self(text.into())) } else { Err(WorkspaceIdFault) }
+    }
+}
+
+impl fmt::Display for WorkspaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for WorkspaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The LinkedIn profile of a matched person (specification 2.2), in its one form:
+/// `https://www.linkedin.com/in/` and the profile's name.
+///
+/// A profile URL is about a person: it has no `Display`, and its `Debug` hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProfileUrl(String);
+
+/// Why a text is no [`ProfileUrl`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ProfileUrlFault {
+    /// Another scheme than `http` or `https`.
+    #[error("not an https address")]
+    Scheme,
+    /// Another host than `linkedin.com` or one of its subdomains.
+    #[error("not at linkedin.com")]
+    Host,
+    /// Another path than `/in/` and a name: a company, a school, a search.
+    #[error("not a person's profile: the path has to be /in/ and a name")]
+    Path,
+    /// The name is empty, too long, or has characters that no profile's name has.
+    #[error("the profile's name is empty, longer than 300 octets, or has characters that no name has")]
+    Name,
+}
+
+impl ProfileUrl {
+    const PREFIX: &'static str = "https://www.linkedin.com/in/";
+    const NAME_OCTETS_MAX: usize = 300;
+
+    /// Reads a profile's address and brings it to its one form: a missing scheme, `http`, a country's subdomain, a
+    /// trailing slash, a query and a fragment are accepted and dropped; letters outside ASCII are percent-encoded.
+    pub fn parse(text: &str) -> Result<Self, ProfileUrlFault> {
+        let rest = match text.trim().split_once("://") {
+            Some((scheme, rest)) if ["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => rest,
+            Some(_) => return Err(ProfileUrlFault::Scheme),
+            None => text.trim(),
+        };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !is_linkedin(host) {
+            return Err(ProfileUrlFault::Host);
+        }
+        let name = path.strip_prefix("in/").ok_or(ProfileUrlFault::Path)?;
+        let name = name.strip_suffix('/').unwrap_or(name);
+        if name.contains('/') {
+            return Err(ProfileUrlFault::Path);
+        }
+        Self::from_name(name)
+    }
+
+    /// The profile with this name: the last part of its URL.
+    pub fn from_name(name: &str) -> Result<Self, ProfileUrlFault> {
+        if name.is_empty() || name.len() > Self::NAME_OCTETS_MAX {
+            return Err(ProfileUrlFault::Name);
+        }
+        let mut url = String::with_capacity(Self::PREFIX.len() + name.len());
+        url.push_str(Self::PREFIX);
+        let bytes = name.as_bytes();
+        for (i, &byte) in bytes.iter().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => url.push(char::from(byte)),
+                b'%' if is_percent_encoded(&bytes[i..]) => url.push('%'),
+                0x80.. => url.push_str(&format!("%{byte:02X}")),
+                _ => return Err(ProfileUrlFault::Name),
+            }
+        }
+        Ok(Self(url))
+    }
+
+    /// The whole URL.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The last part of the URL, from which [`ProfileUrl::from_name`] makes the same profile again.
+    pub fn name(&self) -> &str {
+        &self.0[Self::PREFIX.len()..]
+    }
+}
+
+fn is_linkedin(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    host.strip_suffix("linkedin.com").is_some_and(|sub| {
+        sub.is_empty()
+            || sub
+                .strip_suffix('.')
+                .is_some_and(|label| !label.is_empty() && label.bytes().all(|c| c.is_ascii_lowercase()))
+    })
+}
+
+fn is_percent_encoded(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
+}
+
+impl fmt::Debug for ProfileUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProfileUrl(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lookup_id_is_a_uuid_of_version_7_that_sorts_by_time() {
+        let early = LookupId::new(Timestamp::from_unix_ms(0x0123_4567_89ab), [0xff; 10]);
+        let late = LookupId::new(Timestamp::from_unix_ms(0x0123_4567_89ac), [0; 10]);
+        assert_eq!(early.to_string(), "lookup_0123456789ab7fffbfffffffffffffff");
+        assert_eq!(late.to_string(), "lookup_0123456789ac70008000000000000000");
+        assert!(early < late);
+        assert_eq!(LookupId::from_bytes(*early.as_bytes()), early);
+    }
+
+    #[test]
+    fn a_workspace_takes_slugs_and_uuids_and_nothing_that_could_break_a_log_line() {
+        for good in ["demo", "7", "org_2abc.x-y", "0190a6b2-6f1c-7c3e-8d7a-1f0e5a3b9c11", &"w".repeat(64)] {
+            assert_eq!(good.parse::<WorkspaceId>().map(|w| w.to_string()), Ok(good.to_owned()));
+        }
+        for bad in ["", "-x", "_x", "a b", "a\nb", "é", &"w".repeat(65)] {
+            assert_eq!(bad.parse::<WorkspaceId>(), Err(WorkspaceIdFault), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_url_has_one_form() {
+        for text in [
+            "https://www.linkedin.com/in/ada-marlowe",
+            "http://linkedin.com/in/ada-marlowe/",
+            "de.linkedin.com/in/ada-marlowe?trk=x#top",
+            " HTTPS://UK.LinkedIn.com/in/ada-marlowe ",
+        ] {
+            let url = ProfileUrl::parse(text).unwrap();
+            assert_eq!(url.as_str(), "https://www.linkedin.com/in/ada-marlowe");
+            assert_eq!(ProfileUrl::from_name(url.name()).as_ref(), Ok(&url));
+        }
+        assert_eq!(ProfileUrl::parse("linkedin.com/in/zoë").unwrap().name(), "zo%C3%AB");
+        assert_eq!(ProfileUrl::parse("linkedin.com/in/zo%C3%AB").unwrap().name(), "zo%C3%AB");
+    }
+
+    #[test]
+    fn a_profile_url_is_nothing_else() {
+        use ProfileUrlFault::*;
+        for (text, fault) in [
+            ("javascript://linkedin.com/in/x", Scheme),
+            ("ftp://linkedin.com/in/x", Scheme),
+            ("https://evil.example/in/x", Host),
+            ("https://notlinkedin.com/in/x", Host),
+            ("https://linkedin.com.evil.example/in/x", Host),
+            ("https://user@linkedin.com/in/x", Host),
+            ("https://.linkedin.com/in/x", Host),
+            ("https://a.b.linkedin.com/in/x", Host),
+            ("https://linkedin.com:8080/in/x", Host),
+            ("", Host),
+            ("https://linkedin.com", Path),
+            ("https://linkedin.com/company/x", Path),
+            ("https://linkedin.com/in/x/details/y", Path),
+            ("https://linkedin.com/in/", Name),
+            ("https://linkedin.com/in/a%2", Name),
+            ("https://linkedin.com/in/a\"b", Name),
+            (&format!("linkedin.com/in/{}", "x".repeat(301)), Name),
+        ] {
+            assert_eq!(ProfileUrl::parse(text), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_profile_url_does_not_show_itself_in_a_log() {
+        assert_eq!(format!("{:?}", ProfileUrl::from_name("ada").unwrap()), "ProfileUrl(…)");
+    }
+}

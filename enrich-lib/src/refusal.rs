@@ -1,0 +1,82 @@
+//! The nine error codes of specification 7, in its order, and the failure of a port, which is behind three of them.
+
+use std::error::Error;
+
+use thiserror::Error;
+
+use crate::body::BodyFault;
+use crate::email::{EmailFault, Unsupported};
+
+/// Why a request has no lookup result. `Display` tells the reason to an operator; a client gets the code alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// 400: "The request body is invalid, including any field other than `email`."
+    #[error("{0}")]
+    InvalidRequest(BodyFault),
+    /// 400: "The email input is invalid."
+    #[error("{0}")]
+    InvalidEmail(EmailFault),
+    /// 400: "The email input is not supported for enrichment."
+    #[error("{0}")]
+    UnsupportedEmail(Unsupported),
+    /// 401: "The bearer API key is missing, invalid or revoked."
+    #[error("the API key is missing, invalid or revoked")]
+    Unauthorized,
+    /// 402: "The workspace cannot accept another lookup at this time."
+    #[error("the workspace has too few credits")]
+    InsufficientCredits,
+    /// 429: "The workspace exceeded the public API burst limit."
+    #[error("the workspace is over its burst limit")]
+    RateLimited,
+    /// 500: "Temporary service failure."
+    #[error("a part of the service failed")]
+    ServerError,
+    /// 502: "The service could not complete resolver work for this request."
+    #[error("the resolver failed")]
+    LookupError,
+    /// 503: "The service could not verify the rate-limit state, so the request was not executed."
+    #[error("the burst limit could not be verified")]
+    RateLimitUnavailable,
+}
+
+impl Refusal {
+    /// The code in the error body (specification 2.4).
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidRequest(_) => "invalid_request",
+            Self::InvalidEmail(_) => "invalid_email",
+            Self::UnsupportedEmail(_) => "unsupported_email",
+            Self::Unauthorized => "unauthorized",
+            Self::InsufficientCredits => "insufficient_credits",
+            Self::RateLimited => "rate_limited",
+            Self::ServerError => "server_error",
+            Self::LookupError => "lookup_error",
+            Self::RateLimitUnavailable => "rate_limit_unavailable",
+        }
+    }
+
+    /// The HTTP status (specification 7).
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::InvalidRequest(_) | Self::InvalidEmail(_) | Self::UnsupportedEmail(_) => 400,
+            Self::Unauthorized => 401,
+            Self::InsufficientCredits => 402,
+            Self::RateLimited => 429,
+            Self::ServerError => 500,
+            Self::LookupError => 502,
+            Self::RateLimitUnavailable => 503,
+        }
+    }
+}
+
+/// A port could not answer. It keeps its source for the log; a client never sees it.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct PortError(Box<dyn Error + Send + Sync>);
+
+impl PortError {
+    /// A failure with this source: an error, or a sentence that tells what happened.
+    pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(source.into())
+    }
+}

@@ -1,0 +1,204 @@
+//! The burst limit (specification 8): fixed windows, as pure arithmetic.
+//!
+//! A window's number and its edges follow from (workspace, quota, now) alone, so every node that knows the time
+//! names the same window, and a store has only to count up a named counter.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::model::{Timestamp, WorkspaceId};
+
+/// How many requests a workspace may make in a window, and how long a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    limit: NonZeroU32,
+    window_seconds: NonZeroU32,
+}
+
+/// Why two numbers make no [`Quota`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum QuotaFault {
+    /// The limit is 0: nothing would ever be answered.
+    #[error("a burst limit is at least 1 request")]
+    Limit,
+    /// The window is 0 s or longer than a day.
+    #[error("a burst window lasts from 1 to 86,400 seconds")]
+    Window,
+}
+
+impl Quota {
+    /// The longest window: a day, in seconds.
+    pub const WINDOW_SECONDS_MAX: u32 = 86_400;
+
+    /// At most `limit` requests in each window of `window_seconds`.
+    pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaFault> {
+        let limit = NonZeroU32::new(limit).ok_or(QuotaFault::Limit)?;
+        let window_seconds = NonZeroU32::new(window_seconds)
+            .filter(|seconds| seconds.get() <= Self::WINDOW_SECONDS_MAX)
+            .ok_or(QuotaFault::Window)?;
+        Ok(Self { limit, window_seconds })
+    }
+
+    /// The most requests in a window.
+    pub const fn limit(&self) -> u32 {
+        self.limit.get()
+    }
+
+    /// The length of a window in seconds.
+    pub const fn window_seconds(&self) -> u32 {
+        self.window_seconds.get()
+    }
+
+    /// The window in which a request of `workspace` falls that arrives `now`.
+    ///
+    /// Windows are shifted by a hash of the workspace, so that tenants do not all reset in the same second. The
+    /// hash is CRC-32: every node and every version has to find the same edges.
+    pub fn window(&self, workspace: &WorkspaceId, now: Timestamp) -> Window {
+        let length_ms = u64::from(self.window_seconds.get()) * 1_000;
+        let shift_ms = u64::from(crc32fast::hash(workspace.as_str().as_bytes())) % length_ms;
+        let number = now.unix_ms().saturating_add(shift_ms) / length_ms;
+        let closes_at =
+            Timestamp::from_unix_ms((number.saturating_add(1)).saturating_mul(length_ms) - shift_ms);
+        Window { workspace: workspace.clone(), number, closes_at, limit: self.limit }
+    }
+}
+
+impl Default for Quota {
+    /// 500 requests per 60 s: the order of magnitude that the field uses.
+    fn default() -> Self {
+        const LIMIT: NonZeroU32 = NonZeroU32::new(500).unwrap();
+        const WINDOW_SECONDS: NonZeroU32 = NonZeroU32::new(60).unwrap();
+        Self { limit: LIMIT, window_seconds: WINDOW_SECONDS }
+    }
+}
+
+/// The workspace behind an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its name.
+    pub id: WorkspaceId,
+    /// Its burst limit.
+    pub quota: Quota,
+}
+
+/// One window of one workspace: the name of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    workspace: WorkspaceId,
+    number: u64,
+    closes_at: Timestamp,
+    limit: NonZeroU32,
+}
+
+impl Window {
+    /// Whose window it is.
+    pub const fn workspace(&self) -> &WorkspaceId {
+        &self.workspace
+    }
+
+    /// Which of the workspace's windows it is: with the workspace, the counter's name.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When it ends. A store may forget the counter after that.
+    pub const fn closes_at(&self) -> Timestamp {
+        self.closes_at
+    }
+
+    /// What the `count`-th request of this window (counted from 1) is told, `Err` if it is over the limit.
+    pub fn admit(&self, count: u64, now: Timestamp) -> Result<Standing, Standing> {
+        let limit = u64::from(self.limit.get());
+        let left = Duration::from_millis(self.closes_at.unix_ms().saturating_sub(now.unix_ms()));
+        let standing = Standing {
+            limit: self.limit.get(),
+            remaining: u32::try_from(limit.saturating_sub(count)).unwrap_or(u32::MAX),
+            // Rounded up, at least 1: rounded down, clients would come back early.
+            reset_seconds: left.as_millis().div_ceil(1_000).max(1) as u64,
+        };
+        if count <= limit { Ok(standing) } else { Err(standing) }
+    }
+}
+
+/// Where a workspace stands in its window: the headers of specification 8.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// `RateLimit-Limit`: the most requests in the current window.
+    pub limit: u32,
+    /// `RateLimit-Remaining`: requests left in the current window.
+    pub remaining: u32,
+    /// `RateLimit-Reset`, and `Retry-After` on a 429: seconds until the current window ends, rounded up, at least 1.
+    pub reset_seconds: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn workspace() -> impl Strategy<Value = WorkspaceId> {
+        "[a-z0-9]{1,12}".prop_map(|name| name.parse().unwrap())
+    }
+
+    fn quota() -> impl Strategy<Value = Quota> {
+        (1..2_000_u32, 1..=Quota::WINDOW_SECONDS_MAX).prop_map(|(l, w)| Quota::new(l, w).unwrap())
+    }
+
+    fn time() -> impl Strategy<Value = Timestamp> {
+        (0..1_u64 << 48).prop_map(Timestamp::from_unix_ms)
+    }
+
+    #[test]
+    fn a_quota_that_lets_nothing_through_or_never_resets_is_refused() {
+        assert_eq!(Quota::new(0, 60), Err(QuotaFault::Limit));
+        assert_eq!(Quota::new(1, 0), Err(QuotaFault::Window));
+        assert_eq!(Quota::new(1, 86_401), Err(QuotaFault::Window));
+        assert_eq!(Quota::new(500, 60), Ok(Quota::default()));
+    }
+
+    #[test]
+    fn the_last_request_of_a_window_passes_and_the_next_is_limited() {
+        let quota = Quota::new(3, 60).unwrap();
+        let now = Timestamp::from_unix_ms(1_000_000);
+        let window = quota.window(&"demo".parse().unwrap(), now);
+        assert_eq!(window.admit(3, now).map(|s| s.remaining), Ok(0));
+        assert_eq!(window.admit(4, now).map_err(|s| s.remaining), Err(0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_holds_the_moment_that_it_was_asked_for((w, q, now) in (workspace(), quota(), time())) {
+            let window = q.window(&w, now);
+            let length_ms = u64::from(q.window_seconds()) * 1_000;
+            prop_assert!(now < window.closes_at());
+            prop_assert!(window.closes_at().unix_ms() <= now.unix_ms() + length_ms);
+        }
+
+        #[test]
+        fn windows_follow_one_another_without_gap_or_overlap((w, q, now) in (workspace(), quota(), time())) {
+            let window = q.window(&w, now);
+            let last = Timestamp::from_unix_ms(window.closes_at().unix_ms() - 1);
+            prop_assert_eq!(q.window(&w, last).number(), window.number());
+            prop_assert_eq!(q.window(&w, window.closes_at()).number(), window.number() + 1);
+        }
+
+        #[test]
+        fn never_more_than_the_limit_is_admitted_in_a_window((w, q, now) in (workspace(), quota(), time())) {
+            let window = q.window(&w, now);
+            let admitted = (1..=u64::from(q.limit()) + 50).filter(|&n| window.admit(n, now).is_ok()).count();
+            prop_assert_eq!(admitted, q.limit() as usize);
+        }
+
+        #[test]
+        fn waiting_as_long_as_told_is_always_enough((w, q, now) in (workspace(), quota(), time())) {
+            let window = q.window(&w, now);
+            let told = window.admit(u64::MAX, now).unwrap_err();
+            prop_assert!(told.reset_seconds >= 1);
+            prop_assert!(told.reset_seconds <= u64::from(q.window_seconds()));
+            let later = now + Duration::from_secs(told.reset_seconds);
+            prop_assert!(q.window(&w, later).number() > window.number());
+        }
+    }
+}
