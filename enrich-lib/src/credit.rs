@@ -136,8 +136,8 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// The spend is on its way to the disk: the hold can't expire under it.
-    Spending(u64),
+    /// So many attempts to make the spend durable are under way: the hold can't expire under them.
+    Spending { credits: u64, attempts: u32 },
     Spent(u64),
     /// Released, or expired: a tombstone, found by a late hold or a late spend.
     Over,
@@ -188,7 +188,7 @@ impl Account {
             return match entry.state {
                 State::Held if entry.credits == hold.credits => Ok(Holding::Granted),
                 State::Held => Err(AccountFault::OtherHold),
-                State::Spending(_) | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+                State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
             };
         }
         if hold.expires_at <= self.now {
@@ -225,7 +225,7 @@ impl Account {
                     Ok(())
                 }
                 State::Over => Ok(()),
-                State::Spending(_) | State::Spent(_) => Err(AccountFault::Ended),
+                State::Spending { .. } | State::Spent(_) => Err(AccountFault::Ended),
             },
             None => {
                 if hold.expires_at > self.now {
@@ -242,21 +242,24 @@ impl Account {
         if credits > entry.credits {
             return Err(AccountFault::OverHold);
         }
-        match entry.state {
+        match &mut entry.state {
             State::Held => {
-                entry.state = State::Spending(credits);
+                entry.state = State::Spending { credits, attempts: 1 };
                 Ok(SpendStart::Begun)
             }
-            State::Spending(before) if before == credits => Ok(SpendStart::Begun),
-            State::Spent(before) if before == credits => Ok(SpendStart::AlreadySpent),
-            State::Spending(_) | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+            State::Spending { credits: before, attempts } if *before == credits => {
+                *attempts += 1;
+                Ok(SpendStart::Begun)
+            }
+            State::Spent(before) if *before == credits => Ok(SpendStart::AlreadySpent),
+            State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
         }
     }
 
     /// Second half: the spend of `hold` is durable. Without a spend under way it does nothing.
     pub fn commit_spend(&mut self, hold: &Hold) {
         if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
-            && let State::Spending(credits) = entry.state
+            && let State::Spending { credits, .. } = entry.state
         {
             entry.state = State::Spent(credits);
             self.held -= entry.credits;
@@ -264,12 +267,16 @@ impl Account {
         }
     }
 
-    /// Second half: the spend of `hold` did not become durable. The credits are held as before.
+    /// Second half: this attempt to make the spend of `hold` durable failed. When none is left under way, the
+    /// credits are held as before.
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
-            && let State::Spending(_) = entry.state
+            && let State::Spending { attempts, .. } = &mut entry.state
         {
-            entry.state = State::Held;
+            *attempts -= 1;
+            if *attempts == 0 {
+                entry.state = State::Held;
+            }
         }
     }
 
@@ -282,7 +289,7 @@ impl Account {
             self.agenda.remove(&(due, id));
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             match entry.state {
-                State::Spending(_) => entry.forget_at = self.now + Self::MEMORY,
+                State::Spending { .. } => entry.forget_at = self.now + Self::MEMORY,
                 State::Held => {
                     self.held -= entry.credits;
                     entry.state = State::Over;

@@ -49,7 +49,7 @@
 //! assert_eq!(response.status(), 200);
 //! assert_eq!(
 //!     response.body(),
-//!     r#"{"lookup_id":"lookup_018bcfe568007707870707070707070707","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
+//!     r#"{"lookup_id":"lookup_018bcfe5680077078707070707070707","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
 //! );
 //! # Ok(())
 //! # }
