@@ -137,7 +137,10 @@ struct Entry {
 enum State {
     Held,
     /// So many attempts to make the spend durable are under way: the hold can't expire under them.
-    Spending { credits: u64, attempts: u32 },
+    Spending {
+        credits: u64,
+        attempts: u32,
+    },
     Spent(u64),
     /// Released, or expired: a tombstone, found by a late hold or a late spend.
     Over,

@@ -1,0 +1,220 @@
+//! What an operator does: workspaces, keys, grants. Works while another process serves the same data.
+
+use enrich_lib::credit::{AccountFault, Balance};
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+
+use crate::database::{self, Schema};
+use crate::dir::DataDir;
+use crate::error::StoreError;
+
+/// The accounts of a data directory, as its operator sees them.
+#[derive(Debug)]
+pub struct Admin {
+    db: Connection,
+    dir: DataDir,
+}
+
+/// A workspace in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceRow {
+    /// Its name.
+    pub id: WorkspaceId,
+    /// Its burst limit.
+    pub quota: Quota,
+    /// Its credits.
+    pub balance: Balance,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// An API key in a list: never the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its public id: `key_` and 8 hex digits.
+    pub id: String,
+    /// What its owner calls it.
+    pub label: String,
+    /// Its first characters.
+    pub masked: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last used, to the second; up to a second late.
+    pub last_used_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl Admin {
+    /// Opens the accounts of `dir`, and makes them if there are none.
+    pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
+        Ok(Self { db: database::create(&dir.accounts(), Schema::Accounts)?, dir: dir.clone() })
+    }
+
+    /// Makes a workspace with `credits`.
+    pub fn create_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        quota: Quota,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.write(|tx| {
+            let made = tx.execute(
+                "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES (?, ?, ?, ?)
+                 ON CONFLICT (id) DO NOTHING",
+                params![id.as_str(), quota.limit(), quota.window_seconds(), ms(now)],
+            )?;
+            if made == 0 {
+                return Err(StoreError::WorkspaceExists(id.clone()));
+            }
+            if credits > 0 {
+                grant(tx, tx.last_insert_rowid(), credits, now)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// All workspaces, by name.
+    pub fn workspaces(&self) -> Result<Vec<WorkspaceRow>, StoreError> {
+        let is_served = self.dir.is_served();
+        let mut select = self.db.prepare(
+            "SELECT granted, spent, held, id, quota_limit, window_seconds, created_at FROM workspace ORDER BY id",
+        )?;
+        let rows = select.query_and_then([], |row| {
+            Ok(WorkspaceRow {
+                balance: balance(row, is_served)?,
+                id: parsed(row, 3, |id: String| id.parse())?,
+                quota: parsed(row, 4, |limit| Quota::new(limit, row.get(5).unwrap_or_default()))?,
+                created_at: time(row.get(6)?),
+            })
+        })?;
+        rows.collect()
+    }
+
+    /// Gives `workspace` `credits` more, and tells its new balance.
+    pub fn grant(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<Balance, StoreError> {
+        self.write(|tx| grant(tx, rowid(tx, workspace)?, credits, now))?;
+        self.balance(workspace)
+    }
+
+    /// The credits of `workspace`. What is held is up to a second old.
+    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        let select = "SELECT granted, spent, held FROM workspace WHERE id = ?";
+        let is_served = self.dir.is_served();
+        let row =
+            self.db.query_row(select, [workspace.as_str()], |row| balance(row, is_served)).optional()?;
+        row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
+    }
+
+    /// Files a new key of `workspace` and tells its id.
+    pub fn create_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        label: &str,
+        key: &ApiKey,
+        now: Timestamp,
+    ) -> Result<String, StoreError> {
+        let digest = key.digest();
+        let id =
+            format!("key_{}", digest.as_bytes()[..4].iter().map(|b| format!("{b:02x}")).collect::<String>());
+        self.write(|tx| {
+            tx.execute(
+                "INSERT INTO api_key (id, workspace, label, digest, masked, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                params![id, rowid(tx, workspace)?, label, digest.as_bytes(), key.masked(), ms(now)],
+            )?;
+            Ok(())
+        })?;
+        Ok(id)
+    }
+
+    /// The keys of `workspace`, oldest first.
+    pub fn keys(&self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError> {
+        let mut select = self.db.prepare(
+            "SELECT id, label, masked, created_at, last_used_at, revoked_at FROM api_key
+             WHERE workspace = ? ORDER BY rowid",
+        )?;
+        let rows = select.query_map([rowid(&self.db, workspace)?], |row| {
+            Ok(KeyRow {
+                id: row.get(0)?,
+                label: row.get(1)?,
+                masked: row.get(2)?,
+                created_at: time(row.get(3)?),
+                last_used_at: row.get::<_, Option<_>>(4)?.map(time),
+                revoked_at: row.get::<_, Option<_>>(5)?.map(time),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Revokes a key for good. Revoked again, it keeps its first date.
+    pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
+        let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?";
+        match self.db.execute(update, params![ms(now), id])? {
+            0 => Err(StoreError::UnknownKey(id.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = work(&tx)?;
+        tx.commit()?;
+        Ok(done)
+    }
+}
+
+fn grant(tx: &Transaction<'_>, workspace: i64, credits: u64, now: Timestamp) -> Result<(), StoreError> {
+    let credits = i64::try_from(credits).map_err(|_| AccountFault::TooLarge)?;
+    let select = "SELECT granted FROM workspace WHERE rowid = ?";
+    let granted: i64 = tx.query_row(select, [workspace], |row| row.get(0))?;
+    let granted = granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
+    let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES (?, ?, ?)";
+    tx.execute(insert, params![workspace, credits, ms(now)])?;
+    tx.execute("UPDATE workspace SET granted = ? WHERE rowid = ?", [granted, workspace])?;
+    Ok(())
+}
+
+fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, StoreError> {
+    let select = "SELECT rowid FROM workspace WHERE id = ?";
+    let row = db.query_row(select, [workspace.as_str()], |row| row.get(0)).optional()?;
+    row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
+}
+
+/// The totals in the first three columns: granted, spent, held. Holds end with the process that serves.
+fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
+    let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let held = if is_served { held.min(granted - spent) } else { 0 };
+    Ok(Balance { granted, available: granted - spent - held, held, spent })
+}
+
+/// A column of another type than SQLite's.
+pub(crate) fn parsed<C: rusqlite::types::FromSql, T, E: std::error::Error + Send + Sync + 'static>(
+    row: &Row<'_>,
+    column: usize,
+    parse: impl FnOnce(C) -> Result<T, E>,
+) -> rusqlite::Result<T> {
+    let failed = |e: E| {
+        let kind = row.get_ref(column).map_or(rusqlite::types::Type::Null, |value| value.data_type());
+        rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(e))
+    };
+    parse(row.get(column)?).map_err(failed)
+}
+
+pub(crate) fn ms(time: Timestamp) -> i64 {
+    i64::try_from(time.unix_ms()).unwrap_or(i64::MAX)
+}
+
+fn time(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or_default())
+}

@@ -1,0 +1,95 @@
+//! One SQLite file: how it is opened, and its numbered migrations.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::error::StoreError;
+
+/// How long a statement waits for another process's write to end.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The kinds of files, each with its migrations: the n-th brings a file from version n-1 to n.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Schema {
+    Accounts,
+    People,
+}
+
+impl Schema {
+    fn migrations(self) -> &'static [&'static str] {
+        match self {
+            Self::Accounts => &[include_str!("../migrations/accounts/0001_accounts.sql")],
+            Self::People => &[include_str!("../migrations/people/0001_people.sql")],
+        }
+    }
+}
+
+/// Opens the file, creates it if it is missing, and brings it to the newest version.
+pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreError> {
+    let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    migrate(&mut db, path, schema)?;
+    Ok(db)
+}
+
+/// Opens one more connection to a file that [`create`] has opened before.
+pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    // A commit is on the disk before it returns: the reply to a spend waits for nothing else.
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "foreign_keys", true)?;
+    db.pragma_update(None, "trusted_schema", false)?;
+    Ok(db)
+}
+
+fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), StoreError> {
+    let migrations = schema.migrations();
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: usize = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version > migrations.len() {
+        return Err(StoreError::NewerSchema(path.to_owned()));
+    }
+    for migration in &migrations[version..] {
+        tx.execute_batch(migration)?;
+    }
+    tx.pragma_update(None, "user_version", migrations.len())?;
+    tx.commit()?;
+    Ok(())
+}
+
+/// Notices what other connections, of this process or another, commit to the file.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    data_version: i64,
+}
+
+impl Watch {
+    pub(crate) fn new(db: &Connection) -> Result<Self, StoreError> {
+        Ok(Self { data_version: data_version(db)? })
+    }
+
+    /// Does `act` if there was a commit since the last time; an `act` that fails is due again.
+    pub(crate) fn on_change(
+        &mut self,
+        db: &Connection,
+        act: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let now = data_version(db)?;
+        if now != self.data_version {
+            act()?;
+            self.data_version = now;
+        }
+        Ok(())
+    }
+}
+
+fn data_version(db: &Connection) -> Result<i64, StoreError> {
+    Ok(db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+}

@@ -1,0 +1,172 @@
+//! Keys and credits for the process that serves.
+//!
+//! Holds live in memory and end with the process; grants and spends are on the disk. A spend is queued for the
+//! [`crate::writer`], which commits all that have gathered as one, and is answered when it is durable.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Account, Balance, Hold, Holding, Settlement, SpendStart};
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Workspace;
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::database::{self, Schema};
+use crate::dir::{DataDir, ServeLock};
+use crate::error::StoreError;
+use crate::keys::KeyCache;
+use crate::writer::{Job, Spend, Writer};
+
+/// The work of the writer, for the executor of the caller's choice.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs the writer on a thread of its own: what a server wants. A simulation spawns it on its own executor.
+pub fn on_a_thread(work: Work) {
+    thread::spawn(move || futures_executor::block_on(work));
+}
+
+/// [`Keys`] and [`Credits`] of a data directory. One process has it at a time.
+pub struct Ledger {
+    shared: Arc<Shared>,
+    queue: mpsc::UnboundedSender<Job>,
+    _lock: ServeLock,
+}
+
+/// What requests and the writer share.
+pub(crate) struct Shared {
+    pub(crate) keys: KeyCache,
+    slots: Mutex<HashMap<WorkspaceId, Arc<Slot>>>,
+    /// For what is not in memory yet.
+    reader: Mutex<Connection>,
+}
+
+/// A workspace's account in memory.
+pub(crate) struct Slot {
+    pub(crate) rowid: i64,
+    account: Mutex<Account>,
+}
+
+impl Ledger {
+    /// Takes the data directory and starts its writer with `spawn`. The ledger reads no clock: it learns the time
+    /// `now`, and then by [`Ledger::tick`].
+    ///
+    /// Errors: [`StoreError::Served`] if another process has it.
+    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
+        let lock = dir.lock()?;
+        let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
+        let reader = Mutex::new(database::open(&dir.accounts())?);
+        let shared = Arc::new(Shared { keys: KeyCache::default(), slots: Mutex::default(), reader });
+        shared.keys.set_time(now);
+        let (queue, jobs) = mpsc::unbounded_channel();
+        let writer = Writer::new(writer_db, shared.clone())?;
+        spawn(Box::pin(writer.run(jobs)));
+        Ok(Self { shared, queue, _lock: lock })
+    }
+
+    /// Tells the ledger that it is `now`: holds past their time expire, and what other processes changed since the
+    /// last tick counts from here on. To be called twice a second or more.
+    pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
+        answer.await.map_err(|_| StoreError::Stopped)?
+    }
+
+    /// The credits of a workspace, to the moment.
+    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+        Ok(self.shared.slot(workspace)?.account().balance())
+    }
+}
+
+#[async_trait]
+impl Keys for Ledger {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Ok(self.shared.keys.find(key, &self.shared.reader)?)
+    }
+}
+
+#[async_trait]
+impl Credits for Ledger {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        let slot = self.shared.slot(&hold.workspace)?;
+        let held = slot.account().hold(hold);
+        held.map_err(|fault| StoreError::from(fault).into())
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let slot = self.shared.slot(&hold.workspace)?;
+        let settled = match settlement {
+            Settlement::Release => slot.account().release(hold).map_err(StoreError::from),
+            Settlement::Spend(credits) => self.spend(slot, hold, credits).await,
+        };
+        Ok(settled?)
+    }
+}
+
+impl Ledger {
+    async fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<(), StoreError> {
+        if slot.account().begin_spend(hold, credits)? == SpendStart::AlreadySpent {
+            return Ok(());
+        }
+        let (done, answer) = oneshot::channel();
+        let spend = Spend { slot, hold: hold.clone(), credits, done };
+        if let Err(mpsc::error::SendError(Job::Spend(spend))) = self.queue.send(Job::Spend(spend)) {
+            spend.slot.account().abort_spend(hold);
+            return Err(StoreError::Stopped);
+        }
+        answer.await.map_err(|_| StoreError::Stopped)?
+    }
+}
+
+impl Shared {
+    /// The account of a workspace, read from the disk the first time. The map stays locked while it is read: so no
+    /// grant is committed between the reading and the filing and missed by both.
+    fn slot(&self, workspace: &WorkspaceId) -> Result<Arc<Slot>, StoreError> {
+        let mut slots = lock(&self.slots);
+        if let Some(slot) = slots.get(workspace) {
+            return Ok(slot.clone());
+        }
+        let db = lock(&self.reader);
+        let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
+        let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let Some((rowid, granted, spent)) = row.optional()? else {
+            return Err(StoreError::UnknownWorkspace(workspace.clone()));
+        };
+        let slot = Arc::new(Slot { rowid, account: Mutex::new(Account::new(granted, spent)?) });
+        slots.insert(workspace.clone(), slot.clone());
+        Ok(slot)
+    }
+
+    /// The accounts in memory, by row: an order that is the same in every run.
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+        #[expect(clippy::disallowed_methods, reason = "sorted below")]
+        let mut slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+        slots.sort_unstable_by_key(|slot| slot.rowid);
+        slots
+    }
+}
+
+impl Slot {
+    pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
+        lock(&self.account)
+    }
+}
+
+/// Every critical section here leaves what it guards whole, so one that panicked spoils nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}

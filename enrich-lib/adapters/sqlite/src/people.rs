@@ -1,0 +1,175 @@
+//! The people directory: which profile belongs to an email.
+//!
+//! The file knows an email only as HMAC-SHA-256 of its canonical form, cut to 16 bytes, under the key in
+//! `people.key`. At 128 bits, two of 10¹² people share a hash with a chance of 10⁻¹⁵.
+
+use std::fmt;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::model::{ProfileUrl, Timestamp};
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use hmac::{Hmac, KeyInit, Mac};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use sha2::Sha256;
+
+use crate::admin::{ms, parsed};
+use crate::database::{self, Schema, Watch};
+use crate::dir::{DataDir, write_secret};
+use crate::error::StoreError;
+use crate::import::Import;
+use crate::ledger::lock;
+
+/// The keyed hash of a canonical email.
+pub(crate) type EmailHash = [u8; 16];
+
+/// The people directory of a data directory.
+pub struct People {
+    path: PathBuf,
+    hasher: Hmac<Sha256>,
+    /// One a core: a look-up takes one that is free.
+    readers: Vec<Mutex<Reader>>,
+    watch: Mutex<(Connection, Watch)>,
+    confidence_min: f64,
+}
+
+/// A connection with a read transaction that stays open from look-up to look-up: a look-up inside one costs a fifth
+/// of a look-up that opens its own.
+struct Reader {
+    db: Connection,
+    is_reading: bool,
+}
+
+/// What is in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// People with a profile.
+    pub people: u64,
+    /// Of them, those whose match is below the confidence that a trusted match needs.
+    pub untrusted: u64,
+    /// People who opted out.
+    pub suppressed: u64,
+}
+
+impl People {
+    /// The least confidence of a trusted match, unless the operator sets another.
+    pub const CONFIDENCE_MIN: f64 = 0.8;
+
+    /// Opens the directory, and makes an empty one if there is none: `new_key` is the secret of a new one, 32
+    /// cryptographically strong random bytes. A match below `confidence_min` (0 to 1) is not trusted, and so not found.
+    pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 32]) -> Result<Self, StoreError> {
+        let path = dir.people();
+        let hasher = Hmac::new_from_slice(&secret(dir, new_key)?)
+            .map_err(|_| StoreError::PeopleKey(dir.people_key()))?;
+        let db = database::create(&path, Schema::People)?;
+        let watch = Watch::new(&db)?;
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let reader = || Ok(Mutex::new(Reader { db: database::open(&path)?, is_reading: false }));
+        let readers = (0..cores).map(|_| reader()).collect::<Result<_, StoreError>>()?;
+        Ok(Self { path, hasher, readers, watch: Mutex::new((db, watch)), confidence_min })
+    }
+
+    /// Lets look-ups see what any process committed since the last call. To be called twice a second or more.
+    pub fn refresh(&self) -> Result<(), StoreError> {
+        let (db, watch) = &mut *lock(&self.watch);
+        watch.on_change(db, || self.readers.iter().try_for_each(|reader| lock(reader).end_transaction()))
+    }
+
+    /// Starts an import: see [`Import`].
+    pub fn import(&self) -> Result<Import<'_>, StoreError> {
+        Ok(Import::new(self, database::open(&self.path)?))
+    }
+
+    /// Opts a person out, for good: the record is deleted, and no import brings it back.
+    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), StoreError> {
+        let hash = self.hash(email);
+        let mut db = database::open(&self.path)?;
+        // What is deleted is overwritten, in the file and not only in its index.
+        db.pragma_update(None, "secure_delete", true)?;
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
+        tx.execute(insert, params![hash, ms(now)])?;
+        tx.execute("DELETE FROM person WHERE email_hash = ?", [hash])?;
+        tx.commit()?;
+        Ok(())
+    }
+
+    /// Counts the directory: reads all of it.
+    pub fn stats(&self) -> Result<Stats, StoreError> {
+        let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
+        let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
+            Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, suppressed: row.get(2)? })
+        });
+        Ok(stats?)
+    }
+
+    pub(crate) fn hash(&self, email: &Email) -> EmailHash {
+        let mut mac = self.hasher.clone();
+        mac.update(email.canonical().as_bytes());
+        let mut hash = EmailHash::default();
+        let len = hash.len();
+        hash.copy_from_slice(&mac.finalize().into_bytes()[..len]);
+        hash
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Reader> {
+        let free = self.readers.iter().find_map(|reader| match reader.try_lock() {
+            Ok(reader) => Some(reader),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        free.unwrap_or_else(|| lock(&self.readers[0]))
+    }
+}
+
+#[async_trait]
+impl Resolver for People {
+    /// Answers from the page cache in about a microsecond, which is why it does not leave the caller's thread.
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        Ok(self.reader().find(&self.hash(email), self.confidence_min)?)
+    }
+}
+
+impl Reader {
+    fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, StoreError> {
+        if !self.is_reading {
+            self.db.execute_batch("BEGIN")?;
+            self.is_reading = true;
+        }
+        let mut select =
+            self.db.prepare_cached("SELECT profile FROM person WHERE email_hash = ? AND confidence >= ?")?;
+        let row = select.query_row(params![hash, confidence_min], |row| {
+            parsed(row, 0, |name: String| ProfileUrl::from_name(&name))
+        });
+        Ok(row.optional()?)
+    }
+
+    fn end_transaction(&mut self) -> Result<(), StoreError> {
+        if self.is_reading {
+            self.db.execute_batch("COMMIT")?;
+            self.is_reading = false;
+        }
+        Ok(())
+    }
+}
+
+/// The key of the directory. A directory without its key is damaged, and gets no new one.
+fn secret(dir: &DataDir, new_key: [u8; 32]) -> Result<[u8; 32], StoreError> {
+    let path = dir.people_key();
+    if !path.exists() && !dir.people().exists() {
+        write_secret(&path, &new_key).map_err(StoreError::file(&path))?;
+    }
+    let bytes = std::fs::read(&path).map_err(|_| StoreError::PeopleKey(path.clone()))?;
+    bytes.try_into().map_err(|_| StoreError::PeopleKey(path))
+}
+
+impl fmt::Debug for People {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("People").field("path", &self.path).finish_non_exhaustive()
+    }
+}
