@@ -271,7 +271,7 @@ impl Account {
     }
 
     /// Second half: this attempt to make the spend of `hold` durable failed. When none is left under way, the
-    /// credits are held as before.
+    /// credits are held as before, past their time for [`Account::MEMORY`] at most.
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
             && let State::Spending { attempts, .. } = &mut entry.state

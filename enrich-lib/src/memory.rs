@@ -58,21 +58,23 @@ impl Windows for WindowTable {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Default::default()),
         };
-        let counter = nearest(counters, window.number());
+        let counter = counter(counters, window.number());
         counter.count += 1;
         Ok(counter.count)
     }
 }
 
-/// The counter of window `number`. A new one takes the place of the window farther away, whichever way the clock went.
-fn nearest(counters: &mut [Counter; 2], number: u64) -> &mut Counter {
-    let known = counters.iter().position(|c| c.count > 0 && c.window == number);
-    let distance = |c: &Counter| if c.count == 0 { u64::MAX } else { c.window.abs_diff(number) };
-    let at = known.unwrap_or(usize::from(distance(&counters[1]) > distance(&counters[0])));
+/// The counter of window `number`, moved to the front. A new one takes the place of the older window if time went on,
+/// and else, for a late request or a clock that jumped, of the one that was not counted last.
+fn counter(counters: &mut [Counter; 2], number: u64) -> &mut Counter {
+    let known = counters.iter().position(|c| c.window == number);
+    let time_went_on = counters.iter().all(|c| c.window < number);
+    let at = known.unwrap_or(usize::from(!time_went_on || counters[1].window <= counters[0].window));
     if known.is_none() {
         counters[at] = Counter { window: number, count: 0 };
     }
-    &mut counters[at]
+    counters.swap(0, at);
+    &mut counters[0]
 }
 
 /// Accounts in memory.

@@ -1,10 +1,12 @@
 //! One SQLite file: how it is opened, and its numbered migrations.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use crate::dir::write_private;
 use crate::error::StoreError;
 
 /// How long a statement waits for another process's write to end.
@@ -28,18 +30,22 @@ impl Schema {
 
 /// Opens the file, creates it if it is missing, and brings it to the newest version.
 pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreError> {
-    let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    // An empty file is an empty database; SQLite itself would make it readable by all.
+    match write_private(path, b"") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(StoreError::file(path)(error));
+        }
+        _ => {}
+    }
+    let mut db = open(path)?;
     migrate(&mut db, path, schema)?;
     Ok(db)
 }
 
 /// Opens one more connection to a file that [`create`] has opened before.
 pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
-    connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
-}
-
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
     // A commit is on the disk before it returns: the reply to a spend waits for nothing else.

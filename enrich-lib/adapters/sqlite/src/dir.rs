@@ -3,8 +3,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use crate::error::StoreError;
+
+const LOCK: &str = "serve.lock";
+
+/// How often [`DataDir::lock`] tries again while others look at the lock.
+const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// A directory with the files of the service:
 ///
@@ -32,10 +38,11 @@ impl DataDir {
         Ok(Self(path))
     }
 
-    /// The directory at `path`. Errors: [`StoreError::NoData`] if there are no accounts in it.
+    /// The directory at `path`. Errors: [`StoreError::NoData`] if there are neither accounts nor people in it.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let dir = Self(path.into());
-        if dir.accounts().is_file() { Ok(dir) } else { Err(StoreError::NoData(dir.0)) }
+        let has_data = dir.accounts().is_file() || dir.people().is_file();
+        if has_data { Ok(dir) } else { Err(StoreError::NoData(dir.0)) }
     }
 
     /// Where it is.
@@ -45,19 +52,33 @@ impl DataDir {
 
     /// Takes the right to serve it. Errors: [`StoreError::Served`] if another process has it.
     pub fn lock(&self) -> Result<ServeLock, StoreError> {
-        let path = self.0.join("serve.lock");
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(StoreError::file(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(ServeLock(file)),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Served(self.0.clone())),
-            Err(TryLockError::Error(source)) => Err(StoreError::File { path, source }),
+        let file = self.lock_file()?;
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            match file.try_lock() {
+                Ok(()) => return Ok(ServeLock(file)),
+                // If a share is to be had, nobody serves: somebody asks `is_served` at this moment.
+                Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
+                    file.unlock().map_err(StoreError::file(self.0.join(LOCK)))?;
+                    thread::yield_now();
+                }
+                Err(TryLockError::WouldBlock) => break,
+                Err(TryLockError::Error(source)) => return Err(StoreError::file(self.0.join(LOCK))(source)),
+            }
         }
+        Err(StoreError::Served(self.0.clone()))
     }
 
-    /// Whether a process serves it.
+    /// Whether a process serves it. It asks for a share of the lock, so that those who ask don't take each other for
+    /// a server.
     pub fn is_served(&self) -> bool {
-        matches!(self.lock(), Err(StoreError::Served(_)))
+        let share = self.lock_file().map(|file| file.try_lock_shared());
+        matches!(share, Ok(Err(TryLockError::WouldBlock)))
+    }
+
+    fn lock_file(&self) -> Result<File, StoreError> {
+        let path = self.0.join(LOCK);
+        let open = File::options().create(true).truncate(false).write(true).open(&path);
+        open.map_err(StoreError::file(path))
     }
 
     pub(crate) fn accounts(&self) -> PathBuf {
@@ -74,12 +95,12 @@ impl DataDir {
 }
 
 /// Writes a file that must not exist yet, readable by its owner alone, and waits until it is on the disk.
-pub(crate) fn write_secret(path: &Path, secret: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
-    io::Write::write_all(&mut file, secret)?;
+    io::Write::write_all(&mut file, content)?;
     file.sync_all()
 }

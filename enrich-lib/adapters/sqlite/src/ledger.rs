@@ -34,11 +34,11 @@ pub fn on_a_thread(work: Work) {
     thread::spawn(move || futures_executor::block_on(work));
 }
 
-/// [`Keys`] and [`Credits`] of a data directory. One process has it at a time.
+/// [`Keys`] and [`Credits`] of a data directory. One process has it at a time: until the ledger is dropped and its
+/// writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
     queue: mpsc::UnboundedSender<Job>,
-    _lock: ServeLock,
 }
 
 /// What requests and the writer share.
@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     slots: Mutex<HashMap<WorkspaceId, Arc<Slot>>>,
     /// For what is not in memory yet.
     reader: Mutex<Connection>,
+    /// Shared too, as a writer may still have spends to write when its ledger is dropped.
+    _lock: ServeLock,
 }
 
 /// A workspace's account in memory.
@@ -61,15 +63,15 @@ impl Ledger {
     ///
     /// Errors: [`StoreError::Served`] if another process has it.
     pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
-        let lock = dir.lock()?;
+        let _lock = dir.lock()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let reader = Mutex::new(database::open(&dir.accounts())?);
-        let shared = Arc::new(Shared { keys: KeyCache::default(), slots: Mutex::default(), reader });
+        let shared = Arc::new(Shared { keys: KeyCache::default(), slots: Mutex::default(), reader, _lock });
         shared.keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let writer = Writer::new(writer_db, shared.clone())?;
         spawn(Box::pin(writer.run(jobs)));
-        Ok(Self { shared, queue, _lock: lock })
+        Ok(Self { shared, queue })
     }
 
     /// Tells the ledger that it is `now`: holds past their time expire, and what other processes changed since the
@@ -114,6 +116,11 @@ impl Credits for Ledger {
 impl Ledger {
     async fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<(), StoreError> {
         if slot.account().begin_spend(hold, credits)? == SpendStart::AlreadySpent {
+            return Ok(());
+        }
+        if credits == 0 {
+            // Nothing is owed, so nothing has to be on the disk.
+            slot.account().commit_spend(hold);
             return Ok(());
         }
         let (done, answer) = oneshot::channel();

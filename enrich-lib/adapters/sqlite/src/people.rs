@@ -20,7 +20,7 @@ use sha2::Sha256;
 
 use crate::admin::{ms, parsed};
 use crate::database::{self, Schema, Watch};
-use crate::dir::{DataDir, write_secret};
+use crate::dir::{DataDir, write_private};
 use crate::error::StoreError;
 use crate::import::Import;
 use crate::ledger::lock;
@@ -162,7 +162,7 @@ impl Reader {
 fn secret(dir: &DataDir, new_key: [u8; 32]) -> Result<[u8; 32], StoreError> {
     let path = dir.people_key();
     if !path.exists() && !dir.people().exists() {
-        write_secret(&path, &new_key).map_err(StoreError::file(&path))?;
+        write_private(&path, &new_key).map_err(StoreError::file(&path))?;
     }
     let bytes = std::fs::read(&path).map_err(|_| StoreError::PeopleKey(path.clone()))?;
     bytes.try_into().map_err(|_| StoreError::PeopleKey(path))

@@ -122,7 +122,8 @@ impl Writer {
         self.shared.keys.set_time(now);
         self.watch.on_change(&self.db, || {
             self.shared.keys.empty();
-            read_grants(&self.db, &slots)
+            // Listed anew: an account that was read since `slots` may have been read just before the change.
+            read_grants(&self.db, &self.shared.slots())
         })?;
         self.show(&slots)
     }

@@ -1,0 +1,110 @@
+//! Group commit: what gathers is one commit, and one bad spend spoils nothing for the others.
+
+use std::fs;
+
+use crate::world::{Files, QueuedSpend, World, poll, totals};
+
+#[test]
+fn spends_that_gather_are_one_commit() {
+    let world = World::with_credits(300);
+    let holds: Vec<_> = (0..300).map(|n| world.hold(n)).collect();
+    let before = commits(&world);
+    let mut spends: Vec<QueuedSpend<'_>> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
+    world.write();
+    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
+    assert_eq!(commits(&world) - before, 1);
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((0, 0, 300), (0, 0, 300)));
+}
+
+#[test]
+fn a_crowd_of_spends_is_a_few_commits_of_bounded_size() {
+    let world = World::with_credits(2_000);
+    let holds: Vec<_> = (0..2_000).map(|n| world.hold(n)).collect();
+    let before = commits(&world);
+    let _queued: Vec<_> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
+    world.write();
+    let made = commits(&world) - before;
+    assert!((2..=8).contains(&made), "{made} commits");
+    assert_eq!(totals(world.on_disk()), (0, 0, 2_000));
+}
+
+#[test]
+fn a_spend_alone_is_written_at_once() {
+    let world = World::with_credits(3);
+    let before = commits(&world);
+    for n in 0..3 {
+        let hold = world.hold(n);
+        world.spend(&hold).unwrap();
+    }
+    assert_eq!(commits(&world) - before, 3);
+}
+
+#[test]
+fn a_spend_that_its_row_refuses_fails_alone() {
+    let world = world_of_poor_and_rich();
+    let holds = [world.hold_of("rich", 1), world.hold_of("poor", 2), world.hold_of("rich", 3)];
+    impoverish(&world);
+    let spends = holds.each_ref().map(|hold| world.queue_spend(hold));
+    world.write();
+    assert_eq!(spends.map(|spend| world.drive(spend).is_ok()), [true, false, true]);
+    assert_eq!(totals(world.balance_of("rich")), (8, 0, 2));
+    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0), "held as before, neither lost nor spent");
+    assert_eq!(spend_rows(&world), 2);
+}
+
+#[test]
+fn a_failed_spend_can_be_tried_again() {
+    let world = world_of_poor_and_rich();
+    let hold = world.hold_of("poor", 1);
+    impoverish(&world);
+    let failed = world.spend(&hold).unwrap_err().to_string();
+    assert!(failed.starts_with("the spend was not written: "), "{failed}");
+    world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
+    world.spend(&hold).unwrap();
+    assert_eq!(totals(world.balance_of("poor")), (9, 0, 1));
+    assert_eq!(spend_rows(&world), 1);
+}
+
+#[test]
+fn of_two_attempts_at_a_spend_that_fail_both_are_told_and_the_hold_stays() {
+    let world = world_of_poor_and_rich();
+    let hold = world.hold_of("poor", 1);
+    impoverish(&world);
+    let attempts = [world.queue_spend(&hold), world.queue_spend(&hold)];
+    world.write();
+    assert_eq!(attempts.map(|attempt| world.drive(attempt).is_err()), [true, true]);
+    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0));
+    world.tick(hold.expires_at);
+    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "with no attempt under way it expires");
+}
+
+fn world_of_poor_and_rich() -> World {
+    let files = Files::new();
+    files.create_workspace("poor", 10);
+    files.create_workspace("rich", 10);
+    World::serve(files)
+}
+
+/// Takes from the row of `poor` what its account in memory believes to have.
+fn impoverish(world: &World) {
+    world.sql().execute("UPDATE workspace SET granted = 0 WHERE id = 'poor'", []).unwrap();
+}
+
+fn spend_rows(world: &World) -> u64 {
+    world.sql().query_row("SELECT count(*) FROM credit_spend", [], |row| row.get(0)).unwrap()
+}
+
+/// How many commits the write-ahead log holds: frames that tell the size of the database after them
+/// (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+fn commits(files: &Files) -> usize {
+    const HEADER_BYTES: usize = 32;
+    const FRAME_HEADER_BYTES: usize = 24;
+    let log = fs::read(files.path("accounts.db-wal")).unwrap();
+    let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let salts = &log[16..24];
+    log[HEADER_BYTES..]
+        .chunks_exact(FRAME_HEADER_BYTES + page_bytes)
+        .take_while(|frame| &frame[8..16] == salts) // after those of an older log
+        .filter(|frame| frame[4..8] != [0; 4])
+        .count()
+}

@@ -1,0 +1,137 @@
+//! What may be on the disk, what may not, and who may read it.
+
+use std::fs;
+
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_sqlite::{Admin, Ledger, People};
+use rusqlite::Connection;
+
+use crate::world::{Files, START, World, key, message, workspace};
+
+#[test]
+fn grants_and_spends_are_append_only() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    world.spend(&hold).unwrap();
+    let sql = world.sql();
+    for (statement, reason) in [
+        ("UPDATE credit_grant SET credits = 99", "grants are append-only"),
+        ("DELETE FROM credit_grant", "grants are append-only"),
+        ("UPDATE credit_spend SET credits = 99", "spends are append-only"),
+        ("DELETE FROM credit_spend", "spends are append-only"),
+    ] {
+        assert_eq!(sql.execute(statement, []).unwrap_err().to_string(), reason, "{statement}");
+    }
+}
+
+#[test]
+fn the_totals_of_a_workspace_are_the_sums_of_its_ledgers() {
+    let world = World::with_credits(10);
+    world.admin().grant(&workspace("demo"), 5, START).unwrap();
+    for n in 0..4 {
+        let hold = world.hold(n);
+        world.spend(&hold).unwrap();
+    }
+    let totals: (u64, u64, u64, u64) = world
+        .sql()
+        .query_row(
+            "SELECT granted, (SELECT sum(credits) FROM credit_grant), spent, (SELECT sum(credits) FROM credit_spend)
+             FROM workspace",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+        )
+        .unwrap();
+    assert_eq!(totals, (15, 15, 4, 4));
+}
+
+#[test]
+fn files_of_a_newer_version_are_left_alone() {
+    let files = Files::with_credits(10);
+    People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    for name in ["accounts.db", "people.db"] {
+        let db = Connection::open(files.path(name)).unwrap();
+        db.pragma_update(None, "user_version", 99).unwrap();
+    }
+    for refused in [
+        message(Admin::open(&files.dir)),
+        message(Ledger::open(&files.dir, START, drop)),
+        message(People::open(&files.dir, 0.8, [7; 32])),
+    ] {
+        assert!(refused.contains("was written by a newer version"), "{refused}");
+    }
+    assert!(!files.dir.is_served(), "a ledger that was not opened serves nothing");
+}
+
+#[test]
+fn no_email_and_no_key_is_anywhere_on_the_disk() {
+    let world = World::with_credits(10);
+    let (used, unused) = (key(1), key(2));
+    world.admin().create_key(&workspace("demo"), "shop", &used, START).unwrap();
+    world.admin().create_key(&workspace("demo"), "till", &unused, START).unwrap();
+    let people = People::open(&world.dir, 0.8, [7; 32]).unwrap();
+    let person = Email::parse("Grace.Quimby+news@Gmail.com").unwrap();
+    let gone = Email::parse("otto.zwist@posteo.net").unwrap();
+    let mut import = people.import().unwrap();
+    import.add(&person, ProfileUrl::from_name("p-4711").unwrap(), 0.9).unwrap();
+    import.add(&gone, ProfileUrl::from_name("p-4712").unwrap(), 0.9).unwrap();
+    import.finish().unwrap();
+    people.suppress(&gone, START).unwrap();
+    people.refresh().unwrap();
+    // A whole lookup, so that all that it leaves is there.
+    assert!(world.finds(&used));
+    let hold = world.hold(1);
+    assert!(world.drive(people.find(&person)).unwrap().is_some());
+    world.spend(&hold).unwrap();
+    world.tick(START);
+
+    let secrets = [used.reveal(), unused.reveal(), &used.reveal()[4..], &unused.reveal()[4..]];
+    let emails = ["grace.quimby", "gracequimby", "quimby", "otto.zwist", "zwist", "gmail.com", "posteo.net"];
+    // First with write-ahead logs, then without: closing moves them into the files.
+    assert_found_nowhere(&world, &secrets, &emails);
+    assert!(world.path("people.db-wal").exists() && world.path("accounts.db-wal").exists());
+    drop(people);
+    assert_found_nowhere(&world.close(), &secrets, &emails);
+}
+
+#[test]
+fn the_profile_of_a_person_who_opted_out_is_overwritten() {
+    let files = Files::new();
+    let people = People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    let email = Email::parse("otto.zwist@posteo.net").unwrap();
+    let mut import = people.import().unwrap();
+    import.add(&email, ProfileUrl::from_name("otto-zwist-4712").unwrap(), 0.9).unwrap();
+    import.finish().unwrap();
+    people.suppress(&email, START).unwrap();
+    drop(people);
+    assert_found_nowhere(&files, &[], &["otto-zwist-4712"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_directory_and_its_secret_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let files = Files::with_credits(10);
+    People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(files.dir.path().to_owned()), 0o700);
+    assert_eq!(mode(files.path("people.key")), 0o600);
+}
+
+/// `words` in any case, `exact` as they are.
+fn assert_found_nowhere(files: &Files, exact: &[&str], words: &[&str]) {
+    for entry in fs::read_dir(files.dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        let lower = bytes.to_ascii_lowercase();
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        for text in exact {
+            assert!(!has(&bytes, text), "a key is in {}", path.display());
+        }
+        for text in words {
+            assert!(!has(&lower, text), "{text} is in {}", path.display());
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What the SQLite adapter promises beyond the store contract (which `enrich-tests` holds it to).
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+mod batches;
+mod disk;
+mod import;
+mod operators;
+mod people;
+mod spends;
+mod world;

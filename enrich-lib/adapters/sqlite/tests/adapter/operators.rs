@@ -1,0 +1,234 @@
+//! Operators work while another process serves, and it notices at its next tick.
+
+use std::fs::{self, File};
+use std::thread;
+
+use enrich_lib::key::ApiKey;
+use enrich_sqlite::{Admin, DataDir, Ledger, StoreError};
+
+use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
+
+#[test]
+fn a_second_ledger_is_refused_and_told_what_to_do() {
+    let world = World::with_credits(10);
+    let refused = message(Ledger::open(&world.dir, START, drop));
+    let path = world.dir.path().display();
+    assert_eq!(
+        refused,
+        format!(
+            "{path} is already being served by another process; stop that one first, or name another data directory"
+        )
+    );
+}
+
+#[test]
+fn a_directory_is_served_until_the_last_queued_spend_is_written() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    drop(world.queue_spend(&hold));
+    let mut writer = None;
+    let refused = Ledger::open(&world.dir, START, |work| writer = Some(work));
+    assert!(matches!(refused, Err(StoreError::Served(_))) && writer.is_none());
+    let files = world.close();
+    assert!(!files.dir.is_served());
+    assert_eq!(totals(World::serve(files).balance()), (9, 0, 1));
+}
+
+#[test]
+fn a_ledger_that_was_dropped_with_work_left_still_has_the_directory() {
+    let files = Files::with_credits(10);
+    let mut work = None;
+    drop(Ledger::open(&files.dir, START, |writer| work = Some(writer)).unwrap());
+    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(StoreError::Served(_))));
+    drop(work);
+    assert!(Ledger::open(&files.dir, START, drop).is_ok());
+}
+
+#[test]
+fn operators_who_look_at_once_do_not_take_each_other_for_a_server() {
+    let files = Files::with_credits(10);
+    assert!(!files.dir.is_served());
+    let other_operator = File::open(files.path("serve.lock")).unwrap();
+    other_operator.lock_shared().unwrap();
+    assert!(!files.dir.is_served());
+}
+
+#[test]
+fn an_operator_works_while_another_process_serves() {
+    let world = World::with_credits(10);
+    let mut admin = world.admin();
+    admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
+    admin.create_key(&workspace("new"), "first", &key(1), START).unwrap();
+    assert_eq!(admin.workspaces().unwrap().len(), 2);
+    assert!(world.finds(&key(1)), "a key that was never asked for needs no tick");
+    let hold = world.hold_of("new", 1);
+    world.spend(&hold).unwrap();
+    assert_eq!(totals(admin.balance(&workspace("new")).unwrap()), (4, 0, 1));
+}
+
+#[test]
+fn a_revoked_key_is_refused_after_one_tick() {
+    let world = World::with_credits(10);
+    let id = create_key(&world, 1);
+    assert!(world.finds(&key(1)));
+    world.admin().revoke_key(&id, START).unwrap();
+    world.tick(START);
+    assert!(!world.finds(&key(1)));
+}
+
+#[test]
+fn a_key_that_was_unknown_is_found_once_it_is_made() {
+    let world = World::with_credits(10);
+    assert!(!world.finds(&key(1)));
+    create_key(&world, 1);
+    world.tick(START);
+    assert!(world.finds(&key(1)));
+}
+
+#[test]
+fn a_grant_of_another_process_is_usable_after_one_tick() {
+    let world = World::with_credits(10);
+    assert_eq!(totals(world.balance()), (10, 0, 0));
+    let told = world.admin().grant(&workspace("demo"), 5, START).unwrap();
+    assert_eq!(totals(told), (15, 0, 0));
+    world.tick(START);
+    assert_eq!(totals(world.balance()), (15, 0, 0));
+    world.tick(START);
+    assert_eq!(totals(world.balance()), (15, 0, 0), "once");
+}
+
+#[test]
+fn a_grant_between_two_spends_counts() {
+    let world = World::with_credits(1);
+    let first = world.hold(1);
+    world.spend(&first).unwrap();
+    world.admin().grant(&workspace("demo"), 1, START).unwrap();
+    world.tick(START);
+    let second = world.hold(2);
+    world.spend(&second).unwrap();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((0, 0, 2), (0, 0, 2)));
+}
+
+#[test]
+fn a_list_of_keys_shows_their_use_and_never_a_key() {
+    let world = World::with_credits(10);
+    create_key(&world, 1);
+    create_key(&world, 2);
+    world.tick(after_seconds(5));
+    assert!(world.finds(&key(1)) && world.finds(&key(1)));
+    world.tick(after_seconds(6));
+    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    let used: Vec<_> = keys.iter().map(|key| key.last_used_at).collect();
+    assert_eq!(used, [Some(after_seconds(5)), None]);
+    let used_key = key(1);
+    assert!(!format!("{keys:?}").contains(&used_key.reveal()[8..]), "{keys:?}");
+
+    world.tick(after_seconds(7));
+    assert!(world.finds(&key(1)));
+    world.tick(after_seconds(8));
+    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    assert_eq!(keys[0].last_used_at, Some(after_seconds(7)), "use is noted again");
+}
+
+#[test]
+fn what_is_held_shows_while_it_is_served_and_not_after() {
+    let world = World::with_credits(10);
+    world.hold(1);
+    let settled = world.hold(2);
+    world.tick(START);
+    assert_eq!(totals(world.on_disk()), (8, 2, 0));
+    world.spend(&settled).unwrap();
+    world.tick(START);
+    assert_eq!(totals(world.on_disk()), (8, 1, 1));
+    // The row still says that one is held, but whoever held it is gone.
+    let files = world.close();
+    assert_eq!(totals(files.on_disk()), (9, 0, 1));
+    assert_eq!(files.admin().workspaces().unwrap()[0].balance, files.on_disk());
+}
+
+#[test]
+fn an_expired_hold_disappears_from_the_show() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    world.tick(START);
+    assert_eq!(totals(world.on_disk()), (9, 1, 0));
+    world.tick(hold.expires_at);
+    assert_eq!(totals(world.on_disk()), (10, 0, 0));
+}
+
+#[test]
+fn a_tick_without_news_writes_nothing() {
+    let world = World::with_credits(10);
+    world.hold(1);
+    world.tick(START);
+    let log = || fs::read(world.path("accounts.db-wal")).unwrap();
+    let before = log();
+    world.tick(after_seconds(1));
+    assert!(log() == before);
+}
+
+#[test]
+fn operators_are_told_what_does_not_exist_or_exists() {
+    let files = Files::with_credits(10);
+    let mut admin = files.admin();
+    let stranger = workspace("stranger");
+    let none = "there is no workspace stranger";
+    assert_eq!(message(admin.grant(&stranger, 1, START)), none);
+    assert_eq!(message(admin.balance(&stranger)), none);
+    assert_eq!(message(admin.keys(&stranger)), none);
+    assert_eq!(message(admin.create_key(&stranger, "x", &key(1), START)), none);
+    assert_eq!(message(admin.revoke_key("key_0", START)), "there is no key with the id key_0");
+    let twice = admin.create_workspace(&workspace("demo"), Default::default(), 1, START);
+    assert_eq!(message(twice), "there is already a workspace demo");
+    assert_eq!(totals(files.on_disk()), (10, 0, 0));
+}
+
+#[test]
+fn a_key_revoked_twice_keeps_its_first_date() {
+    let files = Files::with_credits(10);
+    let mut admin = files.admin();
+    let id = admin.create_key(&workspace("demo"), "x", &key(1), START).unwrap();
+    admin.revoke_key(&id, after_seconds(1)).unwrap();
+    admin.revoke_key(&id, after_seconds(2)).unwrap();
+    assert_eq!(admin.keys(&workspace("demo")).unwrap()[0].revoked_at, Some(after_seconds(1)));
+}
+
+#[test]
+fn a_grant_too_large_to_count_is_refused_whole() {
+    let files = Files::with_credits(10);
+    for credits in [u64::MAX, i64::MAX as u64] {
+        assert!(matches!(
+            files.admin().grant(&workspace("demo"), credits, START),
+            Err(StoreError::Account(_))
+        ));
+    }
+    assert_eq!(totals(files.on_disk()), (10, 0, 0));
+}
+
+#[test]
+fn a_directory_without_accounts_is_not_opened_by_mistake() {
+    let files = Files::new();
+    let wrong = files.path("wrong");
+    assert_eq!(message(DataDir::open(&wrong)), format!("there is no data in {}", wrong.display()));
+    assert!(!wrong.exists());
+}
+
+#[test]
+fn processes_that_start_at_once_make_one_set_of_accounts() {
+    let files = Files::new();
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let dir = &files.dir;
+            scope.spawn(move || {
+                let mut admin = Admin::open(dir).unwrap();
+                admin.create_workspace(&workspace(&format!("w{n}")), Default::default(), 1, START).unwrap();
+            });
+        }
+    });
+    assert_eq!(files.admin().workspaces().unwrap().len(), 8);
+}
+
+fn create_key(files: &Files, seed: u8) -> String {
+    let key: ApiKey = key(seed);
+    files.admin().create_key(&workspace("demo"), "test", &key, START).unwrap()
+}

@@ -1,0 +1,162 @@
+//! Finding people: one person under all spellings, nobody without trust, nobody who opted out.
+
+use std::fs;
+
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_sqlite::{People, Stats};
+
+use crate::world::{Files, START, message};
+
+/// A directory with its handle.
+pub(crate) struct Town {
+    pub(crate) people: People,
+    pub(crate) files: Files,
+}
+
+impl Town {
+    pub(crate) fn new() -> Self {
+        let files = Files::new();
+        Self { people: open(&files), files }
+    }
+
+    /// Imports one row, and lets this handle see it.
+    pub(crate) fn import(&self, email: &str, profile: &str, confidence: f64) {
+        let mut import = self.people.import().unwrap();
+        import.add(&parse(email), ProfileUrl::from_name(profile).unwrap(), confidence).unwrap();
+        import.finish().unwrap();
+        self.people.refresh().unwrap();
+    }
+
+    pub(crate) fn suppress(&self, email: &str) {
+        self.people.suppress(&parse(email), START).unwrap();
+        self.people.refresh().unwrap();
+    }
+
+    pub(crate) fn find(&self, email: &str) -> Option<String> {
+        find(&self.people, email)
+    }
+}
+
+pub(crate) fn open(files: &Files) -> People {
+    People::open(&files.dir, People::CONFIDENCE_MIN, [7; 32]).unwrap()
+}
+
+pub(crate) fn parse(email: &str) -> Email {
+    Email::parse(email).unwrap()
+}
+
+/// The name in the profile's URL.
+pub(crate) fn find(people: &People, email: &str) -> Option<String> {
+    let found = futures_executor::block_on(people.find(&parse(email))).unwrap();
+    found.map(|profile| profile.name().to_owned())
+}
+
+#[test]
+fn an_imported_person_is_found_and_a_stranger_is_not() {
+    let town = Town::new();
+    town.import("ada@posteo.net", "ada", 0.9);
+    assert_eq!(town.find("ada@posteo.net").as_deref(), Some("ada"));
+    assert_eq!(town.find("bob@posteo.net"), None);
+}
+
+#[test]
+fn all_spellings_of_a_mailbox_find_one_person() {
+    let town = Town::new();
+    town.import("Ada.Marlowe+shop@GMail.com", "ada", 0.9);
+    for same in ["adamarlowe@gmail.com", "a.d.a.marlowe@googlemail.com", "ADAMARLOWE+x@gmail.com"] {
+        assert_eq!(town.find(same).as_deref(), Some("ada"), "{same}");
+    }
+    for other in ["adamarlowe@posteo.net", "ada-marlowe@gmail.com"] {
+        assert_eq!(town.find(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_match_below_the_least_confidence_is_not_found() {
+    let town = Town::new();
+    town.import("sure@posteo.net", "sure", 1.0);
+    town.import("just@posteo.net", "just", People::CONFIDENCE_MIN);
+    town.import("unsure@posteo.net", "unsure", People::CONFIDENCE_MIN - 0.001);
+    assert_eq!(town.find("sure@posteo.net").as_deref(), Some("sure"));
+    assert_eq!(town.find("just@posteo.net").as_deref(), Some("just"));
+    assert_eq!(town.find("unsure@posteo.net"), None);
+    assert_eq!(town.people.stats().unwrap(), Stats { people: 3, untrusted: 1, suppressed: 0 });
+    // Trust is the reader's to decide: the record is there.
+    let trusting = People::open(&town.files.dir, 0.1, [0; 32]).unwrap();
+    assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));
+}
+
+#[test]
+fn a_person_who_opted_out_looks_like_a_stranger() {
+    let town = Town::new();
+    town.import("Ada.Marlowe@gmail.com", "ada", 0.9);
+    assert!(town.find("adamarlowe@gmail.com").is_some());
+    town.suppress("ada.marlowe+out@gmail.com");
+    assert_eq!(town.find("adamarlowe@gmail.com"), town.find("stranger@gmail.com"));
+    assert_eq!(town.people.stats().unwrap(), Stats { people: 0, untrusted: 0, suppressed: 1 });
+}
+
+#[test]
+fn a_person_who_opted_out_stays_away_after_an_import() {
+    let town = Town::new();
+    town.suppress("ada@posteo.net");
+    town.suppress("ada@posteo.net");
+    town.import("ada@posteo.net", "ada", 1.0);
+    assert_eq!(town.find("ada@posteo.net"), None);
+    assert_eq!(town.people.stats().unwrap(), Stats { people: 0, untrusted: 0, suppressed: 1 });
+}
+
+#[test]
+fn an_opt_out_survives_a_reopen() {
+    let town = Town::new();
+    town.import("ada@posteo.net", "ada", 0.9);
+    town.import("bob@posteo.net", "bob", 0.9);
+    town.suppress("ada@posteo.net");
+    let Town { people, files } = town;
+    drop(people);
+    let town = Town { people: open(&files), files };
+    town.import("ada@posteo.net", "ada", 0.9);
+    assert_eq!((town.find("ada@posteo.net"), town.find("bob@posteo.net").as_deref()), (None, Some("bob")));
+}
+
+#[test]
+fn a_lookup_sees_what_another_handle_did_after_a_refresh() {
+    let town = Town::new();
+    let other = open(&town.files);
+    assert_eq!(find(&other, "ada@posteo.net"), None);
+    town.import("ada@posteo.net", "ada", 0.9);
+    other.refresh().unwrap();
+    assert_eq!(find(&other, "ada@posteo.net").as_deref(), Some("ada"));
+    town.suppress("ada@posteo.net");
+    other.refresh().unwrap();
+    assert_eq!(find(&other, "ada@posteo.net"), None);
+}
+
+#[test]
+fn the_secret_of_a_directory_is_made_once() {
+    let town = Town::new();
+    town.import("ada@posteo.net", "ada", 0.9);
+    let reopened = People::open(&town.files.dir, 0.8, [8; 32]).unwrap();
+    assert_eq!(find(&reopened, "ada@posteo.net").as_deref(), Some("ada"));
+    assert_eq!(fs::read(town.files.path("people.key")).unwrap(), [7; 32]);
+}
+
+#[test]
+fn a_directory_without_its_secret_gets_no_new_one() {
+    for damage in [None, Some(vec![7; 31]), Some(vec![])] {
+        let Town { people, files } = Town::new();
+        drop(people);
+        let path = files.path("people.key");
+        match &damage {
+            None => fs::remove_file(&path).unwrap(),
+            Some(bytes) => fs::write(&path, bytes).unwrap(),
+        }
+        let refused = message(People::open(&files.dir, 0.8, [8; 32]));
+        let told = "is missing or damaged: restore it from a backup, as the people in the directory can't be found \
+                    without it";
+        assert_eq!(refused, format!("{} {told}", path.display()), "{damage:?}");
+        assert_eq!(fs::read(&path).ok(), damage, "and what is left of it is left alone");
+    }
+}

@@ -1,0 +1,144 @@
+//! A spend is durable before it is answered, and charged once.
+
+use enrich_lib::credit::Settlement;
+use enrich_lib::ports::Credits;
+use enrich_sqlite::{Ledger, on_a_thread};
+
+use crate::world::{Files, START, World, lookup, message, poll, totals};
+
+#[test]
+fn a_spend_is_on_the_disk_before_it_is_answered() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    let mut spend = world.queue_spend(&hold);
+    assert_eq!(world.on_disk().spent, 0);
+    world.write();
+    assert_eq!(world.on_disk().spent, 1, "read by another connection, and the spend is still not answered");
+    assert!(poll(spend.as_mut()).is_ready());
+}
+
+#[test]
+fn a_spend_leaves_a_row_with_its_lookup_and_no_more_than_it_cost() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    world.spend(&hold).unwrap();
+    let row: (Vec<u8>, u64, u64) = world
+        .sql()
+        .query_row("SELECT lookup_id, credits, at FROM credit_spend", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .unwrap();
+    assert_eq!(row, (hold.lookup_id.as_bytes().to_vec(), 1, START.unix_ms()));
+}
+
+#[test]
+fn a_release_does_not_wait_for_the_disk() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    world.end_writer();
+    world.drive(world.ledger.settle(&hold, Settlement::Release)).unwrap();
+    assert_eq!(totals(world.balance()), (10, 0, 0));
+}
+
+#[test]
+fn balances_survive_a_reopen_and_holds_do_not() {
+    let world = World::with_credits(10);
+    let (spent, held) = (world.hold(1), world.hold(2));
+    world.spend(&spent).unwrap();
+    world.tick(START); // puts on show what is held
+    assert_eq!(totals(world.on_disk()), (8, 1, 1));
+
+    let world = World::serve(world.close());
+    assert_eq!(totals(world.on_disk()), (9, 0, 1));
+    assert_eq!(totals(world.balance()), (9, 0, 1));
+    assert!(world.spend(&held).is_err());
+}
+
+#[test]
+fn what_is_queued_when_the_ledger_closes_is_written() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    drop(world.queue_spend(&hold));
+    let files = world.close();
+    assert_eq!(totals(files.on_disk()), (9, 0, 1));
+}
+
+#[test]
+fn a_settle_that_is_abandoned_is_committed_once() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    drop(world.queue_spend(&hold));
+    assert_eq!(totals(world.balance()), (9, 1, 0));
+    world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
+    world.spend(&hold).unwrap();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
+}
+
+#[test]
+fn a_settle_that_is_repeated_while_the_first_is_queued_is_charged_once() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    let (mut first, mut second) = (world.queue_spend(&hold), world.queue_spend(&hold));
+    world.write();
+    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
+}
+
+#[test]
+fn a_queued_spend_does_not_expire_and_is_not_released() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    let mut spend = world.queue_spend(&hold);
+    assert!(world.drive(world.ledger.settle(&hold, Settlement::Release)).is_err());
+    // The tick stands behind the spend in the queue; both are one batch.
+    let mut tick = Box::pin(world.ledger.tick(hold.expires_at));
+    assert!(poll(tick.as_mut()).is_pending());
+    world.write();
+    assert!(poll(spend.as_mut()).is_ready() && poll(tick.as_mut()).is_ready());
+    assert_eq!(totals(world.balance()), (9, 0, 1));
+}
+
+#[test]
+fn when_the_writer_has_ended_spends_fail_and_credits_stay_held() {
+    let world = World::with_credits(10);
+    let (queued, late) = (world.hold(1), world.hold(2));
+    let first = world.queue_spend(&queued);
+    world.end_writer();
+    for failed in [world.drive(first), world.spend(&late), world.spend(&queued)] {
+        assert_eq!(failed.unwrap_err().to_string(), "the store has stopped writing");
+    }
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 2, 0), (10, 0, 0)));
+    assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
+    // What certainly did not reach the writer can still be released.
+    world.drive(world.ledger.settle(&late, Settlement::Release)).unwrap();
+    assert_eq!(totals(world.balance()), (9, 1, 0));
+}
+
+#[test]
+fn a_spend_of_nothing_needs_no_disk() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    world.end_writer();
+    world.drive(world.ledger.settle(&hold, Settlement::Spend(0))).unwrap();
+    assert_eq!(totals(world.balance()), (10, 0, 0));
+}
+
+#[test]
+fn an_unknown_workspace_is_a_failure_and_not_a_lack_of_credits() {
+    let world = World::with_credits(10);
+    let failed = world.drive(world.ledger.hold(&lookup("stranger", 1)));
+    assert_eq!(failed.unwrap_err().to_string(), "there is no workspace stranger");
+}
+
+#[test]
+fn a_writer_on_a_thread_answers() {
+    let files = Files::with_credits(10);
+    let ledger = Ledger::open(&files.dir, START, on_a_thread).unwrap();
+    let hold = lookup("demo", 1);
+    futures_executor::block_on(async {
+        ledger.hold(&hold).await.unwrap();
+        ledger.settle(&hold, Settlement::Spend(1)).await.unwrap();
+    });
+    assert_eq!(files.on_disk().spent, 1);
+}

@@ -1,0 +1,205 @@
+//! A data directory, and a ledger whose writer moves only when a test lets it.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, Ledger, StoreError, Work};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+pub(crate) const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+/// A data directory that goes away with the test.
+pub(crate) struct Files {
+    pub(crate) dir: DataDir,
+    _tmp: TempDir,
+}
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        let tmp = TempDir::new().unwrap();
+        Self { dir: DataDir::create(tmp.path().join("data")).unwrap(), _tmp: tmp }
+    }
+
+    /// With a workspace `demo` that has `credits`.
+    pub(crate) fn with_credits(credits: u64) -> Self {
+        let files = Self::new();
+        files.create_workspace("demo", credits);
+        files
+    }
+
+    /// An operator: a connection of its own, as from another process.
+    pub(crate) fn admin(&self) -> Admin {
+        Admin::open(&self.dir).unwrap()
+    }
+
+    pub(crate) fn create_workspace(&self, id: &str, credits: u64) {
+        self.admin().create_workspace(&workspace(id), Quota::default(), credits, START).unwrap();
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.dir.path().join(file)
+    }
+
+    /// The accounts as SQLite has them, with nothing of ours in between.
+    pub(crate) fn sql(&self) -> Connection {
+        Connection::open(self.path("accounts.db")).unwrap()
+    }
+
+    /// What the disk says of `demo`.
+    pub(crate) fn on_disk(&self) -> Balance {
+        self.admin().balance(&workspace("demo")).unwrap()
+    }
+}
+
+/// A ledger over [`Files`].
+pub(crate) struct World {
+    pub(crate) ledger: Ledger,
+    writer: RefCell<Option<Work>>,
+    files: Files,
+}
+
+impl Deref for World {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+impl World {
+    pub(crate) fn with_credits(credits: u64) -> Self {
+        Self::serve(Files::with_credits(credits))
+    }
+
+    pub(crate) fn serve(files: Files) -> Self {
+        let mut writer = None;
+        let ledger = Ledger::open(&files.dir, START, |work| writer = Some(work)).unwrap();
+        Self { ledger, writer: RefCell::new(writer), files }
+    }
+
+    /// Stops to serve, as a process does that ends in order; the writer does what is queued.
+    pub(crate) fn close(self) -> Files {
+        let Self { ledger, writer, files } = self;
+        drop(ledger);
+        assert!(poll(writer.take().unwrap().as_mut()).is_ready(), "the writer ends with its ledger");
+        files
+    }
+
+    /// Lets the writer do all that is queued.
+    pub(crate) fn write(&self) {
+        if let Some(writer) = &mut *self.writer.borrow_mut() {
+            assert!(poll(writer.as_mut()).is_pending(), "the writer ends with its ledger, not before");
+        }
+    }
+
+    /// Ends the writer, as a panic in it would.
+    pub(crate) fn end_writer(&self) {
+        *self.writer.borrow_mut() = None;
+    }
+
+    /// Drives `step` to its end, and the writer with it.
+    pub(crate) fn drive<T>(&self, step: impl Future<Output = T>) -> T {
+        let mut step = pin!(step);
+        for _ in 0..3 {
+            if let Poll::Ready(done) = poll(step.as_mut()) {
+                return done;
+            }
+            self.write();
+        }
+        panic!("nothing moves any more");
+    }
+
+    pub(crate) fn tick(&self, now: Timestamp) {
+        self.drive(self.ledger.tick(now)).unwrap();
+    }
+
+    /// The `n`-th lookup of `demo` holds one credit.
+    pub(crate) fn hold(&self, n: u16) -> Hold {
+        self.hold_of("demo", n)
+    }
+
+    pub(crate) fn hold_of(&self, id: &str, n: u16) -> Hold {
+        let lookup = lookup(id, n);
+        assert_eq!(self.drive(self.ledger.hold(&lookup)).unwrap(), Holding::Granted);
+        lookup
+    }
+
+    /// Spends the credit that `hold` holds, and waits until that is durable.
+    pub(crate) fn spend(&self, hold: &Hold) -> Result<(), PortError> {
+        self.drive(self.ledger.settle(hold, Settlement::Spend(1)))
+    }
+
+    /// Spends the credit that `hold` holds, up to where it waits for the writer.
+    pub(crate) fn queue_spend<'w>(&'w self, hold: &'w Hold) -> QueuedSpend<'w> {
+        let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
+        assert!(poll(spend.as_mut()).is_pending(), "a spend waits for the disk");
+        spend
+    }
+
+    /// What the ledger says of `demo`.
+    pub(crate) fn balance(&self) -> Balance {
+        self.balance_of("demo")
+    }
+
+    pub(crate) fn balance_of(&self, id: &str) -> Balance {
+        self.ledger.balance(&workspace(id)).unwrap()
+    }
+
+    pub(crate) fn finds(&self, key: &ApiKey) -> bool {
+        self.drive(self.ledger.find(&key.digest())).unwrap().is_some()
+    }
+}
+
+pub(crate) type QueuedSpend<'w> = Pin<Box<dyn Future<Output = Result<(), PortError>> + Send + 'w>>;
+
+/// One step of a future that nobody wakes.
+pub(crate) fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+pub(crate) fn workspace(id: &str) -> WorkspaceId {
+    id.parse().unwrap()
+}
+
+pub(crate) fn lookup(id: &str, n: u16) -> Hold {
+    let mut random = [0; 10];
+    random[8..].copy_from_slice(&n.to_be_bytes());
+    Hold {
+        lookup_id: LookupId::new(START, random),
+        workspace: workspace(id),
+        credits: 1,
+        placed_at: START,
+        expires_at: after_seconds(60),
+    }
+}
+
+pub(crate) fn after_seconds(seconds: u64) -> Timestamp {
+    START + Duration::from_secs(seconds)
+}
+
+/// The same key for the same seed.
+pub(crate) fn key(seed: u8) -> ApiKey {
+    ApiKey::generate(|| seed)
+}
+
+/// Available, held, spent.
+pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
+    assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");
+    (balance.available, balance.held, balance.spent)
+}
+
+/// What an operator would read.
+pub(crate) fn message<T>(result: Result<T, StoreError>) -> String {
+    result.map(drop).unwrap_err().to_string()
+}

@@ -1,0 +1,247 @@
+//! What happens to credits when steps come late, twice, out of order or not at all, each as a story.
+
+use enrich_lib::credit::AccountFault::{Ended, NoHold, OtherHold, OverHold, TooLarge};
+use enrich_lib::credit::Holding::{Granted, Insufficient};
+use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
+use enrich_lib::credit::{Account, Balance, Hold, Settlement};
+use enrich_lib::memory::AccountTable;
+use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::ports::Credits;
+use futures_executor::block_on;
+
+#[test]
+fn credits_are_held_to_the_last_one_and_no_further() {
+    let mut account = with_credits(2);
+    assert_eq!(account.hold(&hold(1, 1)), Ok(Granted));
+    assert_eq!(account.hold(&hold(2, 2)), Ok(Insufficient));
+    assert_eq!(account.hold(&hold(3, 1)), Ok(Granted));
+    assert_eq!(account.hold(&hold(4, 1)), Ok(Insufficient));
+    assert_balance(&account, [0, 2, 0]);
+}
+
+#[test]
+fn a_spend_of_a_part_makes_the_rest_available_again() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 3)).unwrap();
+    assert_eq!(account.settle(&hold(1, 3), Settlement::Spend(1)), Ok(()));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn no_more_is_spent_than_is_held() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(2)), Err(OverHold));
+    assert_eq!(account.settle(&hold(2, 1), Settlement::Spend(1)), Err(NoHold));
+    assert_balance(&account, [4, 1, 0]);
+}
+
+#[test]
+fn a_lookup_that_asks_twice_holds_once() {
+    let mut account = with_credits(5);
+    assert_eq!([account.hold(&hold(1, 2)), account.hold(&hold(1, 2))], [Ok(Granted); 2]);
+    assert_eq!(account.hold(&hold(1, 3)), Err(OtherHold));
+    assert_balance(&account, [3, 2, 0]);
+}
+
+#[test]
+fn a_settlement_that_is_told_twice_counts_once() {
+    let mut account = with_credits(5);
+    for (lookup, settlement) in [(1, Settlement::Spend(1)), (2, Settlement::Release)] {
+        let hold = hold(lookup, 1);
+        account.hold(&hold).unwrap();
+        assert_eq!([account.settle(&hold, settlement), account.settle(&hold, settlement)], [Ok(()); 2]);
+    }
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn the_first_of_two_settlements_wins() {
+    let mut account = with_credits(5);
+    let (spent, released) = (hold(1, 2), hold(2, 2));
+    account.hold(&spent).unwrap();
+    account.hold(&released).unwrap();
+    account.settle(&spent, Settlement::Spend(1)).unwrap();
+    account.settle(&released, Settlement::Release).unwrap();
+
+    assert_eq!(account.settle(&spent, Settlement::Release), Err(Ended));
+    assert_eq!(account.settle(&spent, Settlement::Spend(2)), Err(Ended));
+    assert_eq!(account.settle(&released, Settlement::Spend(1)), Err(Ended));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn a_hold_that_its_release_has_overtaken_is_refused() {
+    let mut account = with_credits(5);
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
+    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_hold_that_comes_after_its_own_end_is_refused() {
+    let mut account = with_credits(5);
+    account.advance(at(10));
+    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_hold_that_nobody_settles_runs_out_when_its_time_has_come_and_not_before() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.advance(Timestamp::from_unix_ms(9_999));
+    assert_balance(&account, [4, 1, 0]);
+    account.advance(at(10));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_spend_after_the_hold_has_run_out_is_refused_and_a_release_is_not() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.advance(at(10));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(Ended));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn the_next_hold_tells_the_time_too() {
+    let mut account = with_credits(1);
+    account.hold(&hold(1, 1)).unwrap();
+    let later = Hold { placed_at: at(10), expires_at: at(20), ..hold(2, 1) };
+    assert_eq!(account.hold(&later), Ok(Granted), "the first has run out");
+}
+
+#[test]
+fn time_never_goes_back() {
+    let mut account = with_credits(5);
+    account.advance(at(10));
+    account.advance(at(0));
+    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
+}
+
+#[test]
+fn a_hold_can_not_run_out_while_it_is_being_spent() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 2)).unwrap();
+    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(Begun));
+    account.advance(at(1_000));
+    assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Err(Ended));
+    assert_balance(&account, [3, 2, 0]);
+
+    account.commit_spend(&hold(1, 2));
+    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn a_spend_that_fails_after_the_holds_time_gives_the_credits_back_in_the_end() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 2)).unwrap();
+    account.begin_spend(&hold(1, 2), 2).unwrap();
+    account.advance(at(10));
+    account.abort_spend(&hold(1, 2));
+    assert_balance(&account, [3, 2, 0]);
+    account.advance(at(10) + Account::MEMORY);
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_spend_that_failed_can_be_tried_again() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.begin_spend(&hold(1, 1), 1).unwrap();
+    account.abort_spend(&hold(1, 1));
+    assert_balance(&account, [4, 1, 0]);
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(Begun); 2]);
+    account.abort_spend(&hold(1, 1));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(Ended), "the other may yet succeed");
+    account.commit_spend(&hold(1, 1));
+    account.commit_spend(&hold(1, 1));
+    account.abort_spend(&hold(1, 1));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
+    account.advance(Timestamp::from_unix_ms((at(10) + Account::MEMORY).unix_ms() - 1));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()), "still remembered");
+    account.advance(at(10) + Account::MEMORY);
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
+    assert_eq!(account.hold(&hold(1, 1)), Err(Ended), "nor can it be held again");
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn totals_that_do_not_add_up_are_refused() {
+    assert_eq!(
+        Account::new(10, 4).unwrap().balance(),
+        Balance { granted: 10, available: 6, held: 0, spent: 4 }
+    );
+    assert_eq!(Account::new(4, 10).map(|_| ()), Err(OverHold));
+    let mut account = with_credits(u64::MAX);
+    assert_eq!(account.grant(1), Err(TooLarge));
+    assert_eq!(account.hold(&hold(1, u64::MAX)), Ok(Granted));
+    assert_balance(&account, [0, u64::MAX, 0]);
+}
+
+#[test]
+fn a_table_of_accounts_keeps_workspaces_apart() {
+    let table = AccountTable::default();
+    let theirs = Hold { workspace: "other".parse().unwrap(), ..hold(1, 1) };
+    table.grant(&hold(1, 1).workspace, 1).unwrap();
+    assert_eq!(block_on(table.hold(&theirs)).unwrap(), Insufficient);
+    assert_eq!(block_on(table.hold(&hold(1, 1))).unwrap(), Granted);
+    assert!(block_on(table.settle(&theirs, Settlement::Spend(1))).is_err(), "not their hold");
+    block_on(table.settle(&hold(1, 1), Settlement::Spend(1))).unwrap();
+    let balances = [hold(1, 1), theirs].map(|hold| table.balance(&hold.workspace).spent);
+    assert_eq!(balances, [1, 0]);
+}
+
+#[test]
+fn a_table_of_accounts_lets_holds_run_out_in_all_of_them() {
+    let table = AccountTable::default();
+    table.grant(&hold(1, 1).workspace, 1).unwrap();
+    block_on(table.hold(&hold(1, 1))).unwrap();
+    table.advance(at(10));
+    assert_eq!(table.balance(&hold(1, 1).workspace).available, 1);
+}
+
+fn with_credits(credits: u64) -> Account {
+    Account::new(credits, 0).expect("an account")
+}
+
+/// The hold of a lookup from second 0 to second 10.
+fn hold(lookup: u8, credits: u64) -> Hold {
+    Hold {
+        lookup_id: LookupId::from_bytes([lookup; 16]),
+        workspace: "demo".parse().expect("a name"),
+        credits,
+        placed_at: at(0),
+        expires_at: at(10),
+    }
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(seconds * 1_000)
+}
+
+#[track_caller]
+fn assert_balance(account: &Account, [available, held, spent]: [u64; 3]) {
+    let balance = account.balance();
+    assert_eq!([balance.available, balance.held, balance.spent], [available, held, spent]);
+    assert_eq!(balance.granted, available + held + spent);
+}

@@ -1,0 +1,329 @@
+//! The whole product of what a request can bring and what the ports can answer: each combination has exactly one
+//! answer, the earlier check wins, and no port is asked that should not be.
+//!
+//! What is expected is read off a flat list of priorities, the specification's table in the decided order, and not
+//! off the chain.
+
+mod scripted;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::body::BodyFault;
+use enrich_lib::credit::{Hold, Holding, Price, Settlement};
+use enrich_lib::lookup::{Policy, Reply, Request};
+use enrich_lib::wire;
+use http::{HeaderMap, Response};
+use scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
+use serde_json::{Value, json};
+
+const COMBINATIONS: usize = 340_200;
+
+#[test]
+fn each_has_the_one_status_body_and_headers_of_the_specification() {
+    for_every_combination(|combination, reply, _| {
+        let expected = combination.expected();
+        let response = wire::response(reply);
+        assert_eq!(response.status().as_u16(), expected.status, "{combination:?}");
+        assert_eq!(body(&response), expected.body(), "{combination:?}");
+        assert_eq!(headers(&response), combination.headers(&expected), "{combination:?}");
+    });
+}
+
+#[test]
+fn each_asks_the_ports_up_to_the_check_that_fails_and_none_after_it() {
+    for_every_combination(|combination, _, calls| {
+        let asked = combination.expected().ports_asked;
+        assert_eq!(calls, &combination.calls()[..asked], "{combination:?}");
+    });
+}
+
+/// Said once more without the list of priorities, as this is where money is lost.
+#[test]
+fn each_settles_a_granted_hold_exactly_once_and_no_other() {
+    for_every_combination(|combination, reply, calls| {
+        let holds = calls.iter().filter(|call| matches!(call, Call::Hold(_))).count();
+        let settlements: Vec<_> = calls.iter().filter_map(settlement).collect();
+        let granted = holds == 1 && combination.script.hold == Ok(Holding::Granted);
+        assert_eq!(settlements.len(), usize::from(granted), "{combination:?}");
+
+        let spent = match settlements[..] {
+            [Settlement::Spend(credits)] if combination.script.settle.is_ok() => credits,
+            _ => 0,
+        };
+        assert_eq!(reply.credits_spent, spent, "{combination:?}");
+        assert!(reply.result.is_ok() || spent == 0, "an error is free: {combination:?}");
+    });
+}
+
+#[test]
+fn each_reply_tells_the_log_whose_request_it_was_and_which_port_failed() {
+    for_every_combination(|combination, reply, _| {
+        let Expected { ports_asked, .. } = combination.expected();
+        let Script { key, count, hold, person, settle } = combination.script;
+        let failures =
+            [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
+        assert_eq!(reply.lookup_id, arrival().id);
+        assert_eq!(reply.workspace, (ports_asked > 1).then(|| demo().id), "{combination:?}");
+        assert_eq!(reply.fault.is_some(), failures[..ports_asked].contains(&true), "{combination:?}");
+    });
+}
+
+fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
+    let policies = PRICES.map(|price| Arc::new(Policy { price, ..Policy::default() }));
+    let mut count = 0;
+    for combination in (0..).map_while(Combination::nth) {
+        let policy = policies.iter().find(|policy| policy.price == combination.price).expect("a policy");
+        let (reply, calls) = scripted::answer(policy, combination.script, combination.request());
+        check(&combination, &reply, &calls);
+        count += 1;
+    }
+    assert_eq!(count, COMBINATIONS);
+}
+
+#[derive(Debug)]
+struct Combination {
+    authorization: Authorization,
+    content_type: Option<&'static str>,
+    form: Form,
+    email: EmailInput,
+    script: Script,
+    price: Price,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Authorization {
+    Missing,
+    OtherScheme,
+    Malformed,
+    WellFormed,
+}
+
+/// What is around the email.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Object,
+    ObjectWithAnotherField,
+    ObjectTwice,
+    Array,
+    Unclosed,
+    Lost(BodyFault),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum EmailInput {
+    Supported,
+    Missing,
+    NoString,
+    Malformed,
+    Unsupported,
+}
+
+const AUTHORIZATIONS: [Authorization; 4] =
+    [Authorization::Missing, Authorization::OtherScheme, Authorization::Malformed, Authorization::WellFormed];
+const CONTENT_TYPES: [Option<&str>; 3] = [None, Some("text/plain"), Some("application/json")];
+const FORMS: [Form; 7] = [
+    Form::Object,
+    Form::ObjectWithAnotherField,
+    Form::ObjectTwice,
+    Form::Array,
+    Form::Unclosed,
+    Form::Lost(BodyFault::TooLarge),
+    Form::Lost(BodyFault::CutOff),
+];
+const EMAILS: [EmailInput; 5] = [
+    EmailInput::Supported,
+    EmailInput::Missing,
+    EmailInput::NoString,
+    EmailInput::Malformed,
+    EmailInput::Unsupported,
+];
+const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
+/// 0 is no count: a store that says so has not counted.
+const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
+const HOLDS: [Answer<Holding>; 3] = [Ok(Holding::Granted), Ok(Holding::Insufficient), Err(Fails)];
+const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
+const SETTLEMENTS: [Answer<()>; 2] = [Ok(()), Err(Fails)];
+const PRICES: [Price; 3] =
+    [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
+
+impl Combination {
+    /// The `n`-th of all, `None` after the last.
+    fn nth(n: usize) -> Option<Self> {
+        let mut digits = Digits(n);
+        let combination = Self {
+            authorization: digits.pick(&AUTHORIZATIONS),
+            content_type: digits.pick(&CONTENT_TYPES),
+            form: digits.pick(&FORMS),
+            email: digits.pick(&EMAILS),
+            script: Script {
+                key: digits.pick(&KEYS),
+                count: digits.pick(&COUNTS),
+                hold: digits.pick(&HOLDS),
+                person: digits.pick(&PEOPLE),
+                settle: digits.pick(&SETTLEMENTS),
+            },
+            price: digits.pick(&PRICES),
+        };
+        (digits.0 == 0).then_some(combination)
+    }
+
+    fn request(&self) -> Request {
+        let mut headers = HeaderMap::new();
+        let key = api_key();
+        let authorization = match self.authorization {
+            Authorization::Missing => None,
+            Authorization::OtherScheme => Some(format!("Basic {}", key.reveal())),
+            Authorization::Malformed => Some("Bearer enr_0".to_owned()),
+            Authorization::WellFormed => Some(format!("Bearer {}", key.reveal())),
+        };
+        if let Some(value) = authorization {
+            headers.insert("authorization", value.parse().expect("a header"));
+        }
+        if let Some(value) = self.content_type {
+            headers.insert("content-type", value.parse().expect("a header"));
+        }
+        wire::request(&headers, self.body())
+    }
+
+    fn body(&self) -> enrich_lib::body::Body {
+        let email = match self.email {
+            EmailInput::Supported => r#""email":"ada@gmail.com""#,
+            EmailInput::Missing => "",
+            EmailInput::NoString => r#""email":7"#,
+            EmailInput::Malformed => r#""email":"ada""#,
+            EmailInput::Unsupported => r#""email":"info@gmail.com""#,
+        };
+        let comma = if email.is_empty() { "" } else { "," };
+        Ok(match self.form {
+            Form::Object => format!("{{{email}}}"),
+            Form::ObjectWithAnotherField => format!(r#"{{{email}{comma}"name":"Ada"}}"#),
+            Form::ObjectTwice => format!("{{{email}}}{{{email}}}"),
+            Form::Array => format!("[{{{email}}}]"),
+            Form::Unclosed => format!("{{{email}"),
+            Form::Lost(fault) => return Err(fault),
+        }
+        .into())
+    }
+
+    /// The first line that applies is the answer.
+    fn expected(&self) -> Expected {
+        let Script { key, count, hold, person, settle } = self.script;
+        let email = self.email;
+        let invalid_request = self.content_type != Some("application/json") || self.form != Form::Object;
+        let invalid_email =
+            [EmailInput::Missing, EmailInput::NoString, EmailInput::Malformed].contains(&email);
+        let in_order = [
+            // (applies, status, outcome, ports asked until then)
+            (self.authorization != Authorization::WellFormed, 401, "unauthorized", 0),
+            (key == Ok(false), 401, "unauthorized", 1),
+            (key == Err(Fails), 500, "server_error", 1),
+            (count == Ok(LIMIT + 1), 429, "rate_limited", 2),
+            (count == Ok(0) || count == Err(Fails), 503, "rate_limit_unavailable", 2),
+            (invalid_request, 400, "invalid_request", 2),
+            (invalid_email, 400, "invalid_email", 2),
+            (email == EmailInput::Unsupported, 400, "unsupported_email", 2),
+            (hold == Ok(Holding::Insufficient), 402, "insufficient_credits", 3),
+            (hold == Err(Fails), 500, "server_error", 3),
+            (person == Err(Fails), 502, "lookup_error", 5),
+            (settle == Err(Fails) && self.cost() > 0, 500, "server_error", 5),
+            (person == Ok(false), 404, "not_found", 5),
+            (true, 200, "found", 5),
+        ];
+        let applies = in_order.into_iter().find(|line| line.0);
+        let (_, status, outcome, ports_asked) = applies.expect("the last line always applies");
+        Expected { status, outcome, ports_asked }
+    }
+
+    fn cost(&self) -> u64 {
+        match self.script.person {
+            Ok(true) => self.price.found,
+            Ok(false) => self.price.not_found,
+            Err(Fails) => 0,
+        }
+    }
+
+    /// The questions of a request that passes every check.
+    fn calls(&self) -> [Call; 5] {
+        let hold = Hold {
+            lookup_id: arrival().id,
+            workspace: demo().id,
+            credits: self.price.found.max(self.price.not_found),
+            placed_at: arrival().now,
+            expires_at: arrival().now + Duration::from_secs(30),
+        };
+        let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
+        [
+            Call::FindKey(api_key().digest()),
+            Call::Count(demo().quota.window(&demo().id, arrival().now)),
+            Call::Hold(hold.clone()),
+            Call::FindPerson("ada@gmail.com".to_owned()),
+            Call::Settle(hold, settlement),
+        ]
+    }
+
+    fn headers(&self, expected: &Expected) -> BTreeMap<String, String> {
+        let mut headers = vec![("content-type", "application/json".to_owned())];
+        if expected.status == 401 {
+            headers.push(("www-authenticate", "Bearer".to_owned()));
+        }
+        if let (Ok(count @ 1..), true) = (self.script.count, expected.ports_asked > 1) {
+            headers.push(("ratelimit-limit", LIMIT.to_string()));
+            headers.push(("ratelimit-remaining", LIMIT.saturating_sub(count).to_string()));
+            headers.push(("ratelimit-reset", RESET_SECONDS.to_owned()));
+        }
+        if expected.status == 429 {
+            headers.push(("retry-after", RESET_SECONDS.to_owned()));
+        }
+        headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// From the arrival to the end of the window, which is shifted by CRC-32 of `demo`; worked out by hand.
+const RESET_SECONDS: &str = "54";
+
+#[derive(Debug)]
+struct Expected {
+    status: u16,
+    outcome: &'static str,
+    ports_asked: usize,
+}
+
+impl Expected {
+    fn body(&self) -> Value {
+        let lookup_id = "lookup_018bcfe5680077078707070707070707";
+        match self.outcome {
+            "found" => {
+                let profile = json!({ "linkedin_url": "https://www.linkedin.com/in/ada-marlowe" });
+                json!({ "lookup_id": lookup_id, "status": "found", "profile": profile })
+            }
+            "not_found" => json!({ "lookup_id": lookup_id, "status": "not_found" }),
+            code => json!({ "error": code }),
+        }
+    }
+}
+
+/// A number whose every digit has its own base.
+struct Digits(usize);
+
+impl Digits {
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        let digit = self.0 % all.len();
+        self.0 /= all.len();
+        all[digit]
+    }
+}
+
+fn settlement(call: &Call) -> Option<Settlement> {
+    if let Call::Settle(_, settlement) = call { Some(*settlement) } else { None }
+}
+
+fn body(response: &Response<bytes::Bytes>) -> Value {
+    serde_json::from_slice(response.body()).expect("JSON")
+}
+
+fn headers(response: &Response<bytes::Bytes>) -> BTreeMap<String, String> {
+    let text = |value: &http::HeaderValue| value.to_str().expect("ASCII").to_owned();
+    response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}

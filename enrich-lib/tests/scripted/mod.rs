@@ -1,0 +1,127 @@
+//! Ports that answer what a script says, and write down what they were asked.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::{Policy, Reply, Request};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Window, Workspace};
+
+/// What each port answers, if it is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script {
+    /// Whether the key is a workspace's.
+    pub(crate) key: Answer<bool>,
+    pub(crate) count: Answer<u64>,
+    pub(crate) hold: Answer<Holding>,
+    /// Whether the person is found.
+    pub(crate) person: Answer<bool>,
+    pub(crate) settle: Answer<()>,
+}
+
+pub(crate) type Answer<T> = Result<T, Fails>;
+
+/// The port fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fails;
+
+/// One question to one port, with all that it was asked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    FindKey(KeyDigest),
+    Count(Window),
+    Hold(Hold),
+    FindPerson(String),
+    Settle(Hold, Settlement),
+}
+
+/// The burst limit of [`demo`].
+pub(crate) const LIMIT: u64 = 5;
+
+/// The reply to `request`, and the questions on the way to it.
+pub(crate) fn answer(policy: &Arc<Policy>, script: Script, request: Request) -> (Reply, Vec<Call>) {
+    let ports = Arc::new(Ports { script, calls: Mutex::default() });
+    let service = Service {
+        policy: policy.clone(),
+        keys: ports.clone(),
+        windows: ports.clone(),
+        credits: ports.clone(),
+        resolver: ports.clone(),
+    };
+    let reply = futures_executor::block_on(service.answer(arrival(), request));
+    let calls = ports.calls.lock().expect("no port panics").clone();
+    (reply, calls)
+}
+
+/// The key of [`demo`].
+pub(crate) fn api_key() -> ApiKey {
+    ApiKey::generate(|| 7)
+}
+
+pub(crate) fn demo() -> Workspace {
+    let quota = Quota::new(LIMIT as u32, 60).expect("a quota");
+    Workspace { id: "demo".parse().expect("a name"), quota }
+}
+
+pub(crate) fn arrival() -> Arrival {
+    Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
+}
+
+struct Ports {
+    script: Script,
+    calls: Mutex<Vec<Call>>,
+}
+
+impl Ports {
+    fn note(&self, call: Call) {
+        self.calls.lock().expect("no port panics").push(call);
+    }
+}
+
+fn told<T>(answer: Answer<T>) -> Result<T, PortError> {
+    answer.map_err(|Fails| PortError::new("the script says so"))
+}
+
+#[async_trait]
+impl Keys for Ports {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        self.note(Call::FindKey(*key));
+        told(self.script.key).map(|known| known.then(demo))
+    }
+}
+
+#[async_trait]
+impl Windows for Ports {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        self.note(Call::Count(window.clone()));
+        told(self.script.count)
+    }
+}
+
+#[async_trait]
+impl Credits for Ports {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        self.note(Call::Hold(hold.clone()));
+        told(self.script.hold)
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        self.note(Call::Settle(hold.clone(), settlement));
+        told(self.script.settle)
+    }
+}
+
+#[async_trait]
+impl Resolver for Ports {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.note(Call::FindPerson(email.as_str().to_owned()));
+        let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
+        told(self.script.person).map(|found| found.then(ada))
+    }
+}

@@ -1,0 +1,248 @@
+//! The chain as one table: what each state makes of each kind of answer.
+
+use std::time::Duration;
+
+use enrich_lib::body::{Body, BodyFault};
+use enrich_lib::credit::{Holding, Price, Settlement};
+use enrich_lib::email::EmailPolicy;
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::{Admitted, Asked, Funded, Known, Lookup, Policy, Received, Reply, Request};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Workspace};
+
+#[test]
+fn each_state_makes_one_thing_of_each_answer() {
+    let rows = [receives(), identifies(), admits(), reads(), funds(), finishes(), closes()].concat();
+    let table = table(&rows);
+    insta::assert_snapshot!(table);
+}
+
+/// What is told, and what becomes of the lookup.
+type Row = [String; 6];
+
+const HEADINGS: [&str; 6] = ["state", "is told", "becomes", "left", "spent", "for the log"];
+
+fn receives() -> Vec<Row> {
+    let policy = policy();
+    [("a key of the right form", Some(key())), ("no key of the right form", None)]
+        .map(|(told, key)| {
+            let received = Lookup::receive(&policy, arrival(), Request { key, body: Ok(ADA.into()) });
+            row("-", told, received, nothing)
+        })
+        .into()
+}
+
+fn identifies() -> Vec<Row> {
+    let policy = policy();
+    [("a workspace", Ok(Some(demo()))), ("nobody", Ok(None)), ("the store fails", Err(fault()))]
+        .map(|(told, found)| {
+            row("Received", told, received(&policy, Ok(ADA.into())).identify(found), nothing)
+        })
+        .into()
+}
+
+fn admits() -> Vec<Row> {
+    let policy = policy();
+    [
+        ("count 1 of 500", Ok(1)),
+        ("count 499 of 500", Ok(499)),
+        ("count 500 of 500", Ok(500)),
+        ("count 501 of 500", Ok(501)),
+        ("count 2^64 - 1 of 500", Ok(u64::MAX)),
+        ("count 0 of 500", Ok(0)),
+        ("the store fails", Err(fault())),
+    ]
+    .map(|(told, counted)| row("Known", told, known(&policy, Ok(ADA.into())).admit(counted), nothing))
+    .into()
+}
+
+fn reads() -> Vec<Row> {
+    let policy = policy();
+    let long = format!(r#"{{"email":"{}@gmail.com"}}"#, "a".repeat(255));
+    let email = |told: &'static str, body: &str| (told, Ok(body.to_owned()));
+    [
+        ("the HTTP is malformed", Err(BodyFault::Http)),
+        ("another content type", Err(BodyFault::ContentType)),
+        ("too large", Err(BodyFault::TooLarge)),
+        ("cut off", Err(BodyFault::CutOff)),
+        ("too slow", Err(BodyFault::TooSlow)),
+        email("no JSON", "email"),
+        email("no object", r#"["ada@gmail.com"]"#),
+        email("email twice", r#"{"email":"ada@gmail.com","email":"ada@gmail.com"}"#),
+        email("another field", r#"{"email":"ada@gmail.com","name":"Ada"}"#),
+        email("another field, a bad email", r#"{"email":"ada","name":"Ada"}"#),
+        email("no email", "{}"),
+        email("an email that is no string", r#"{"email":null}"#),
+        email("an empty email", r#"{"email":""}"#),
+        email("too long an email", &long),
+        email("a bad local part", r#"{"email":"a..b@gmail.com"}"#),
+        email("a bad domain", r#"{"email":"ada@-"}"#),
+        email("an internationalised email", r#"{"email":"zoë@gmail.com"}"#),
+        email("a quoted local part", r#"{"email":"\"ada\"@gmail.com"}"#),
+        email("an address literal", r#"{"email":"ada@[127.0.0.1]"}"#),
+        email("a domain that is not public", r#"{"email":"ada@localhost"}"#),
+        email("a disposable provider", r#"{"email":"ada@mailinator.com"}"#),
+        email("a private relay", r#"{"email":"ada@privaterelay.appleid.com"}"#),
+        email("a role", r#"{"email":"info@gmail.com"}"#),
+        email("a provider that is not allowed", r#"{"email":"ada@yahoo.com"}"#),
+        email("a supported email", ADA),
+    ]
+    .map(|(told, body)| {
+        let read = admitted(&policy, body.map(Into::into)).read();
+        row("Admitted", told, read, |asked| format!("hold {}", asked.hold().credits))
+    })
+    .into()
+}
+
+fn funds() -> Vec<Row> {
+    let policy = policy();
+    [
+        ("granted", Ok(Holding::Granted)),
+        ("insufficient", Ok(Holding::Insufficient)),
+        ("the store fails", Err(fault())),
+    ]
+    .map(|(told, held)| row("Asked", told, asked(&policy).fund(held), nothing))
+    .into()
+}
+
+fn finishes() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (priced, price) in PRICES {
+        let policy = Policy { price, ..policy() };
+        rows.extend(people().map(|(told, found)| {
+            let finished = Ok(funded(&policy).finish(found));
+            row("Funded", &format!("{told}, {priced}"), finished, |finished| show(finished.settlement()))
+        }));
+    }
+    rows
+}
+
+fn closes() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for ((_, price), fails) in PRICES.into_iter().flat_map(|price| [(price, false), (price, true)]) {
+        let policy = Policy { price, ..policy() };
+        rows.extend(people().map(|(person, found)| {
+            let finished = funded(&policy).finish(found);
+            let state = format!("Finished: {person}, {}", show(finished.settlement()));
+            let settled = if fails { Err(fault()) } else { Ok(()) };
+            let told = if fails { "the store fails" } else { "settled" };
+            row::<()>(&state, told, Err(finished.close(settled)), nothing)
+        }));
+    }
+    rows.sort();
+    rows.dedup(); // not every price makes a difference to every answer
+    rows
+}
+
+/// The row of one transition; `asks` is the question of the next state, as far as it depends on the answer.
+fn row<Next>(
+    state: &str,
+    told: &str,
+    became: Result<Lookup<'_, Next>, Reply>,
+    asks: impl Fn(&Lookup<'_, Next>) -> String,
+) -> Row {
+    let [becomes, left, spent, log] = match became {
+        Ok(next) => {
+            let name = std::any::type_name::<Next>().rsplit("::").next().unwrap_or_default();
+            let asks = asks(&next);
+            let becomes = if asks.is_empty() { name.to_owned() } else { format!("{name}: {asks}") };
+            [becomes, String::new(), String::new(), String::new()]
+        }
+        Err(reply) => reply_columns(&reply),
+    };
+    [state.to_owned(), told.to_owned(), becomes, left, spent, log]
+}
+
+fn reply_columns(reply: &Reply) -> [String; 4] {
+    let becomes = format!("{} {}", reply.status(), reply.outcome());
+    let left = reply.standing.map_or("-".to_owned(), |standing| standing.remaining.to_string());
+    let reason = reply.result.as_ref().err().map(ToString::to_string);
+    let fault = reply.fault.as_ref().map(|fault| format!("({fault})"));
+    let log: Vec<_> = reason.into_iter().chain(fault).collect();
+    [becomes, left, reply.credits_spent.to_string(), log.join(" ")]
+}
+
+fn table(rows: &[Row]) -> String {
+    let all: Vec<_> = std::iter::once(&HEADINGS.map(str::to_owned)).chain(rows).cloned().collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
+    let mut lines = Vec::new();
+    for (i, row) in all.iter().enumerate() {
+        let state = |row: &Row| row[0].split(':').next().map(str::to_owned);
+        if i > 0 && state(row) != state(&all[i - 1]) {
+            lines.push(String::new());
+        }
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        lines.push(cells.join("  ").trim_end().to_owned());
+    }
+    lines.join("\n")
+}
+
+fn nothing<State>(_: &Lookup<'_, State>) -> String {
+    String::new()
+}
+
+fn show(settlement: Settlement) -> String {
+    match settlement {
+        Settlement::Spend(credits) => format!("spend {credits}"),
+        Settlement::Release => "release".to_owned(),
+    }
+}
+
+const ADA: &str = r#"{"email":"ada@gmail.com"}"#;
+const PRICES: [(&str, Price); 3] = [
+    ("matches cost 1", Price { found: 1, not_found: 0 }),
+    ("matches cost 1, misses 2", Price { found: 1, not_found: 2 }),
+    ("all is free", Price { found: 0, not_found: 0 }),
+];
+
+fn people() -> [(&'static str, Result<Option<ProfileUrl>, PortError>); 3] {
+    [
+        ("a profile", Ok(ProfileUrl::from_name("ada-marlowe").ok())),
+        ("no profile", Ok(None)),
+        ("the resolver fails", Err(fault())),
+    ]
+}
+
+fn policy() -> Policy {
+    let providers = ["gmail.com", "localhost", "mailinator.com", "privaterelay.appleid.com"];
+    let emails = EmailPolicy { providers_allowed: Some(providers.map(str::to_owned).into()) };
+    Policy { price: Price::default(), hold_ttl: Duration::from_secs(30), emails }
+}
+
+fn demo() -> Workspace {
+    Workspace { id: "demo".parse().expect("a name"), quota: Quota::default() }
+}
+
+fn arrival() -> Arrival {
+    Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
+}
+
+fn fault() -> PortError {
+    PortError::new("no connection")
+}
+
+fn key() -> KeyDigest {
+    ApiKey::generate(|| 7).digest()
+}
+
+fn received(policy: &Policy, body: Body) -> Lookup<'_, Received> {
+    Lookup::receive(policy, arrival(), Request { key: Some(key()), body }).expect("received")
+}
+
+fn known(policy: &Policy, body: Body) -> Lookup<'_, Known> {
+    received(policy, body).identify(Ok(Some(demo()))).expect("known")
+}
+
+fn admitted(policy: &Policy, body: Body) -> Lookup<'_, Admitted> {
+    known(policy, body).admit(Ok(1)).expect("admitted")
+}
+
+fn asked(policy: &Policy) -> Lookup<'_, Asked> {
+    admitted(policy, Ok(ADA.into())).read().expect("asked")
+}
+
+fn funded(policy: &Policy) -> Lookup<'_, Funded> {
+    asked(policy).fund(Ok(Holding::Granted)).expect("funded")
+}

@@ -1,0 +1,219 @@
+//! HTTP at the edge: which headers carry a key and a JSON body, and which requests are for the one operation.
+
+use enrich_lib::body::BodyFault;
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Request;
+use enrich_lib::wire::{self, PATH};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+/// Stands for the API key in the tables below.
+const KEY: &str = "<key>";
+
+#[test]
+fn one_authorization_header_with_the_bearer_scheme_and_a_key_is_taken() {
+    for value in [
+        "Bearer <key>",
+        "bearer <key>", // RFC 9110, 11.1: the scheme in any case
+        "BEARER <key>",
+        "bEaReR <key>",
+        "Bearer  <key>", // RFC 9110, 11.4: one space or more
+        "Bearer      <key>",
+    ] {
+        assert!(takes_key(&[value]), "{value:?}");
+    }
+}
+
+#[test]
+fn every_other_authorization_is_as_good_as_none() {
+    for values in [
+        &[][..],
+        &[""],
+        &[" "],
+        &["Bearer"],
+        &["Bearer "],
+        &["<key>"],
+        &[" Bearer <key>"],
+        &["Bearer<key>"],
+        &["Bearer\t<key>"],
+        &["Bearer \t<key>"],
+        &["Bearer <key> "],
+        &["Bearer <key>\t"],
+        &["Bearer <key>,"],
+        &["Bearer <key>, Bearer <key>"],
+        &["Bearer <key> <key>"],
+        &["Bearer \"<key>\""],
+        &["Bearer token=<key>"],
+        &["Bearer: <key>"],
+        &["Bearer Bearer <key>"],
+        &["Basic <key>"],
+        &["Digest <key>"],
+        &["Token <key>"],
+        &["Bearers <key>"],
+        &["Bearer enr_"],
+        &["Bearer x<key>"],
+        &["Bearer <key>x"],
+        &["Bearer <key>\u{e9}"],
+        // Two, even twice the same: nobody can tell which one a proxy before us has judged.
+        &["Bearer <key>", "Bearer <key>"],
+        &["Bearer <key>", "Basic <key>"],
+        &["", "Bearer <key>"],
+    ] {
+        assert!(!takes_key(values), "{values:?}");
+    }
+}
+
+#[test]
+fn a_key_is_taken_as_it_is_written_and_no_other_case_of_it() {
+    let key = key();
+    let lower = format!("Bearer {}", key.reveal().to_ascii_lowercase());
+    assert_ne!(key.reveal().to_ascii_lowercase(), key.reveal());
+    assert_eq!(request(&[("authorization", &lower)]).key, None);
+}
+
+#[test]
+fn the_content_type_is_json_with_any_parameters() {
+    for value in [
+        "application/json",
+        "Application/JSON", // RFC 9110, 8.3.1: in any case
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        "application/json ; charset=\"utf-8\"",
+        "application/json; charset=latin1", // RFC 8259, 11: it has no meaning
+        "application/json;",
+        "application/json; profile=x; y=z",
+        " application/json ",
+    ] {
+        assert_eq!(content_type(&[value]), Ok("{}".into()), "{value:?}");
+    }
+}
+
+#[test]
+fn every_other_content_type_takes_the_place_of_the_body() {
+    for values in [
+        &[][..],
+        &[""],
+        &[";"],
+        &["; charset=utf-8"],
+        &["json"],
+        &["application"],
+        &["application/"],
+        &["/json"],
+        &["application/json5"],
+        &["application/jsonl"],
+        &["application/json-seq"],
+        &["application/problem+json"],
+        &["application/vnd.api+json"],
+        &["application/x-www-form-urlencoded"],
+        &["multipart/form-data; boundary=x"],
+        &["text/json"],
+        &["text/plain"],
+        &["*/*"],
+        &["application/*"],
+        &["application / json"],
+        &["application/json charset=utf-8"],
+        &["application/json, application/json"],
+        &["application/json, text/plain"],
+        &["text/plain; application/json"],
+        &["\u{e9}application/json"],
+        &["application/json", "application/json"],
+        &["application/json", "text/plain"],
+    ] {
+        assert_eq!(content_type(values), Err(BodyFault::ContentType), "{values:?}");
+    }
+}
+
+#[test]
+fn why_a_body_is_lost_is_passed_on_unless_its_content_type_is_wrong_too() {
+    for fault in [BodyFault::Http, BodyFault::TooLarge, BodyFault::CutOff, BodyFault::TooSlow] {
+        let json = headers(&[("content-type", "application/json")]);
+        assert_eq!(wire::request(&json, Err(fault)).body, Err(fault));
+        assert_eq!(wire::request(&HeaderMap::new(), Err(fault)).body, Err(BodyFault::ContentType));
+    }
+}
+
+#[test]
+fn key_and_content_type_are_judged_apart() {
+    let authorization = format!("Bearer {}", key().reveal());
+    let key_alone = request(&[("authorization", &authorization)]);
+    assert_eq!((key_alone.key, key_alone.body), (Some(key().digest()), Err(BodyFault::ContentType)));
+    let json_alone = request(&[("content-type", "application/json")]);
+    assert_eq!((json_alone.key, json_alone.body), (None, Ok("{}".into())));
+}
+
+#[test]
+fn one_path_and_one_method_lead_to_the_operation() {
+    let path = |path| (Method::POST, path);
+    let method = |name: &str| (name.parse().unwrap(), PATH);
+    for (request, status) in [
+        (path("/api/v1/person/enrich"), 200),
+        (path("/api/v1/person/enrich/"), 404),
+        (path("/api/v1/person/enrich/x"), 404),
+        (path("/api/v1/person/enrichment"), 404),
+        (path("/api/v1/person/Enrich"), 404),
+        (path("/API/v1/person/enrich"), 404),
+        (path("//api/v1/person/enrich"), 404),
+        (path("/api/v1/person/%65nrich"), 404),
+        (path("/api/v1/person"), 404),
+        (path("/api/v2/person/enrich"), 404),
+        (path("api/v1/person/enrich"), 404),
+        (path("/"), 404),
+        (path("*"), 404),
+        (path(""), 404),
+        (method("GET"), 405),
+        (method("HEAD"), 405),
+        (method("PUT"), 405),
+        (method("PATCH"), 405),
+        (method("DELETE"), 405),
+        (method("OPTIONS"), 405),
+        (method("TRACE"), 405),
+        (method("CONNECT"), 405),
+        (method("post"), 405), // RFC 9110, 9.1: methods are case-sensitive
+        (method("BREW"), 405),
+        ((Method::GET, "/nowhere"), 404), // the path first
+    ] {
+        let (method, path) = &request;
+        let answer = wire::route(method, path).map_or_else(|refused| refused.status().as_u16(), |()| 200);
+        assert_eq!(answer, status, "{method} {path:?}");
+    }
+}
+
+#[test]
+fn only_a_wrong_method_is_told_which_one_is_allowed() {
+    let allow = |method, path| wire::route(&method, path).unwrap_err().headers().get("allow").cloned();
+    assert_eq!(allow(Method::GET, PATH), Some(HeaderValue::from_static("POST")));
+    assert_eq!(allow(Method::GET, "/nowhere"), None);
+}
+
+fn takes_key(authorizations: &[&str]) -> bool {
+    let values: Vec<_> = authorizations.iter().map(|value| value.replace(KEY, key().reveal())).collect();
+    let lines: Vec<_> = values.iter().map(|value| ("authorization", value.as_str())).collect();
+    let taken = request(&lines).key;
+    assert!(taken.is_none_or(|digest| digest == key().digest()), "another key: {authorizations:?}");
+    taken.is_some()
+}
+
+fn content_type(values: &[&str]) -> enrich_lib::body::Body {
+    let lines: Vec<_> = values.iter().map(|value| ("content-type", *value)).collect();
+    request(&lines).body
+}
+
+fn request(lines: &[(&str, &str)]) -> Request {
+    wire::request(&headers(lines), Ok("{}".into()))
+}
+
+fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let name: HeaderName = name.parse().expect("a header's name");
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("a header's value"));
+    }
+    headers
+}
+
+fn key() -> ApiKey {
+    let mut byte = 0_u8;
+    ApiKey::generate(|| {
+        byte += 1;
+        byte
+    })
+}

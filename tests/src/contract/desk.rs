@@ -1,0 +1,93 @@
+//! A workspace of a store, and lookups that hold and settle its credits: sentences about credits in few words.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+
+use super::{START, Store};
+
+/// A step was not done. Stores word their reasons differently.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// What a workspace has: available, held, spent.
+pub(crate) type Totals = (u64, u64, u64);
+
+pub(crate) struct Desk<S> {
+    pub(crate) store: Arc<S>,
+    pub(crate) workspace: WorkspaceId,
+}
+
+/// How long a hold lives here.
+pub(crate) const HOLD_LIFE: Duration = Duration::from_secs(60);
+
+impl<S: Store> Desk<S> {
+    pub(crate) async fn open(store: Arc<S>, credits: u64) -> Self {
+        let workspace = store.create_workspace(Quota::default(), credits).await;
+        Self { store, workspace }
+    }
+
+    /// The `n`-th lookup, which holds `credits`.
+    pub(crate) fn lookup(&self, n: u16, credits: u64) -> Hold {
+        let mut random = [0; 10];
+        random[8..].copy_from_slice(&n.to_be_bytes());
+        Hold {
+            lookup_id: LookupId::new(START, random),
+            workspace: self.workspace.clone(),
+            credits,
+            placed_at: START,
+            expires_at: START + HOLD_LIFE,
+        }
+    }
+
+    pub(crate) async fn hold(&self, hold: &Hold) -> Result<Holding, Refused> {
+        let answer = self.store.credits().hold(hold).await.map_err(|_| Refused);
+        self.check().await;
+        answer
+    }
+
+    /// A lookup that holds `credits` as of now.
+    pub(crate) async fn holding(&self, n: u16, credits: u64) -> Hold {
+        let hold = self.lookup(n, credits);
+        assert_eq!(self.hold(&hold).await, Ok(Holding::Granted));
+        hold
+    }
+
+    pub(crate) async fn spend(&self, hold: &Hold, credits: u64) -> Result<(), Refused> {
+        self.settle(hold, Settlement::Spend(credits)).await
+    }
+
+    pub(crate) async fn release(&self, hold: &Hold) -> Result<(), Refused> {
+        self.settle(hold, Settlement::Release).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), Refused> {
+        let answer = self.store.credits().settle(hold, settlement).await.map_err(|_| Refused);
+        self.check().await;
+        answer
+    }
+
+    pub(crate) async fn grant(&self, credits: u64) {
+        self.store.grant(&self.workspace, credits).await;
+        self.tick(START).await;
+    }
+
+    pub(crate) async fn tick(&self, now: Timestamp) {
+        self.store.tick(now).await;
+        self.check().await;
+    }
+
+    pub(crate) async fn totals(&self) -> Totals {
+        let balance = self.store.balance(&self.workspace).await;
+        (balance.available, balance.held, balance.spent)
+    }
+
+    /// The one equation of credits, after every step.
+    async fn check(&self) {
+        let balance = self.store.balance(&self.workspace).await;
+        assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");
+    }
+}

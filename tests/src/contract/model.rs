@@ -1,0 +1,117 @@
+//! Random steps: a store answers each as [`Account`] does, and has the same balance after it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::{Account, Hold, Holding, Settlement};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use super::{START, Store, runtime};
+
+/// One thing that happens to a workspace.
+#[derive(Clone, Debug)]
+enum Step {
+    Hold {
+        lookup: u8,
+        credits: u64,
+        life: Duration,
+    },
+    Settle {
+        lookup: u8,
+        life: Duration,
+        settlement: Settlement,
+    },
+    Grant(u64),
+    /// Time goes by, and the store is told.
+    Wait(Duration),
+}
+
+/// Tells `open`'s stores so many random stories and compares them with the model. Panics with the shortest one that
+/// differs.
+pub fn compare<S: Store>(stories: u32, open: impl AsyncFn() -> Arc<S>) {
+    let runtime = runtime();
+    // A story that fails is to become a sentence of its own, rather than a file of seeds.
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(stories) };
+    let compared = TestRunner::new(config)
+        .run(&vec(step(), 1..60), |story| runtime.block_on(async { tell(&*open().await, story).await }));
+    if let Err(difference) = compared {
+        panic!("the store differs from the model: {difference}");
+    }
+}
+
+async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut model = Account::new(GRANTED_FIRST, 0).unwrap();
+    let workspace = store.create_workspace(Quota::default(), GRANTED_FIRST).await;
+    let mut now = START;
+    // Ids are not used again: whoever repeats the hold of a lookup names the same end.
+    let mut ends = BTreeMap::new();
+    let mut end = |lookup, now, life| *ends.entry(lookup).or_insert(now + life);
+    for step in story {
+        match step {
+            Step::Hold { lookup, credits, life } => {
+                let hold = hold(&workspace, lookup, credits, now, end(lookup, now, life));
+                let answer: Option<Holding> = store.credits().hold(&hold).await.ok();
+                prop_assert_eq!(answer, model.hold(&hold).ok(), "{:?}", hold);
+            }
+            Step::Settle { lookup, life, settlement } => {
+                let hold = hold(&workspace, lookup, 1, now, end(lookup, now, life));
+                let is_settled = store.credits().settle(&hold, settlement).await.is_ok();
+                prop_assert_eq!(
+                    is_settled,
+                    model.settle(&hold, settlement).is_ok(),
+                    "{:?} {:?}",
+                    hold,
+                    settlement
+                );
+            }
+            Step::Grant(credits) => {
+                store.grant(&workspace, credits).await;
+                store.tick(now).await;
+                model.grant(credits).unwrap();
+                model.advance(now);
+            }
+            Step::Wait(wait) => {
+                now = now + wait;
+                store.tick(now).await;
+                model.advance(now);
+            }
+        }
+        prop_assert_eq!(store.balance(&workspace).await, model.balance());
+    }
+    Ok(())
+}
+
+const GRANTED_FIRST: u64 = 8;
+
+/// Few lookups, small amounts, and times around expiry and [`Account::MEMORY`]: steps that get in each other's way.
+fn step() -> impl Strategy<Value = Step> {
+    let lookup = 0..8_u8;
+    let life = || (0..20_u64).prop_map(|twos| Duration::from_secs(twos * 2));
+    let settlement = prop_oneof![
+        2 => (0..5_u64).prop_map(Settlement::Spend),
+        1 => Just(Settlement::Release),
+    ];
+    prop_oneof![
+        4 => (lookup.clone(), 0..5_u64, life())
+            .prop_map(|(lookup, credits, life)| Step::Hold { lookup, credits, life }),
+        4 => (lookup, life(), settlement)
+            .prop_map(|(lookup, life, settlement)| Step::Settle { lookup, life, settlement }),
+        1 => (1..6_u64).prop_map(Step::Grant),
+        1 => life().prop_map(Step::Wait),
+    ]
+}
+
+fn hold(workspace: &WorkspaceId, lookup: u8, credits: u64, now: Timestamp, end: Timestamp) -> Hold {
+    Hold {
+        lookup_id: LookupId::new(START, [lookup; 10]),
+        workspace: workspace.clone(),
+        credits,
+        placed_at: now,
+        expires_at: end,
+    }
+}

@@ -1,0 +1,87 @@
+//! A window counts 1, 2, 3…, apart from all other windows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::model::Timestamp;
+use enrich_lib::ports::Windows;
+use enrich_lib::window::{Quota, Window};
+
+use super::crowd::together;
+
+/// A test of each sentence about burst windows, on what `$open` makes: `(Arc<dyn Windows>, Timestamp)`, where the time
+/// is what the store takes for the present.
+#[macro_export]
+macro_rules! windows_contract {
+    ($open:expr) => {
+        $crate::sentences! { windows, $open,
+            a_window_counts_from_one
+            a_window_counts_on_beyond_its_limit
+            the_next_window_counts_from_one
+            two_workspaces_count_apart
+            a_request_late_for_its_window_does_not_disturb_the_next
+            no_two_requests_at_once_get_the_same_count
+        }
+    };
+}
+
+pub async fn a_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let window = window("demo", now);
+    assert_eq!(counts(&*windows, &window, 5).await, [1, 2, 3, 4, 5]);
+}
+
+pub async fn a_window_counts_on_beyond_its_limit((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let window = Quota::new(1, 60).unwrap().window(&"demo".parse().unwrap(), now);
+    assert_eq!(counts(&*windows, &window, 3).await, [1, 2, 3]);
+}
+
+pub async fn the_next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let this = window("demo", now);
+    let next = window("demo", this.closes_at());
+    assert_eq!(counts(&*windows, &this, 3).await, [1, 2, 3]);
+    assert_eq!(counts(&*windows, &next, 2).await, [1, 2]);
+}
+
+pub async fn two_workspaces_count_apart((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let a = window("a", now);
+    // Of the same number, so that a counter that is named by it alone is found out.
+    let b = (0..).map(|i| window(&format!("b{i}"), now)).find(|b| b.number() == a.number()).unwrap();
+    assert_eq!(counts(&*windows, &a, 2).await, [1, 2]);
+    assert_eq!(counts(&*windows, &b, 2).await, [1, 2]);
+    assert_eq!(counts(&*windows, &a, 1).await, [3]);
+}
+
+pub async fn a_request_late_for_its_window_does_not_disturb_the_next(
+    (windows, now): (Arc<dyn Windows>, Timestamp),
+) {
+    // The clock was read just before the end of one window, and the request counted just after it.
+    let next = window("demo", now + Duration::from_secs(60));
+    let last = window("demo", now);
+    assert_eq!(counts(&*windows, &last, 2).await, [1, 2]);
+    assert_eq!(counts(&*windows, &next, 2).await, [1, 2]);
+    assert_eq!(counts(&*windows, &last, 1).await, [3]);
+    assert_eq!(counts(&*windows, &next, 1).await, [3]);
+}
+
+pub async fn no_two_requests_at_once_get_the_same_count((windows, now): (Arc<dyn Windows>, Timestamp)) {
+    let window = window("demo", now);
+    let counted = together(|_| {
+        let (windows, window) = (windows.clone(), window.clone());
+        async move { counts(&*windows, &window, 4).await }
+    });
+    let mut all = counted.await.concat();
+    all.sort_unstable();
+    assert_eq!(all, (1..=256).collect::<Vec<u64>>());
+}
+
+async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for _ in 0..times {
+        counts.push(windows.count(window).await.unwrap());
+    }
+    counts
+}
+
+fn window(workspace: &str, now: Timestamp) -> Window {
+    Quota::default().window(&workspace.parse().unwrap(), now)
+}

@@ -1,0 +1,8 @@
+//! What the suites of this crate share.
+//!
+//! * [`contract`]: the sentences that every store keeps, whatever it stores in. A store joins with one file in
+//!   `tests/`: see `tests/contract_memory.rs`.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+pub mod contract;

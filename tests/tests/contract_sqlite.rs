@@ -1,0 +1,118 @@
+//! The store contract, kept by the SQLite adapter.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_tests::contract::{Durable, START, Store, model};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+mod keys {
+    enrich_tests::keys_contract!(super::open);
+}
+
+mod credits {
+    enrich_tests::credits_contract!(super::open);
+}
+
+mod crowd {
+    enrich_tests::crowd_contract!(super::open);
+}
+
+mod durability {
+    enrich_tests::durability_contract!(super::open);
+}
+
+#[test]
+fn random_stories_end_as_in_the_model() {
+    model::compare(40, open);
+}
+
+/// The ledger that serves, and its operator, who has a connection of his own as from another process.
+struct Sqlite {
+    operator: Mutex<Admin>,
+    ledger: Ledger,
+    writer: JoinHandle<()>,
+    files: TempDir,
+    workspaces: AtomicU32,
+}
+
+async fn open() -> Arc<Sqlite> {
+    Arc::new(Sqlite::serve(TempDir::new().unwrap(), 0))
+}
+
+impl Sqlite {
+    fn serve(files: TempDir, workspaces: u32) -> Self {
+        let mut writer = None;
+        let dir = DataDir::create(files.path()).unwrap();
+        let ledger = Ledger::open(&dir, START, |work| writer = Some(tokio::spawn(work))).unwrap();
+        let operator = Mutex::new(Admin::open(&dir).unwrap());
+        Self { operator, ledger, writer: writer.unwrap(), files, workspaces: AtomicU32::new(workspaces) }
+    }
+
+    fn operator(&self) -> MutexGuard<'_, Admin> {
+        self.operator.lock().unwrap()
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
+    }
+
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
+    }
+
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
+        let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
+        self.operator().create_workspace(&id, quota, credits, START).unwrap();
+        id
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        self.operator().create_key(workspace, "test", key, START).unwrap();
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        let id: String = key.digest().as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        self.operator().revoke_key(&format!("key_{id}"), START).unwrap();
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        self.operator().grant(workspace, credits, START).unwrap();
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        let balance = self.ledger.balance(workspace).unwrap();
+        let on_disk = self.operator().balance(workspace).unwrap();
+        assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
+        balance
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Durable for Sqlite {
+    async fn crash(self: Arc<Self>) -> Arc<Self> {
+        let Self { operator, ledger, writer, files, workspaces } = Arc::into_inner(self).unwrap();
+        writer.abort();
+        let _ = writer.await;
+        drop((operator, ledger));
+        Arc::new(Self::serve(files, workspaces.into_inner()))
+    }
+}
