@@ -1,0 +1,193 @@
+//! What the commands take.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use enrich_lib::model::WorkspaceId;
+
+/// Person enrichment: one personal email in, the person's LinkedIn profile out.
+#[derive(Debug, Parser)]
+#[command(name = "enrich", version, propagate_version = true)]
+pub struct Args {
+    /// The data directory
+    #[arg(long, value_name = "DIR", env = "ENRICH_DATA", default_value = "./enrich-data", global = true)]
+    pub data: PathBuf,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer lookups over HTTP
+    Serve(ServeArgs),
+    /// Create and list workspaces
+    Workspace {
+        #[command(subcommand)]
+        command: WorkspaceCommand,
+    },
+    /// Create, list and revoke API keys
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
+    /// Grant and show credits
+    Credits {
+        #[command(subcommand)]
+        command: CreditsCommand,
+    },
+    /// Fill the people directory, and honour opt-outs
+    People {
+        #[command(subcommand)]
+        command: PeopleCommand,
+    },
+    /// Ask a running server for one person
+    Lookup(LookupArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// If there is no data yet, create sample people and a workspace `demo` with 1,000 credits and one key
+    #[arg(long)]
+    pub sample: bool,
+    /// The certificate chain, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve plain HTTP beyond this machine: a proxy in front ends TLS
+    #[arg(long)]
+    pub plaintext: bool,
+    /// Settings in TOML; flags win over it
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The form of the log
+    #[arg(long, value_enum, default_value_t, env = "ENRICH_LOG_FORMAT")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// Create a workspace
+    Create {
+        /// 1 to 64 letters, digits, dots, dashes or underscores
+        name: WorkspaceId,
+        /// Credits to start with
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        credits: u64,
+        /// The most requests in a window
+        #[arg(long, value_name = "N", default_value_t = 500)]
+        limit: u32,
+        /// The length of a window
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        window: u32,
+    },
+    /// List the workspaces
+    List {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Create an API key and print it: it is shown only this once
+    Create {
+        workspace: WorkspaceId,
+        /// What the key is for, such as the integration's name
+        label: String,
+    },
+    /// List the keys of a workspace, never the keys themselves
+    List {
+        workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Revoke a key for good
+    Revoke {
+        /// Its id, as `key list` shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CreditsCommand {
+    /// Give a workspace more credits
+    Grant {
+        workspace: WorkspaceId,
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        credits: u64,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show the credits of a workspace
+    Show {
+        workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PeopleCommand {
+    /// Import people from CSV or JSON Lines, gzipped or not; a server may run meanwhile
+    Import(ImportArgs),
+    /// Opt a person out: from now on they are not found, whatever is imported
+    Suppress { email: String },
+    /// Count the people directory
+    Stats {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    pub file: PathBuf,
+    /// The column with the email
+    #[arg(long, value_name = "NAME", default_value = "email")]
+    pub email_column: String,
+    /// The column with the LinkedIn profile's URL
+    #[arg(long, value_name = "NAME", default_value = "linkedin_url")]
+    pub url_column: String,
+    /// The column with the confidence of the match, from 0 to 1; without it, 1
+    #[arg(long, value_name = "NAME", default_value = "confidence")]
+    pub confidence_column: String,
+    /// Where to list the bad rows, with line number and reason [default: FILE.rejects.csv]
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct LookupArgs {
+    pub email: String,
+    /// An API key
+    #[arg(long, env = "ENRICH_KEY", hide_env_values = true)]
+    pub key: String,
+    /// The server
+    #[arg(long, env = "ENRICH_URL", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// Trust the certificates in this PEM file, and no others
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Format {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,62 @@
+//! `enrich`: the command line of the person enrichment service.
+//!
+//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `lookup`. `args` has what they take,
+//! `config` the file of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are.
+
+#![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "nothing in a binary is public")]
+
+mod args;
+mod config;
+mod credits;
+mod failure;
+mod key;
+mod lookup;
+mod output;
+mod people;
+mod sample;
+mod serve;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use enrich_lib::model::Timestamp;
+use enrich_sqlite::{Admin, DataDir};
+
+use crate::args::{Args, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::error(&failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<(), Failure> {
+    let data = args.data;
+    match args.command {
+        Command::Serve(args) => serve::run(data, &args),
+        Command::Workspace { command } => workspace::run(data, command),
+        Command::Key { command } => key::run(data, command),
+        Command::Credits { command } => credits::run(data, command),
+        Command::People { command } => people::run(data, command),
+        Command::Lookup(args) => lookup::run(&args),
+    }
+}
+
+/// The accounts of a data directory that exists.
+fn admin(data: std::path::PathBuf) -> Result<Admin, Failure> {
+    Ok(Admin::open(&DataDir::open(data)?)?)
+}
+
+/// The one reading of the clock that a command uses.
+fn now() -> Timestamp {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,74 @@
+//! The sample data of `enrich serve --sample`: invented people, a workspace and a key.
+
+use std::path::Path;
+
+use enrich_host::rows::{Columns, Person, RowFault, Rows};
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::WorkspaceId;
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, People};
+
+use crate::failure::Failure;
+use crate::{key, now};
+
+const PEOPLE: &str = include_str!("../../../sample/people.csv");
+const WORKSPACE: &str = "demo";
+const CREDITS: u64 = 1_000;
+
+/// Somebody who is in the sample.
+pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
+
+/// Makes the data directory, whole or not at all, and returns its key.
+pub fn create(data: &Path) -> Result<ApiKey, Failure> {
+    let mut name = data.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".partial-{}", std::process::id()));
+    let partial = data.with_file_name(name);
+    let made = fill(&DataDir::create(&partial)?).and_then(|key| {
+        std::fs::rename(&partial, data)
+            .map_err(|e| Failure::file("create", data, e).advise("--data DIR names another directory"))?;
+        Ok(key)
+    });
+    if made.is_err() {
+        // Only what was made above; that it can't be removed matters less than why it was not finished.
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    made
+}
+
+fn fill(dir: &DataDir) -> Result<ApiKey, Failure> {
+    let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
+    let columns = Columns::default();
+    let mut import = people.import()?;
+    for row in Rows::read(PEOPLE.as_bytes(), &columns).map_err(|fault| Failure::new(fault.to_string()))? {
+        let Person { email, profile, confidence } = row.map_err(|fault| match fault {
+            RowFault::Rejected { line, reason } => {
+                Failure::new(format!("sample people, line {line}: {reason}"))
+            }
+            RowFault::Unreadable(error) => Failure::new(error.to_string()),
+        })?;
+        import.add(&email, profile, confidence)?;
+    }
+    import.finish()?;
+
+    let workspace: WorkspaceId = WORKSPACE.parse().map_err(|fault| Failure::new(format!("{fault}")))?;
+    let mut admin = Admin::open(dir)?;
+    admin.create_workspace(&workspace, Quota::default(), CREDITS, now())?;
+    let key = key::generate();
+    admin.create_key(&workspace, "sample", &key, now())?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use enrich_lib::email::Email;
+
+    #[test]
+    fn everybody_in_the_sample_can_be_imported_and_the_one_to_try_is_among_them() {
+        let people: Vec<_> = Rows::read(PEOPLE.as_bytes(), &Columns::default()).unwrap().collect();
+        assert_eq!(people.len(), 300);
+        let example = Email::parse(EMAIL).unwrap();
+        let mut emails = people.into_iter().map(|row| row.unwrap().email);
+        assert!(emails.any(|email| email == example));
+    }
+}

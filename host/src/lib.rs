@@ -1,0 +1,129 @@
+//! The standalone host of the person enrichment service: a hyper server around [`enrich_lib`], for HTTP/1.1 and HTTP/2,
+//! with or without TLS.
+//!
+//! [`run`] serves whatever a [`Listener`] accepts: TCP in earnest, memory in tests, a simulated network.
+//!
+//! # Layout
+//!
+//! In reading order, each module using only those before it: [`Limits`] · [`Arrivals`] the clock and the randomness ·
+//! [`Listener`] · [`tls`] · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream`
+//! a connection's bytes · `outlive` lookups whose clients hang up · `answer` one request · `connection` · [`run`].
+//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`rows`] files of people.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod limits;
+
+mod arrivals;
+
+mod listener;
+
+pub mod tls;
+
+mod pulse;
+
+mod replies;
+
+mod stream;
+
+mod outlive;
+
+mod answer;
+
+mod connection;
+
+pub mod patience;
+
+pub mod rows;
+
+use std::fmt;
+use std::sync::Arc;
+
+use enrich_lib::drive::Service;
+use rustls::ServerConfig;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use crate::arrivals::{Arrivals, SystemArrivals};
+pub use crate::limits::Limits;
+pub use crate::listener::Listener;
+
+use crate::answer::Desk;
+use crate::connection::Connections;
+
+/// What [`run`] serves, and how.
+#[derive(Clone)]
+pub struct Services {
+    /// Answers the lookups.
+    pub service: Service,
+    /// The clock and the randomness.
+    pub arrivals: Arc<dyn Arrivals>,
+    /// What a stranger may take.
+    pub limits: Limits,
+    /// HTTPS if there is a configuration (see [`tls::load`]), HTTP if not.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Whether replies have a `date`. Simulations switch it off: it is the machine's, not theirs.
+    pub date_header: bool,
+}
+
+impl Services {
+    /// Serves plain HTTP by the system's clock, with the default limits.
+    pub fn new(service: Service) -> Self {
+        let (arrivals, limits) = (Arc::new(SystemArrivals), Limits::default());
+        Self { service, arrivals, limits, tls: None, date_header: true }
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, limits, tls, date_header, .. } = self;
+        f.debug_struct("Services")
+            .field("service", service)
+            .field("limits", limits)
+            .field("tls", &tls.is_some())
+            .field("date_header", date_header)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves until `shutdown` resolves. Then it accepts no more, ends idle connections, and returns once the requests and
+/// lookups in flight have ended, or after [`Limits::shutdown_time_max`].
+///
+/// A lookup whose client hangs up is finished all the same. Dropping this future drops the connections, not the lookups.
+pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
+    let Services { service, arrivals, limits, tls, date_header } = services;
+    let desk = Arc::new(Desk { service, arrivals, limits, lookups: TaskTracker::new() });
+    let (limits, lookups) = (&desk.limits, &desk.lookups);
+    let shared = Arc::new(Connections {
+        desk: desk.clone(),
+        http: connection::http(limits, date_header),
+        tls: tls.map(Into::into),
+        stop: CancellationToken::new(),
+    });
+
+    let mut connections = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! { biased;
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            (io, _) = listener::accept(&mut listener), if connections.len() < limits.connections_max => {
+                connections.spawn(shared.clone().serve(io));
+            }
+        }
+    }
+
+    drop(listener);
+    shared.stop.cancel();
+    lookups.close();
+    let ended = async {
+        while connections.join_next().await.is_some() {}
+        lookups.wait().await;
+    };
+    if timeout(limits.shutdown_time_max, ended).await.is_err() {
+        tracing::warn!(connections = connections.len(), lookups = lookups.len(), "dropped at the deadline");
+    }
+}

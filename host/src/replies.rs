@@ -1,0 +1,82 @@
+//! The replies that hyper's HTTP/1 server makes by itself: 400, 414 and 431 to what is no request, without a body.
+//!
+//! "All responses carry JSON bodies" (specification 4), so each is exchanged for the one of [`wire::malformed`] on its
+//! way out.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use enrich_lib::wire;
+
+/// Whether `out`, which hyper is about to write, is a reply of its own. Nothing can stand before it: hyper parses a head
+/// only once the reply to the one before is flushed.
+pub(crate) fn is_bare(out: &[u8]) -> bool {
+    // The first test is the only one for replies of ours: they end with their bodies.
+    out.ends_with(b"\r\n\r\n")
+        && out.starts_with(b"HTTP/1.")
+        && lines(out).any(|line| line == b"content-length: 0")
+}
+
+/// What is sent instead: the same version and date, our status and body. The connection ends after it.
+pub(crate) fn exchange(bare: &[u8]) -> Bytes {
+    let malformed = wire::malformed();
+    let version = bare.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
+    let body = malformed.body();
+
+    let mut reply = BytesMut::with_capacity(256);
+    reply.put(version);
+    reply.put(format!(" {}\r\n", malformed.status()).as_bytes());
+    for (name, value) in malformed.headers() {
+        put_header(&mut reply, name.as_str(), value.as_bytes());
+    }
+    put_header(&mut reply, "connection", b"close");
+    put_header(&mut reply, "content-length", body.len().to_string().as_bytes());
+    if let Some(date) = lines(bare).find_map(|line| line.strip_prefix(b"date: ")) {
+        put_header(&mut reply, "date", date);
+    }
+    reply.put(&b"\r\n"[..]);
+    reply.put(&body[..]);
+    reply.freeze()
+}
+
+fn put_header(reply: &mut BytesMut, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        reply.put(part);
+    }
+}
+
+fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\
+        content-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
+
+    #[test]
+    fn nothing_else_that_is_written_is_taken_for_a_bare_reply() {
+        assert!(is_bare(BARE));
+        for other in [
+            &b""[..],
+            b"\r\n\r\n",
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}",
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 27\r\n\r\n", // to HEAD
+        ] {
+            assert!(!is_bare(other), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn its_exchange_keeps_the_version_and_the_date() {
+        assert_eq!(
+            exchange(BARE),
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             content-length: 27\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"error\":\"invalid_request\"}"
+        );
+        assert!(
+            exchange(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n").starts_with(b"HTTP/1.0 400")
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! HTTPS: certificate and key from PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
+
+/// Why there is no HTTPS. Says which file, and what to do.
+#[derive(Debug, Error)]
+pub enum TlsFault {
+    /// The file can't be read as PEM.
+    #[error("can't read {}: {source}; it has to be a readable PEM file", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: pem::Error,
+    },
+    /// The file has no certificate.
+    #[error("{} has no certificate; it has to be the PEM file of the server's certificate, followed by those of its issuers", .0.display())]
+    NoCertificate(PathBuf),
+    /// The file has no private key.
+    #[error("{} has no private key; it has to be the PEM file of the certificate's key, without a passphrase", .0.display())]
+    NoKey(PathBuf),
+    /// The two don't work together.
+    #[error("can't serve {} with the key in {}: {source}; the key has to be the one that the certificate was issued for", cert.display(), key.display())]
+    Unusable {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// Makes the TLS configuration of [`Services`](crate::Services) from two PEM files: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1.
+pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsFault> {
+    let (chain, secret) = (read_chain(cert)?, read_key(key)?);
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
+    let mut config =
+        config.map_err(|source| TlsFault::Unusable { cert: cert.into(), key: key.into(), source })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+    let unreadable = |source| TlsFault::Unreadable { path: path.into(), source };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let chain: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
+    if chain.is_empty() { Err(TlsFault::NoCertificate(path.into())) } else { Ok(chain) }
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFault> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| match source {
+        pem::Error::NoItemsFound => TlsFault::NoKey(path.into()),
+        source => TlsFault::Unreadable { path: path.into(), source },
+    })
+}

@@ -1,0 +1,232 @@
+//! The binary as its users run it: each test has a data directory of its own.
+#![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Long enough for the slowest machine: only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Enrich {
+    dir: TempDir,
+}
+
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    pub success: bool,
+}
+
+impl Enrich {
+    /// Without any data yet.
+    pub fn new() -> Self {
+        Self { dir: TempDir::new().unwrap() }
+    }
+
+    /// With a workspace `demo`, so many credits and requests a minute, and one key of it.
+    pub fn with_key(credits: u64, limit: u64) -> (Self, String) {
+        let enrich = Self::new();
+        let (credits, limit) = (credits.to_string(), limit.to_string());
+        enrich.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
+        let key = enrich.ok(&["key", "create", "demo", "test"]);
+        (enrich, key)
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// A file outside of the data.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let out = self.command(args).output().unwrap();
+        let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
+        Ran { stdout, stderr, success: out.status.success() }
+    }
+
+    /// What a command that has to succeed prints.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert!(ran.success, "{args:?}: {}", ran.stderr);
+        ran.stdout.trim_end().to_owned()
+    }
+
+    /// The JSON that a command prints.
+    pub fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(args)).unwrap()
+    }
+
+    /// What a command that has to fail says.
+    pub fn err(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert!(!ran.success, "{args:?} succeeded: {}", ran.stdout);
+        assert_eq!(ran.stdout, "", "errors go to stderr");
+        ran.stderr
+    }
+
+    /// A server on a free port, once it listens.
+    pub fn serve(&self, args: &[&str]) -> Server {
+        let listen = ["serve", "--listen", "127.0.0.1:0"];
+        let mut command = self.command(&[&listen, args].concat());
+        Server::start(command.env("ENRICH_LOG", "info").stdin(Stdio::null()))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_enrich"));
+        // Nothing of the one who runs the tests.
+        command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
+        command
+    }
+}
+
+/// A running server; dropped, it is killed.
+pub struct Server {
+    child: Child,
+    pub url: String,
+    log: std::thread::JoinHandle<String>,
+}
+
+impl Server {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut log = String::new();
+        let url = loop {
+            let start = log.len();
+            assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "the server did not start: {log}");
+            if let Some(at) = log[start..].find("http") {
+                let url = &log[start + at..];
+                break url[..url.find(['"', '\n']).unwrap()].to_owned();
+            }
+        };
+        // Read on, or a server whose log fills the pipe stands still.
+        let log = std::thread::spawn(move || {
+            let _ = stderr.read_to_string(&mut log);
+            log
+        });
+        Self { child, url, log }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.url.split("://").nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address()).unwrap()
+    }
+
+    /// What the server wrote to stdout so far, up to an empty line after `marker`.
+    pub fn stdout_line_with(&mut self, marker: &str) -> String {
+        let stdout = BufReader::new(self.child.stdout.as_mut().unwrap());
+        stdout.lines().map(|line| line.unwrap()).find(|line| line.contains(marker)).unwrap()
+    }
+
+    /// Asks it to stop, waits until it has, and returns its log.
+    pub fn stop(mut self) -> String {
+        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        assert!(self.child.wait().unwrap().success(), "a server that was asked to stop stops well");
+        self.take_log()
+    }
+
+    /// SIGKILL: nothing is flushed, nothing is said.
+    pub fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.take_log()
+    }
+
+    fn take_log(&mut self) -> String {
+        std::mem::replace(&mut self.log, std::thread::spawn(String::new)).join().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection on which one request follows the other.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Value,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub fn enrich(&mut self, key: &str, email: &str) -> std::io::Result<Reply> {
+        let body = serde_json::json!({ "email": email }).to_string();
+        let request = format!(
+            "POST /api/v1/person/enrich HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.read()
+    }
+
+    fn read(&mut self) -> std::io::Result<Reply> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.stream.read_line(&mut head)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let length =
+            head.to_lowercase().split_once("content-length: ").unwrap().1.lines().next().unwrap().parse();
+        let mut body = vec![0; length.unwrap()];
+        self.stream.read_exact(&mut body)?;
+        let status = head[9..12].parse().unwrap();
+        Ok(Reply { status, head, body: serde_json::from_slice(&body).unwrap() })
+    }
+}
+
+/// Asks `probe` until it has an answer.
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let give_up = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = probe() {
+            return answer;
+        }
+        assert!(std::time::Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// All bytes of all files under a directory.
+pub fn bytes_under(dir: &Path) -> Vec<u8> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        all.extend(if path.is_dir() { bytes_under(&path) } else { std::fs::read(path).unwrap() });
+    }
+    all
+}

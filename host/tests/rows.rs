@@ -1,0 +1,137 @@
+//! The files that people are imported from.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+use std::io::Write;
+
+use enrich_host::rows::{Columns, FileFault, RowFault, Rows};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// Each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
+fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
+    let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
+    rows.map(|row| match row {
+        Ok(p) => format!("{} > {} ({})", p.email.local_part(), p.profile.name(), p.confidence),
+        Err(RowFault::Rejected { line, reason }) => format!("{line}: {reason}"),
+        Err(RowFault::Unreadable(error)) => format!("unreadable: {error}"),
+    })
+    .collect()
+}
+
+fn gzipped(text: &str) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    gzip.finish().unwrap()
+}
+
+const CSV: &str = "email,linkedin_url,confidence\n\
+    ada@gmail.com,https://www.linkedin.com/in/ada,0.9\n\
+    bea@gmail.com,linkedin.com/in/bea/,\n";
+
+#[test]
+fn reads_csv() {
+    assert_eq!(rows(CSV), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn reads_json_lines() {
+    let lines = "{\"email\":\"ada@gmail.com\",\"linkedin_url\":\"linkedin.com/in/ada\",\"confidence\":0.9,\"other\":[1]}\n\n\
+        {\"linkedin_url\":\"linkedin.com/in/bea\",\"email\":\"bea@gmail.com\",\"confidence\":null}";
+    assert_eq!(rows(lines), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn reads_either_when_it_is_gzipped() {
+    assert_eq!(rows(gzipped(CSV)), ["ada > ada (0.9)", "bea > bea (1)"]);
+    let line = r#"{"email":"ada@gmail.com","linkedin_url":"linkedin.com/in/ada"}"#;
+    assert_eq!(rows(gzipped(line)), ["ada > ada (1)"]);
+}
+
+#[test]
+fn takes_headers_in_any_case_and_order_with_other_columns_between_and_a_byte_order_mark() {
+    let csv = "\u{feff}Name;x,LinkedIn_URL , EMAIL\r\nAda,linkedin.com/in/ada,ada@gmail.com\r\n";
+    assert_eq!(rows(csv), ["ada > ada (1)"]);
+    assert_eq!(rows(format!("\u{feff}{CSV}")), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn takes_the_names_that_other_exports_use() {
+    let columns = Columns { email: "E-Mail".into(), url: "profile".into(), confidence: "score".into() };
+    let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
+    let person = Rows::read(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
+    assert_eq!((person.profile.name(), person.confidence), ("ada", 0.5));
+}
+
+#[test]
+fn a_bad_row_is_told_by_its_line_and_the_next_one_is_read() {
+    let csv = b"email,linkedin_url,confidence\n\
+        ada,linkedin.com/in/ada,1\n\
+        info@gmail.com,linkedin.com/in/info,1\n\
+        ada@gmail.com,https://example.com/ada,1\n\
+        ada@gmail.com,linkedin.com/company/ada,1\n\
+        ada@gmail.com,linkedin.com/in/ada,2\n\
+        ada@gmail.com,linkedin.com/in/ada,NaN\n\
+        ada@gmail.com,linkedin.com/in/ada,sure\n\
+        ada@gmail.com,linkedin.com/in/ada\n\
+        ada@gmail.com,linkedin.com/in/\xff,1\n\
+        bea@gmail.com,linkedin.com/in/bea,1\n";
+    assert_eq!(
+        rows(csv),
+        [
+            "2: the email has no local part followed by an @",
+            "3: the email names a role and not a person",
+            "4: the URL is not at linkedin.com",
+            "5: the URL is not a person's profile: the path has to be /in/ and a name",
+            "6: the confidence is not from 0 to 1",
+            "7: the confidence is not from 0 to 1",
+            "8: the confidence is no number",
+            "9: the row has 2 columns and the header 3: is a quote missing?",
+            "10: the row is not UTF-8",
+            "bea > bea (1)",
+        ]
+    );
+}
+
+#[test]
+fn a_bad_line_of_json_is_told_and_the_next_one_is_read() {
+    let long = format!("{{\"email\":\"{}\"}}", "x".repeat(70_000));
+    let lines = format!(
+        "{{\"email\":1,\"linkedin_url\":\"linkedin.com/in/ada\"}}\n[]\nnot json\n{long}\n{}",
+        r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","confidence":"high"}"#
+    );
+    assert_eq!(
+        rows(lines),
+        [
+            "1: the field email is missing or no string",
+            "2: the line is not one JSON object",
+            "3: the line is not one JSON object",
+            "4: the line is longer than 64 KiB",
+            "5: the confidence is no number",
+        ]
+    );
+}
+
+#[test]
+fn a_file_without_the_columns_says_which_ones_it_has() {
+    let error = Rows::read("mail,url\n".as_bytes(), &Columns::default()).unwrap_err();
+    assert_eq!(error.to_string(), "there is no column email; the columns are mail, url");
+}
+
+#[test]
+fn an_empty_file_is_told() {
+    for file in ["", "\n \n", "\u{feff}"] {
+        assert!(
+            matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileFault::Empty)),
+            "{file:?}"
+        );
+    }
+}
+
+#[test]
+fn a_gzip_that_breaks_off_is_told_after_the_rows_before() {
+    let many = format!("{CSV}{}", "bea@gmail.com,linkedin.com/in/bea,1\n".repeat(50_000));
+    let whole = gzipped(&many);
+    let rows = rows(&whole[..whole.len() / 2]);
+    assert_eq!(rows[0], "ada > ada (0.9)");
+    assert!(rows.last().unwrap().starts_with("unreadable: "), "{:?}", rows.last());
+}

@@ -1,0 +1,184 @@
+//! HTTP/2.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::lookups::Gate;
+use crate::world::{BODY, World, demo, key};
+
+pub struct Client {
+    send: SendRequest<Full<Bytes>>,
+    connection: JoinHandle<hyper::Result<()>>,
+}
+
+impl Client {
+    async fn connect(world: &World) -> Self {
+        Self::over(world.dial(64 * 1_024)).await
+    }
+
+    pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (send, connection) = handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
+        Self { send, connection: tokio::spawn(connection) }
+    }
+
+    pub async fn ask(&mut self, request: Request<Full<Bytes>>) -> (u16, String) {
+        let response = self.send.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.into()).unwrap())
+    }
+}
+
+pub fn good() -> Request<Full<Bytes>> {
+    with_body(BODY)
+}
+
+fn with_body(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post("http://api.example/api/v1/person/enrich")
+        .header("authorization", format!("Bearer {}", key().reveal()))
+        .header("content-type", "application/json")
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+fn with_headers(lines: usize, value: &str) -> Request<Full<Bytes>> {
+    let mut request = good();
+    for line in 0..lines {
+        let name: http::HeaderName = format!("x-{line}").parse().unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+fn invalid_request() -> (u16, String) {
+    (400, r#"{"error":"invalid_request"}"#.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_lookups_on_one_connection() {
+    let world = World::new();
+    let mut client = Client::connect(&world).await;
+    for _ in 0..3 {
+        let (status, body) = client.ask(good()).await;
+        assert!(status == 200 && body.contains("/in/ada-marlowe"), "{status} {body}");
+    }
+    assert_eq!(world.balance().spent, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_path_is_404_in_json() {
+    let world = World::new();
+    let request = Request::get("http://api.example/").body(Full::default()).unwrap();
+    let reply = Client::connect(&world).await.ask(request).await;
+    assert_eq!(reply, (404, invalid_request().1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_beyond_the_limits_is_400_in_json() {
+    let world = World::new();
+    let mut client = Client::connect(&world).await;
+    assert_eq!(client.ask(with_headers(60, "y")).await.0, 200);
+    assert_eq!(client.ask(with_headers(64, "y")).await, invalid_request());
+    assert_eq!(client.ask(with_headers(8, &"y".repeat(1_900))).await.0, 200);
+    assert_eq!(client.ask(with_headers(8, &"y".repeat(2_100))).await, invalid_request());
+}
+
+/// The one reply that is not ours: see `connection::http`.
+#[tokio::test(start_paused = true)]
+async fn a_head_of_more_than_64_kib_is_431_and_the_connection_goes_on() {
+    let world = World::new();
+    let mut client = Client::connect(&world).await;
+    assert_eq!(client.ask(with_headers(40, &"y".repeat(1_900))).await.0, 431);
+    assert_eq!(client.ask(good()).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_beyond_the_limit_is_400_in_json_and_the_connection_goes_on() {
+    let world = World::new();
+    let mut client = Client::connect(&world).await;
+    assert_eq!(client.ask(with_body(vec![b' '; 4_097])).await, invalid_request());
+    assert_eq!(client.ask(with_body(vec![b' '; 1_000_000])).await, invalid_request());
+    assert_eq!(client.ask(good()).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_kept_for_75_s_and_no_longer() {
+    let world = World::new();
+    let mut client = Client::connect(&world).await;
+    sleep(Duration::from_secs(70)).await;
+    assert_eq!(client.ask(good()).await.0, 200);
+    client.connection.await.unwrap().unwrap();
+    assert_eq!(world.seconds(), 70 + 75);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_a_request_in_flight_is_not_idle() {
+    let gate = Gate::default();
+    let world = World::with_resolver(gate.clone());
+    let mut client = Client::connect(&world).await;
+    let asked = client.ask(good());
+    let opened = async {
+        sleep(Duration::from_secs(100)).await;
+        gate.open();
+    };
+    assert_eq!(tokio::join!(asked, opened).0.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_whose_stream_is_reset_is_settled() {
+    let gate = Gate::default();
+    let world = World::with_resolver(gate.clone());
+    let mut client = Client::connect(&world).await;
+    tokio::select! {
+        reply = client.ask(good()) => panic!("answered {reply:?}"),
+        () = gate.asked() => {}
+    }
+    sleep(Duration::from_secs(1)).await; // the reset is on its way
+    assert_eq!(world.balance().held, 1);
+    gate.open();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((world.balance().held, world.balance().spent), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_lookups_whose_clients_hung_up() {
+    let gate = Gate::default();
+    let world = World::with_resolver(gate.clone());
+    let mut client = Client::connect(&world).await;
+    tokio::select! {
+        reply = client.ask(good()) => panic!("answered {reply:?}"),
+        () = gate.asked() => {}
+    }
+    drop(client);
+    world.stop.cancel();
+    sleep(Duration::from_secs(5)).await;
+    assert!(!world.host.is_finished());
+    gate.open();
+    world.host.await.unwrap();
+    assert_eq!(world.accounts.balance(&demo()).spent, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_requests_in_flight_end() {
+    let gate = Gate::default();
+    let world = World::with_resolver(gate.clone());
+    let mut client = Client::connect(&world).await;
+    let asked = client.ask(good());
+    let stopped = async {
+        gate.asked().await;
+        world.stop.cancel();
+        sleep(Duration::from_secs(5)).await;
+        gate.open();
+    };
+    assert_eq!(tokio::join!(asked, stopped).0.0, 200);
+    drop(client);
+    world.host.await.unwrap();
+}

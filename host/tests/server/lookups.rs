@@ -1,0 +1,157 @@
+//! What a lookup lives through.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use tokio::sync::Notify;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::client::good;
+use crate::world::{World, key, profile};
+
+/// A resolver that says when it was asked, and answers when it is let.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Notify, Notify)>);
+
+impl Gate {
+    pub async fn asked(&self) {
+        self.0.0.notified().await;
+    }
+
+    pub fn open(&self) {
+        self.0.1.notify_one();
+    }
+}
+
+#[async_trait]
+impl Resolver for Gate {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.0.0.notify_one();
+        self.0.1.notified().await;
+        Ok(Some(profile()))
+    }
+}
+
+/// A resolver that breaks down the first time.
+#[derive(Default)]
+struct Unstable(AtomicBool);
+
+#[async_trait]
+impl Resolver for Unstable {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        assert!(self.0.swap(true, Ordering::Relaxed), "can't take {}", email.canonical());
+        Ok(None)
+    }
+}
+
+struct Failing;
+
+#[async_trait]
+impl Resolver for Failing {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        Err(PortError::new(std::io::Error::other(PortError::new("the vendor is away"))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_whose_client_hangs_up_is_settled() {
+    let gate = Gate::default();
+    let world = World::with_resolver(gate.clone());
+    let mut client = world.connect();
+    client.send(good()).await;
+    gate.asked().await;
+    assert_eq!(world.balance().held, 1);
+    drop(client);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    gate.open();
+    world.stop.cancel();
+    world.host.await.unwrap();
+    let balance = world.accounts.balance(&crate::world::demo());
+    assert_eq!((balance.held, balance.spent), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_breaks_down_is_500_and_the_connection_goes_on() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let world = World::with_resolver(Unstable::default());
+    let mut client = world.connect();
+    let reply = client.ask(good()).await;
+    assert_eq!((reply.status, reply.body.as_str()), (500, r#"{"error":"server_error"}"#));
+    assert_eq!(client.ask(good()).await.status, 404);
+    let told = log.lines();
+    assert!(told.contains("ERROR enrich::lookup") && told.contains(r#"fault="panicked""#), "{told}");
+    assert!(!told.contains("ada"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_lookup_is_one_event_without_anything_personal() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let world = World::new();
+    let mut client = world.connect();
+    client.ask(good()).await;
+    client.ask(good().replace("enr_", "enr-")).await;
+    let told = log.lines();
+    let events: Vec<_> = told.lines().collect();
+    assert!(events[0].starts_with(
+        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000000 workspace="demo" outcome="found" status=200 credits=1 duration_us="#
+    ), "{told}");
+    assert!(events[1].starts_with(
+        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680071018101010101010101 outcome="unauthorized" status=401 credits=0 duration_us="#
+    ), "{told}");
+    assert_eq!(events.len(), 2);
+    for secret in ["ada", "gmail", "linkedin", &key().reveal().to_string()[5..]] {
+        assert!(!told.contains(secret), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_port_is_told_with_all_its_sources() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let world = World::with_resolver(Failing);
+    assert_eq!(world.connect().ask(good()).await.status, 502);
+    let told = log.lines();
+    assert!(told.contains(" WARN enrich::lookup") && told.contains("the vendor is away"), "{told}");
+}
+
+/// What this thread logs at info and above.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        let log = tracing_subscriber::fmt().with_writer(self.clone()).without_time().with_ansi(false);
+        tracing::subscriber::set_default(log.finish())
+    }
+
+    fn lines(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}

@@ -1,0 +1,15 @@
+//! The host through its public face: `run` over connections in memory, mostly by a paused clock.
+
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod client;
+mod world;
+
+mod deadlines;
+mod http1;
+mod http2;
+mod lookups;
+mod malformed;
+mod shutdown;
+mod tcp;
+mod tls;

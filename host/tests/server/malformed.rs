@@ -1,0 +1,77 @@
+//! What is no HTTP request: a JSON answer or an end, never a reply without a body.
+
+use crate::client::{Client, head, with_headers};
+use crate::world::{BODY, World};
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_request_is_answered_with_400_in_json_and_the_connection_ends() {
+    let world = World::new();
+    let lengths = |a, b| format!("{}content-length: {a}\r\ncontent-length: {b}\r\n\r\n{BODY}", head());
+    for (name, request) in [
+        ("a method of no token", head().replace("POST", "PO(ST") + "\r\n"),
+        ("another version", head().replace("HTTP/1.1", "HTTP/3.7") + "\r\n"),
+        ("no version", "POST /api/v1/person/enrich\r\n\r\n".into()),
+        ("a space too much", head().replace(" HTTP", "  HTTP") + "\r\n"),
+        ("a path with a control character", head().replace("/person", "/\x01") + "\r\n"),
+        ("a header without a colon", with_headers("oops\r\n")),
+        ("a header name with a space", with_headers("o ops: x\r\n")),
+        ("a header value with a control character", with_headers("x: \x01\r\n")),
+        ("a folded header", with_headers("x: y\r\n z\r\n")),
+        ("16 KiB of headers", with_headers(&format!("x: {}\r\n", "y".repeat(16 * 1_024)))),
+        ("16 KiB of path", head().replace("/person", &"/p".repeat(8 * 1_024)) + "\r\n"),
+        ("65 header lines", with_headers(&"x: y\r\n".repeat(65 - 4))),
+        ("no host", with_headers("").replace("host: api.example\r\n", "")),
+        ("two hosts", with_headers("host: api.example\r\n")),
+        ("two hosts in HTTP/1.0", with_headers("host: api.example\r\n").replace("HTTP/1.1", "HTTP/1.0")),
+        ("a host that is none", with_headers("").replace("api.example", "api.example/x")),
+        ("conflicting lengths", lengths(33, 34)),
+        ("a length that is no number", lengths(33, 33).replace(": 33", ": x")),
+        ("a negative length", lengths(33, 33).replace(": 33", ": -1")),
+        ("an endless length", lengths(33, 33).replace(": 33", ": 99999999999999999999999")),
+        ("an unknown transfer encoding", format!("{}transfer-encoding: gzip\r\n\r\n", head())),
+        ("a bad chunk size", format!("{}transfer-encoding: chunked\r\n\r\nxyz\r\n", head())),
+        ("a chunk longer than its size", format!("{}transfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", head())),
+        ("garbage", "\x16\x03\x01\x02\x00\x01\x00".into()),
+        ("garbage lines", "hello\r\n\r\n".into()),
+    ] {
+        let mut client = world.connect();
+        let reply = client.ask(request).await;
+        assert!(reply.is_invalid_request(), "{name}: {reply:?}");
+        assert_eq!(reply.header("connection"), Some("close"), "{name}");
+        assert_eq!(client.rest().await, "", "{name}");
+    }
+    assert_eq!(world.seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_cut_off_is_answered() {
+    let world = World::new();
+    for body in ["content-length: 40\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n5\r\nab"] {
+        let mut client = world.connect();
+        client.send(head() + body).await;
+        client.end_sending().await;
+        let reply = client.reply().await;
+        assert!(reply.is_invalid_request(), "{reply:?}");
+        assert_eq!(client.rest().await, "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_garbage_is_whole_however_little_the_network_takes_at_a_time() {
+    let world = World::new();
+    for room_bytes in 1..20 {
+        let mut client = Client::new(world.dial(room_bytes));
+        let reply = client.ask("garbage\r\n\r\n").await;
+        assert!(reply.is_invalid_request(), "{reply:?}");
+        assert_eq!(client.rest().await, "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_garbage_speaks_the_version_spoken_before() {
+    let world = World::new();
+    let mut client = world.connect();
+    assert_eq!(client.ask("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.status, 404);
+    let reply = client.ask("garbage\r\n\r\n").await;
+    assert!(reply.is_invalid_request() && reply.head.starts_with("HTTP/1.0 400"), "{reply:?}");
+}
