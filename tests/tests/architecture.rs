@@ -1,0 +1,130 @@
+//! The shape of the house, held.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// The dependencies of the library, all the way down, without those of macros and build scripts.
+fn library_tree() -> BTreeSet<String> {
+    let args = [
+        "tree",
+        "-p",
+        "enrich-lib",
+        "-e",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+        "--locked",
+    ];
+    let tree =
+        Command::new(env!("CARGO")).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_library_names_no_runtime_no_socket_and_no_randomness() {
+    let tree = library_tree();
+    assert!(tree.contains("serde_json") && tree.contains("sha2"), "{tree:?}");
+    for banned in [
+        "tokio",
+        "async-std",
+        "smol",
+        "async-io",
+        "mio",
+        "socket2",
+        "hyper",
+        "hyper-util",
+        "rustls",
+        "rusqlite",
+        "rand",
+        "getrandom",
+        "futures-executor",
+        "tracing",
+        "chrono",
+        "jiff",
+        "time",
+    ] {
+        assert!(!tree.contains(banned), "enrich-lib depends on {banned}");
+    }
+}
+
+#[test]
+fn no_module_of_the_library_imports_in_a_circle() {
+    let imports = imports();
+    assert!(imports["drive"].contains("lookup") && imports["drive"].contains("ports"), "{imports:?}");
+    for module in imports.keys() {
+        assert!(!reaches(&imports, module, module), "{module} imports itself in a circle: {imports:#?}");
+    }
+}
+
+#[test]
+fn the_lookup_and_the_ports_do_not_know_each_other() {
+    let imports = imports();
+    assert!(!reaches(&imports, "lookup", "ports"), "{imports:#?}");
+    assert!(!reaches(&imports, "ports", "lookup"), "{imports:#?}");
+}
+
+#[test]
+fn a_file_fits_in_a_head() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for dir in ["enrich-lib/src", "enrich-lib/adapters", "host/src", "sim/src", "tests/src"] {
+        for file in sources(&root.join(dir)) {
+            let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+            assert!(lines <= 420, "{} has {lines} lines", file.display());
+        }
+    }
+}
+
+/// Which modules of the library each module names, in code and not in comments.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/src");
+    let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
+    for file in sources(&src) {
+        let module = file.strip_prefix(&src).unwrap().iter().next().unwrap().to_str().unwrap();
+        let module = module.trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let named = code.flat_map(|line| line.split("crate::").skip(1)).map(|rest| {
+            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap().to_owned()
+        });
+        let others: Vec<_> = named.filter(|name| *name != module).collect();
+        imports.entry(module).or_default().extend(others);
+    }
+    imports
+}
+
+fn reaches(imports: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<_> = imports[from].iter().collect();
+    while let Some(module) = next.pop() {
+        if module == to {
+            return true;
+        }
+        if seen.insert(module) {
+            next.extend(imports.get(module).into_iter().flatten());
+        }
+    }
+    false
+}
+
+fn sources(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push(path);
+        }
+    }
+    all
+}
