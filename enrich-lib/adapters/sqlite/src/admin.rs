@@ -6,6 +6,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
+use crate::column::{ms, parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::StoreError;
@@ -196,25 +197,4 @@ fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
     let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
     let held = if is_served { held.min(granted - spent) } else { 0 };
     Ok(Balance { granted, available: granted - spent - held, held, spent })
-}
-
-/// A column of another type than SQLite's.
-pub(crate) fn parsed<C: rusqlite::types::FromSql, T, E: std::error::Error + Send + Sync + 'static>(
-    row: &Row<'_>,
-    column: usize,
-    parse: impl FnOnce(C) -> Result<T, E>,
-) -> rusqlite::Result<T> {
-    let failed = |e: E| {
-        let kind = row.get_ref(column).map_or(rusqlite::types::Type::Null, |value| value.data_type());
-        rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(e))
-    };
-    parse(row.get(column)?).map_err(failed)
-}
-
-pub(crate) fn ms(time: Timestamp) -> i64 {
-    i64::try_from(time.unix_ms()).unwrap_or(i64::MAX)
-}
-
-fn time(ms: i64) -> Timestamp {
-    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or_default())
 }

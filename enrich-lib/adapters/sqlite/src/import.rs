@@ -7,7 +7,7 @@ use enrich_lib::model::ProfileUrl;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::StoreError;
-use crate::people::{EmailHash, People};
+use crate::hash::{EmailHash, EmailHasher};
 
 /// Rows in one commit. They are sorted by hash first, so that neighbours in the file are written together.
 const BATCH_ROWS: usize = 100_000;
@@ -15,7 +15,7 @@ const BATCH_ROWS: usize = 100_000;
 /// An import under way: add rows, then finish. Each batch is one commit; an import that breaks off leaves whole
 /// batches, and is simply run again. The last row of an email counts.
 pub struct Import<'p> {
-    people: &'p People,
+    hasher: &'p EmailHasher,
     db: Connection,
     batch: Vec<(EmailHash, ProfileUrl, f64)>,
     done: Imported,
@@ -31,13 +31,13 @@ pub struct Imported {
 }
 
 impl<'p> Import<'p> {
-    pub(crate) fn new(people: &'p People, db: Connection) -> Self {
-        Self { people, db, batch: Vec::with_capacity(BATCH_ROWS), done: Imported::default() }
+    pub(crate) fn new(hasher: &'p EmailHasher, db: Connection) -> Self {
+        Self { hasher, db, batch: Vec::with_capacity(BATCH_ROWS), done: Imported::default() }
     }
 
     /// Adds a person; `confidence`, from 0 to 1, tells how sure the match is.
     pub fn add(&mut self, email: &Email, profile: ProfileUrl, confidence: f64) -> Result<(), StoreError> {
-        self.batch.push((self.people.hash(email), profile, confidence));
+        self.batch.push((self.hasher.hash(email), profile, confidence));
         if self.batch.len() == BATCH_ROWS { self.write() } else { Ok(()) }
     }
 

@@ -9,8 +9,9 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::admin::parsed;
+use crate::column::parsed;
 use crate::error::StoreError;
+use crate::lock::lock;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
@@ -52,7 +53,7 @@ impl KeyCache {
         };
         let key = match cached {
             Some(key) => key,
-            None => match read(digest, &db.lock().unwrap_or_else(PoisonError::into_inner))? {
+            None => match read(digest, &lock(db))? {
                 Some(key) => self.file(digest, Arc::new(key), emptied),
                 None => return Ok(None),
             },
@@ -73,13 +74,13 @@ impl KeyCache {
     fn note_use(&self, key: &Arc<CachedKey>) {
         let now_ms = self.now_ms.load(Ordering::Relaxed);
         if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
-            self.used.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+            lock(&self.used).push(key.clone());
         }
     }
 
     /// The keys that were used since this was last asked.
     pub(crate) fn take_used(&self) -> Vec<Arc<CachedKey>> {
-        std::mem::take(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.used))
     }
 
     /// Forgets all keys: some may have been revoked.

@@ -3,27 +3,25 @@
 //! Holds live in memory and end with the process; grants and spends are on the disk. A spend is queued for the
 //! [`crate::writer`], which commits all that have gathered as one, and is answered when it is durable.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Account, Balance, Hold, Holding, Settlement, SpendStart};
+use enrich_lib::credit::{Balance, Hold, Holding, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::database::{self, Schema};
-use crate::dir::{DataDir, ServeLock};
+use crate::dir::DataDir;
 use crate::error::StoreError;
-use crate::keys::KeyCache;
+use crate::shared::{Shared, Slot};
 use crate::writer::{Job, Spend, Writer};
 
 /// The work of the writer, for the executor of the caller's choice.
@@ -41,32 +39,15 @@ pub struct Ledger {
     queue: mpsc::UnboundedSender<Job>,
 }
 
-/// What requests and the writer share.
-pub(crate) struct Shared {
-    pub(crate) keys: KeyCache,
-    slots: Mutex<HashMap<WorkspaceId, Arc<Slot>>>,
-    /// For what is not in memory yet.
-    reader: Mutex<Connection>,
-    /// Shared too, as a writer may still have spends to write when its ledger is dropped.
-    _lock: ServeLock,
-}
-
-/// A workspace's account in memory.
-pub(crate) struct Slot {
-    pub(crate) rowid: i64,
-    account: Mutex<Account>,
-}
-
 impl Ledger {
     /// Takes the data directory and starts its writer with `spawn`. The ledger reads no clock: it learns the time
     /// `now`, and then by [`Ledger::tick`].
     ///
     /// Errors: [`StoreError::Served`] if another process has it.
     pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
-        let _lock = dir.lock()?;
+        let lock = dir.lock()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let reader = Mutex::new(database::open(&dir.accounts())?);
-        let shared = Arc::new(Shared { keys: KeyCache::default(), slots: Mutex::default(), reader, _lock });
+        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock));
         shared.keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let writer = Writer::new(writer_db, shared.clone())?;
@@ -91,7 +72,7 @@ impl Ledger {
 #[async_trait]
 impl Keys for Ledger {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        Ok(self.shared.keys.find(key, &self.shared.reader)?)
+        Ok(self.shared.find_key(key)?)
     }
 }
 
@@ -131,45 +112,6 @@ impl Ledger {
         }
         answer.await.map_err(|_| StoreError::Stopped)?
     }
-}
-
-impl Shared {
-    /// The account of a workspace, read from the disk the first time. The map stays locked while it is read: so no
-    /// grant is committed between the reading and the filing and missed by both.
-    fn slot(&self, workspace: &WorkspaceId) -> Result<Arc<Slot>, StoreError> {
-        let mut slots = lock(&self.slots);
-        if let Some(slot) = slots.get(workspace) {
-            return Ok(slot.clone());
-        }
-        let db = lock(&self.reader);
-        let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
-        let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let Some((rowid, granted, spent)) = row.optional()? else {
-            return Err(StoreError::UnknownWorkspace(workspace.clone()));
-        };
-        let slot = Arc::new(Slot { rowid, account: Mutex::new(Account::new(granted, spent)?) });
-        slots.insert(workspace.clone(), slot.clone());
-        Ok(slot)
-    }
-
-    /// The accounts in memory, by row: an order that is the same in every run.
-    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
-        #[expect(clippy::disallowed_methods, reason = "sorted below")]
-        let mut slots: Vec<_> = lock(&self.slots).values().cloned().collect();
-        slots.sort_unstable_by_key(|slot| slot.rowid);
-        slots
-    }
-}
-
-impl Slot {
-    pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
-        lock(&self.account)
-    }
-}
-
-/// Every critical section here leaves what it guards whole, so one that panicked spoils nothing.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Ledger {

@@ -7,21 +7,38 @@
 //!
 //! # Layout
 //!
-//! `dir` the files · `database` how one is opened · `admin` · `keys` the cache of keys · `ledger` · `writer` group commit ·
-//! `people` · `import` · `error`.
+//! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `lock` ·
+//! `admin` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
+//! `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod admin;
-mod database;
-mod dir;
 mod error;
-mod import;
+
+mod dir;
+
+mod database;
+
+mod column;
+
+mod lock;
+
+mod admin;
+
 mod keys;
-mod ledger;
-mod people;
+
+mod shared;
+
 mod writer;
+
+mod ledger;
+
+mod hash;
+
+mod import;
+
+mod people;
 
 pub use admin::{Admin, KeyRow, WorkspaceRow};
 pub use dir::{DataDir, ServeLock};

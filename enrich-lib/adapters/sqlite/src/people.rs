@@ -1,7 +1,4 @@
 //! The people directory: which profile belongs to an email.
-//!
-//! The file knows an email only as HMAC-SHA-256 of its canonical form, cut to 16 bytes, under the key in
-//! `people.key`. At 128 bits, two of 10¹² people share a hash with a chance of 10⁻¹⁵.
 
 use std::fmt;
 use std::num::NonZero;
@@ -14,24 +11,20 @@ use enrich_lib::email::Email;
 use enrich_lib::model::{ProfileUrl, Timestamp};
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
-use hmac::{Hmac, KeyInit, Mac};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use sha2::Sha256;
 
-use crate::admin::{ms, parsed};
+use crate::column::{ms, parsed};
 use crate::database::{self, Schema, Watch};
-use crate::dir::{DataDir, write_private};
+use crate::dir::DataDir;
 use crate::error::StoreError;
+use crate::hash::{EmailHash, EmailHasher};
 use crate::import::Import;
-use crate::ledger::lock;
-
-/// The keyed hash of a canonical email.
-pub(crate) type EmailHash = [u8; 16];
+use crate::lock::lock;
 
 /// The people directory of a data directory.
 pub struct People {
     path: PathBuf,
-    hasher: Hmac<Sha256>,
+    hasher: EmailHasher,
     /// One a core: a look-up takes one that is free.
     readers: Vec<Mutex<Reader>>,
     watch: Mutex<(Connection, Watch)>,
@@ -64,8 +57,7 @@ impl People {
     /// cryptographically strong random bytes. A match below `confidence_min` (0 to 1) is not trusted, and so not found.
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 32]) -> Result<Self, StoreError> {
         let path = dir.people();
-        let hasher = Hmac::new_from_slice(&secret(dir, new_key)?)
-            .map_err(|_| StoreError::PeopleKey(dir.people_key()))?;
+        let hasher = EmailHasher::open(dir, new_key)?;
         let db = database::create(&path, Schema::People)?;
         let watch = Watch::new(&db)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -82,12 +74,12 @@ impl People {
 
     /// Starts an import: see [`Import`].
     pub fn import(&self) -> Result<Import<'_>, StoreError> {
-        Ok(Import::new(self, database::open(&self.path)?))
+        Ok(Import::new(&self.hasher, database::open(&self.path)?))
     }
 
     /// Opts a person out, for good: the record is deleted, and no import brings it back.
     pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), StoreError> {
-        let hash = self.hash(email);
+        let hash = self.hasher.hash(email);
         let mut db = database::open(&self.path)?;
         // What is deleted is overwritten, in the file and not only in its index.
         db.pragma_update(None, "secure_delete", true)?;
@@ -108,15 +100,6 @@ impl People {
         Ok(stats?)
     }
 
-    pub(crate) fn hash(&self, email: &Email) -> EmailHash {
-        let mut mac = self.hasher.clone();
-        mac.update(email.canonical().as_bytes());
-        let mut hash = EmailHash::default();
-        let len = hash.len();
-        hash.copy_from_slice(&mac.finalize().into_bytes()[..len]);
-        hash
-    }
-
     fn reader(&self) -> MutexGuard<'_, Reader> {
         let free = self.readers.iter().find_map(|reader| match reader.try_lock() {
             Ok(reader) => Some(reader),
@@ -131,7 +114,7 @@ impl People {
 impl Resolver for People {
     /// Answers from the page cache in about a microsecond, which is why it does not leave the caller's thread.
     async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        Ok(self.reader().find(&self.hash(email), self.confidence_min)?)
+        Ok(self.reader().find(&self.hasher.hash(email), self.confidence_min)?)
     }
 }
 
@@ -156,16 +139,6 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-/// The key of the directory. A directory without its key is damaged, and gets no new one.
-fn secret(dir: &DataDir, new_key: [u8; 32]) -> Result<[u8; 32], StoreError> {
-    let path = dir.people_key();
-    if !path.exists() && !dir.people().exists() {
-        write_private(&path, &new_key).map_err(StoreError::file(&path))?;
-    }
-    let bytes = std::fs::read(&path).map_err(|_| StoreError::PeopleKey(path.clone()))?;
-    bytes.try_into().map_err(|_| StoreError::PeopleKey(path))
 }
 
 impl fmt::Debug for People {

@@ -10,10 +10,10 @@ use enrich_lib::model::Timestamp;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::admin::ms;
+use crate::column::ms;
 use crate::database::Watch;
 use crate::error::StoreError;
-use crate::ledger::{Shared, Slot};
+use crate::shared::{Shared, Slot};
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
