@@ -81,17 +81,18 @@ impl Watch {
         Ok(Self { data_version: data_version(db)? })
     }
 
-    /// Does `act` if there was a commit since the last time; an `act` that fails is due again.
+    /// Does `act` if there was a commit since the last time, or if nobody can tell: what can't be verified is not
+    /// relied on. An `act` that fails is due again.
     pub(crate) fn on_change(
         &mut self,
         db: &Connection,
         act: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let now = data_version(db)?;
-        if now != self.data_version {
+        let now = data_version(db);
+        if !matches!(now, Ok(now) if now == self.data_version) {
             act()?;
-            self.data_version = now;
         }
+        self.data_version = now?;
         Ok(())
     }
 }
