@@ -10,10 +10,54 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::email::Email;
+use enrich_lib::key::KeyDigest;
 use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::{Credits, Resolver};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Window, Workspace};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// Keys that are found in time, or fail: 500.
+pub struct TimelyKeys {
+    /// The keys.
+    pub keys: Arc<dyn Keys>,
+    /// How long they may take.
+    pub deadline: Duration,
+}
+
+impl TimelyKeys {
+    /// The deadline unless the operator sets another.
+    pub const DEADLINE: Duration = Duration::from_secs(1);
+}
+
+#[async_trait]
+impl Keys for TimelyKeys {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        let found = timeout(self.deadline, self.keys.find(key)).await;
+        found.unwrap_or_else(|_| Err(PortError::new(format!("no key was found in {:?}", self.deadline))))
+    }
+}
+
+/// Windows that count in time, or fail closed: 503.
+pub struct TimelyWindows {
+    /// The windows.
+    pub windows: Arc<dyn Windows>,
+    /// How long a count may take.
+    pub deadline: Duration,
+}
+
+impl TimelyWindows {
+    /// The deadline unless the operator sets another: a limiter that is slower than this is down.
+    pub const DEADLINE: Duration = Duration::from_millis(100);
+}
+
+#[async_trait]
+impl Windows for TimelyWindows {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let counted = timeout(self.deadline, self.windows.count(window)).await;
+        counted.unwrap_or_else(|_| Err(PortError::new(format!("nothing was counted in {:?}", self.deadline))))
+    }
+}
 
 /// A resolver that answers in time, or fails: 502.
 pub struct TimelyResolver {
@@ -80,6 +124,18 @@ impl Credits for PersistentCredits {
             sleep(pause).await;
             pause = (pause * 2).min(Self::PAUSE_MAX);
         }
+    }
+}
+
+impl fmt::Debug for TimelyKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimelyKeys").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TimelyWindows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimelyWindows").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 

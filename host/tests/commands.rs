@@ -225,6 +225,20 @@ mod lookup {
     }
 
     #[test]
+    fn asks_over_tls_and_trusts_no_one_by_itself() {
+        let (enrich, key) = Enrich::with_key(1, 500);
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let cert = enrich.file("cert.pem", cert.pem()).to_str().unwrap().to_owned();
+        let secret = enrich.file("key.pem", signing_key.serialize_pem()).to_str().unwrap().to_owned();
+        let server = enrich.serve(&["--tls-cert", &cert, "--tls-key", &secret]);
+        assert!(server.url.starts_with("https://"), "{}", server.url);
+        let ask = ["lookup", EMAIL, "--key", &key, "--url", &server.url];
+        assert!(enrich.ok(&[&ask[..], &["--tls-ca", &cert]].concat()).contains("\"not_found\""));
+        assert!(enrich.err(&ask).contains("--tls-ca"));
+    }
+
+    #[test]
     fn says_what_to_do_when_nobody_answers() {
         let enrich = Enrich::new();
         let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", "http://127.0.0.1:1"]);
@@ -233,8 +247,10 @@ mod lookup {
             "{error}"
         );
         assert!(!error.contains(EMAIL), "{error}");
-        let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", "ftp://x"]);
-        assert!(error.contains("is no http or https URL"), "{error}");
+        for url in ["ftp://x", "127.0.0.1:8080", "localhost", "http://", ""] {
+            let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", url]);
+            assert!(error.contains("is no http or https URL"), "{url}: {error}");
+        }
     }
 }
 
@@ -262,6 +278,7 @@ mod mistakes {
             (&full, "credits grant demo -5", "-5"),
             (&full, "credits grant demo 9223372036854775807", "that many credits"),
             (&full, "key create nobody label", "there is no workspace nobody"),
+            (&full, "key create demo two\nlines", "on one line"),
             (&full, "key list nobody", "there is no workspace nobody"),
             (&full, "key revoke key_00000000", "enrich key list"),
             (&full, "people suppress ada", "no local part"),

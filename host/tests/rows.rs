@@ -118,6 +118,13 @@ fn a_file_without_the_columns_says_which_ones_it_has() {
 }
 
 #[test]
+fn a_file_without_a_header_is_told_and_nobody_in_it_is_named() {
+    let file = "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n";
+    let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the first line has an email in it, and has to name the columns");
+}
+
+#[test]
 fn an_empty_file_is_told() {
     for file in ["", "\n \n", "\u{feff}"] {
         assert!(

@@ -21,6 +21,9 @@ impl<R: Read> Csv<R> {
         let header = reader.byte_headers().map_err(|e| FileFault::Unreadable(into_io(e)))?.clone();
         let names: Vec<_> =
             header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        if names.iter().any(|name| name.contains('@')) {
+            return Err(FileFault::NoHeader);
+        }
         let find = |name: &str| {
             names.iter().position(|n| n.trim_start_matches('\u{feff}').eq_ignore_ascii_case(name))
         };

@@ -58,6 +58,9 @@ pub enum FileFault {
     /// There is nothing in it.
     #[error("the file is empty")]
     Empty,
+    /// The first line is a person and not a header. It is not repeated.
+    #[error("the first line has an email in it, and has to name the columns")]
+    NoHeader,
     /// A column is missing.
     #[error("there is no column {missing}; the columns are {}", .present.join(", "))]
     NoColumn {

@@ -105,7 +105,8 @@ pub enum KeyCommand {
     /// Create an API key and print it: it is shown only this once
     Create {
         workspace: WorkspaceId,
-        /// What the key is for, such as the integration's name
+        /// What the key is for, such as the integration's name: up to 100 characters
+        #[arg(value_parser = label)]
         label: String,
     },
     /// List the keys of a workspace, never the keys themselves
@@ -154,6 +155,7 @@ pub enum PeopleCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
+    /// The file; what it is, its first bytes tell
     pub file: PathBuf,
     /// The column with the email
     #[arg(long, value_name = "NAME", default_value = "email")]
@@ -190,4 +192,15 @@ pub struct Format {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+const LABEL_CHARS_MAX: usize = 100;
+
+/// A label that stays on its line.
+fn label(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() || text.chars().count() > LABEL_CHARS_MAX || text.chars().any(char::is_control) {
+        return Err(format!("a label has 1 to {LABEL_CHARS_MAX} characters, on one line"));
+    }
+    Ok(text.to_owned())
 }

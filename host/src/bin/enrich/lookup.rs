@@ -1,5 +1,7 @@
 //! `enrich lookup`: the smallest client.
 
+use std::error::Error;
+use std::iter::successors;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,11 +55,7 @@ struct Answer {
 
 async fn ask(args: &LookupArgs) -> Result<Answer, Failure> {
     let client = Client::builder(TokioExecutor::new()).build(connector(args.tls_ca.as_deref())?);
-    let response = client.request(request(args)?).await.map_err(|e| {
-        let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-        Failure::new(format!("can't reach {}: {why}", args.url))
-            .advise("is a server running there? `enrich serve` starts one")
-    })?;
+    let response = client.request(request(args)?).await.map_err(|e| unreachable(args, &e))?;
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|e| Failure::new(format!("the answer of {} broke off: {e}", args.url)))?;
@@ -69,11 +67,10 @@ async fn ask(args: &LookupArgs) -> Result<Answer, Failure> {
 }
 
 fn request(args: &LookupArgs) -> Result<Request<Full<Bytes>>, Failure> {
-    let uri: Uri = format!("{}{}", args.url.trim_end_matches('/'), wire::PATH)
-        .parse()
-        .map_err(|_| Failure::new(format!("{} is no URL", args.url)))?;
+    let uri = format!("{}{}", args.url.trim_end_matches('/'), wire::PATH).parse::<Uri>().unwrap_or_default();
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(Failure::new(format!("{} is no http or https URL", args.url)));
+        let failure = Failure::new(format!("{} is no http or https URL", args.url));
+        return Err(failure.advise("such as http://127.0.0.1:8080"));
     }
     // Neither the key nor what is wrong with it is repeated.
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", args.key))
@@ -110,6 +107,17 @@ fn connector(ca: Option<&Path>) -> Result<HttpsConnector<HttpConnector>, Failure
         .enable_http1()
         .enable_http2()
         .build())
+}
+
+fn unreachable(args: &LookupArgs, error: &dyn Error) -> Failure {
+    let why =
+        successors(Some(error), |&error| error.source()).last().map_or_else(String::new, ToString::to_string);
+    let failure = Failure::new(format!("can't reach {}: {why}", args.url));
+    failure.advise(if why.contains("certificate") {
+        "--tls-ca FILE trusts the certificates in a PEM file"
+    } else {
+        "is a server running there? `enrich serve` starts one; --url names another, with http:// or https://"
+    })
 }
 
 fn advice(status: StatusCode, retry_after: Option<&str>) -> Option<String> {

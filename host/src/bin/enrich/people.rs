@@ -5,7 +5,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use enrich_host::rows::{Columns, Person, RowFault, Rows};
+use enrich_host::rows::{Columns, FileFault, Person, RowFault, Rows};
 use enrich_lib::email::Email;
 use enrich_sqlite::{DataDir, People, Stats};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -52,8 +52,10 @@ fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
     let progress = progress(file.metadata().map_or(0, |meta| meta.len()));
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
-    let rows = Rows::read(progress.wrap_read(file), &columns)
-        .map_err(|fault| Failure::new(format!("{}: {fault}", args.file.display())).advise(COLUMNS_ADVICE))?;
+    let rows = Rows::read(progress.wrap_read(file), &columns).map_err(|fault| {
+        let failure = Failure::new(format!("{}: {fault}", args.file.display()));
+        if let FileFault::NoColumn { .. } = fault { failure.advise(COLUMNS_ADVICE) } else { failure }
+    })?;
     let mut rejects = Rejects::new(args.rejects.unwrap_or_else(|| beside(&args.file)));
 
     let mut import = people.import()?;
