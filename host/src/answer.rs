@@ -42,14 +42,10 @@ impl Desk {
         let mut response = match self.check(&head) {
             Err(response) => *response,
             Ok(()) => {
-                let mut request = wire::request(&head.headers, Ok(Bytes::new()));
-                // A stranger is refused whatever the body says: we don't wait for it.
-                if request.key.is_some() {
-                    let body = self.gather(body).await;
-                    is_unread = body.is_err();
-                    request.body = request.body.and(body);
-                }
-                self.look_up(request).await
+                // A stranger's too: with it unread the connection would end, and a prober could tell 401s apart.
+                let body = self.gather(body).await;
+                is_unread = body.is_err();
+                self.look_up(wire::request(&head.headers, body)).await
             }
         };
         // On HTTP/1 the next request could only be found behind the rest of this one.

@@ -1,0 +1,144 @@
+//! A client that says exactly what it is told to.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::PATIENCE;
+
+#[derive(Debug)]
+pub struct Raw {
+    tcp: TcpStream,
+    came: Vec<u8>,
+}
+
+/// A whole reply: its status line and headers up to the empty line, and its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawReply {
+    pub head: String,
+    pub body: String,
+}
+
+impl Raw {
+    pub async fn connect(address: SocketAddr) -> Self {
+        let tcp = TcpStream::connect(address).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        Self { tcp, came: Vec::new() }
+    }
+
+    /// Whether all of it was taken. The host may have closed by now.
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        timeout(PATIENCE, self.tcp.write_all(bytes.as_ref())).await.unwrap().is_ok()
+    }
+
+    pub async fn end_sending(&mut self) {
+        let _ = self.tcp.shutdown().await;
+    }
+
+    /// Ends the connection without a goodbye.
+    pub fn reset(self) {
+        self.tcp.set_zero_linger().unwrap();
+    }
+
+    pub async fn ask(&mut self, request: impl AsRef<[u8]>) -> RawReply {
+        self.send(request).await;
+        self.reply().await
+    }
+
+    /// The next reply, which has to be whole.
+    pub async fn reply(&mut self) -> RawReply {
+        self.next_reply()
+            .await
+            .unwrap_or_else(|| panic!("ended after {:?}", self.came.escape_ascii().to_string()))
+    }
+
+    /// All replies up to the end of the connection, and what is no reply.
+    pub async fn rest(&mut self) -> (Vec<RawReply>, Vec<u8>) {
+        let mut replies = Vec::new();
+        while let Some(reply) = self.next_reply().await {
+            replies.push(reply);
+        }
+        (replies, std::mem::take(&mut self.came))
+    }
+
+    /// All bytes up to the end of the connection.
+    pub async fn bytes(&mut self) -> Vec<u8> {
+        while self.read().await > 0 {}
+        std::mem::take(&mut self.came)
+    }
+
+    async fn next_reply(&mut self) -> Option<RawReply> {
+        let head_bytes = loop {
+            match self.came.windows(4).position(|window| window == b"\r\n\r\n") {
+                Some(at) => break at + 4,
+                None if self.read().await == 0 => return None,
+                None => {}
+            }
+        };
+        let head = String::from_utf8(self.came[..head_bytes].to_vec()).ok()?;
+        let body_bytes = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+        while self.came.len() < head_bytes + body_bytes {
+            assert!(self.read().await > 0, "a body was cut off: {head}");
+        }
+        let body = String::from_utf8(self.came[head_bytes..head_bytes + body_bytes].to_vec()).unwrap();
+        self.came.drain(..head_bytes + body_bytes);
+        Some(RawReply { head, body })
+    }
+
+    /// A reset counts as an end.
+    async fn read(&mut self) -> usize {
+        timeout(PATIENCE, self.tcp.read_buf(&mut self.came)).await.unwrap().unwrap_or(0)
+    }
+}
+
+impl RawReply {
+    pub fn status(&self) -> u16 {
+        self.head[9..12].parse().unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+
+    /// 400 `invalid_request`, whole and in JSON.
+    #[track_caller]
+    pub fn assert_invalid_request(&self, what: &str) {
+        let body = (self.status(), self.header("content-type"), self.body.as_str());
+        let invalid_request = (400, Some("application/json"), r#"{"error":"invalid_request"}"#);
+        assert_eq!(body, invalid_request, "{what}: {self:?}");
+    }
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+/// A lookup, ready to be spoilt.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    pub key: String,
+    pub body: String,
+}
+
+impl Lookup {
+    /// As it should be.
+    pub fn whole(&self) -> String {
+        self.with("")
+    }
+
+    /// With more header lines, each ended by CRLF.
+    pub fn with(&self, lines: &str) -> String {
+        format!("{}{lines}content-length: {}\r\n\r\n{}", self.head(), self.body.len(), self.body)
+    }
+
+    /// Everything before the length, the empty line and the body.
+    pub fn head(&self) -> String {
+        format!(
+            "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\n",
+            self.key
+        )
+    }
+}

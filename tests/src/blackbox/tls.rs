@@ -1,0 +1,64 @@
+//! An authority of our own: the host serves with its certificate, and clients trust nobody else.
+
+use std::sync::{Arc, LazyLock};
+
+use enrich_host::tls;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use tempfile::TempDir;
+
+/// Made once a process: keys take their time.
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
+
+struct Authority {
+    server: Arc<ServerConfig>,
+    roots: RootCertStore,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let cert = params.signed_by(&key, &authority).unwrap();
+
+        // From files, as operators do it.
+        let files = TempDir::new().unwrap();
+        let (cert_file, key_file) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+        std::fs::write(&cert_file, cert.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let server = tls::load(&cert_file, &key_file).unwrap();
+
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone()).unwrap();
+        Self { server, roots }
+    }
+}
+
+pub(super) fn server() -> Arc<ServerConfig> {
+    AUTHORITY.server.clone()
+}
+
+/// A client that offers these protocols.
+pub(super) fn client(protocols: &[&str]) -> ClientConfig {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(AUTHORITY.roots.clone())
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    config
+}
+
+/// The first bytes of a client that speaks TLS.
+pub fn client_hello() -> Vec<u8> {
+    let server = "127.0.0.1".try_into().unwrap();
+    let mut connection = ClientConnection::new(Arc::new(client(&["h2", "http/1.1"])), server).unwrap();
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).unwrap();
+    hello
+}
