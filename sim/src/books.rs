@@ -1,0 +1,52 @@
+//! The innermost layer around a store of credits: notes what the store does, whatever the host is told about it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::model::LookupId;
+use enrich_lib::ports::Credits;
+use enrich_lib::refusal::PortError;
+
+use crate::event::{Deed, Event};
+use crate::trace::Trace;
+
+/// A store of credits under audit.
+pub(crate) struct Books {
+    pub(crate) credits: Arc<dyn Credits>,
+    pub(crate) trace: Trace,
+}
+
+impl Books {
+    fn note(&self, lookup: LookupId, deed: Deed) {
+        self.trace.note(Event::Did(lookup, deed));
+    }
+}
+
+#[async_trait]
+impl Credits for Books {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        let held = self.credits.hold(hold).await;
+        let deed = match &held {
+            Ok(Holding::Granted) => Deed::Held {
+                workspace: hold.workspace.clone(),
+                credits: hold.credits,
+                expires_at: hold.expires_at,
+            },
+            Ok(Holding::Insufficient) => Deed::Refused("too few credits".to_owned()),
+            Err(fault) => Deed::Refused(fault.to_string()),
+        };
+        self.note(hold.lookup_id, deed);
+        held
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let settled = self.credits.settle(hold, settlement).await;
+        let deed = match &settled {
+            Ok(()) => Deed::Settled(hold.workspace.clone(), settlement),
+            Err(fault) => Deed::Refused(fault.to_string()),
+        };
+        self.note(hold.lookup_id, deed);
+        settled
+    }
+}

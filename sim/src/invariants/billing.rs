@@ -1,0 +1,49 @@
+//! Invariant 6.
+
+use std::collections::BTreeSet;
+
+use enrich_lib::credit::Settlement;
+use enrich_lib::model::LookupId;
+
+use super::ensure;
+use crate::event::{Answer, Event, Question, Reply, parse_lookup_id};
+use crate::story::{Story, Talk, stories};
+use crate::trace::Entry;
+
+/// A 200 is sent if and only if its lookup is spent; how often a spend is asked for changes nothing, as the totals tell.
+///
+/// A spend has no 200 in two cases alone: the node crashed in between, or the store answered no attempt to spend, so that
+/// the host did not dare to give the result away (500) and the spend is left to the reconciler.
+pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
+    let stories = stories(entries);
+    for (lookup, story) in &stories {
+        let is_found = story.ends.contains(&200);
+        ensure(!is_found || story.is_spent(), || format!("{lookup} is given away: {story:?}"))?;
+        let is_excused = story.is_cut_off || is_left_to_the_reconciler(story);
+        ensure(!story.is_spent() || is_found || is_excused, || {
+            format!("{lookup} is charged for nothing: {story:?}")
+        })?;
+    }
+    let mut seen = BTreeSet::new();
+    for entry in entries {
+        if let Event::Received(_, reply) = &entry.event
+            && reply.status == 200
+        {
+            let lookup = lookup_of(reply).filter(|lookup| seen.insert(*lookup));
+            let story = lookup.and_then(|lookup| stories.get(&lookup));
+            ensure(story.is_some_and(|story| story.ends == [200]), || format!("nobody's 200: {entry}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_left_to_the_reconciler(story: &Story) -> bool {
+    let asked = |talk: &Talk| matches!(talk, Talk::Asks(Question::Settle(Settlement::Spend(_))));
+    let mut answers = story.talk.iter().skip_while(|talk| !asked(talk)).skip(1);
+    story.ends == [500] && answers.next() == Some(&Talk::Told(Answer::Failed))
+}
+
+fn lookup_of(reply: &Reply) -> Option<LookupId> {
+    let body: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+    parse_lookup_id(body["lookup_id"].as_str()?)
+}

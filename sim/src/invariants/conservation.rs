@@ -1,0 +1,70 @@
+//! Invariant 1.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+
+use super::ensure;
+use crate::event::{Deed, Event};
+use crate::trace::Entry;
+
+/// At every moment `granted = available + held + spent`, and each of them is what the store's deeds add up to: every
+/// credit is accounted for.
+pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
+    let mut accounts = BTreeMap::<WorkspaceId, Expected>::new();
+    for entry in entries {
+        match &entry.event {
+            Event::Granted(workspace, credits) => account(&mut accounts, workspace).granted += credits,
+            Event::Started { forgets: true, .. } => accounts.values_mut().for_each(|a| a.held.clear()),
+            Event::Did(lookup, Deed::Held { workspace, credits, expires_at }) => {
+                account(&mut accounts, workspace).held.insert(*lookup, (*credits, *expires_at));
+            }
+            Event::Did(lookup, Deed::Settled(workspace, settlement)) => {
+                account(&mut accounts, workspace).settle(*lookup, *settlement);
+            }
+            Event::Totals(workspace, now, shown) => {
+                let expected = account(&mut accounts, workspace).balance(*now);
+                let is_whole = shown.granted == shown.available + shown.held + shown.spent;
+                ensure(is_whole && *shown == expected, || format!("{entry}, expected {expected:?}"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An account, as simple as it can be.
+#[derive(Default)]
+struct Expected {
+    granted: u64,
+    spent: u64,
+    paid: BTreeSet<LookupId>,
+    held: BTreeMap<LookupId, (u64, Timestamp)>,
+}
+
+impl Expected {
+    fn settle(&mut self, lookup: LookupId, settlement: Settlement) {
+        self.held.remove(&lookup);
+        if let Settlement::Spend(credits) = settlement
+            && self.paid.insert(lookup)
+        {
+            self.spent += credits;
+        }
+    }
+
+    fn balance(&mut self, now: Timestamp) -> Balance {
+        self.held.retain(|_, (_, expires_at)| *expires_at > now);
+        let held = self.held.values().map(|(credits, _)| credits).sum();
+        Balance {
+            granted: self.granted,
+            available: self.granted - held - self.spent,
+            held,
+            spent: self.spent,
+        }
+    }
+}
+
+fn account<'a>(accounts: &'a mut BTreeMap<WorkspaceId, Expected>, id: &WorkspaceId) -> &'a mut Expected {
+    accounts.entry(id.clone()).or_default()
+}

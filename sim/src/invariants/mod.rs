@@ -1,0 +1,35 @@
+//! What holds in every run, whatever fails. Each is checked on the trace by a module of its own.
+
+mod billing;
+mod conservation;
+mod endings;
+mod holds;
+mod privacy;
+mod recovery;
+mod replies;
+mod verification;
+
+use crate::trace::Entry;
+
+/// A sentence that has to be true of every trace, and its checker: an error tells where it is not.
+pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
+
+/// All of them.
+pub const ALL: [Invariant; 8] = [
+    (
+        "granted = available + held + spent, and the totals are what the store's deeds add up to",
+        conservation::check,
+    ),
+    ("a hold ends at most once", holds::check),
+    ("nothing is executed without a verified count", verification::check),
+    ("every reply is one of the specification's", replies::check),
+    ("after healing, a valid request succeeds and all holds end", recovery::check),
+    ("a 200 is sent if and only if its lookup is spent", billing::check),
+    ("no email and no key is in the log", privacy::check),
+    ("every lookup ends with one line in the log, unless its node crashes", endings::check),
+];
+
+/// An error unless `holds`.
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,28 @@
+//! Invariant 5.
+
+use std::collections::BTreeMap;
+
+use super::ensure;
+use crate::event::{Event, Sent};
+use crate::story::last_totals;
+use crate::trace::Entry;
+
+/// When nothing is wrong any more, every node answers a valid request with its result; and when the last hold's time is
+/// over, nothing is held.
+pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
+    let healed = entries.iter().skip_while(|entry| !matches!(entry.event, Event::Healed));
+    let mut probes = BTreeMap::new();
+    for entry in healed {
+        match &entry.event {
+            Event::Sent(Sent { number, client: None, .. }) => drop(probes.insert(*number, None)),
+            Event::Received(number, reply) => {
+                probes.entry(*number).and_modify(|status| *status = Some(reply.status));
+            }
+            _ => {}
+        }
+    }
+    let all_succeed = !probes.is_empty() && probes.values().all(|status| *status == Some(200));
+    ensure(all_succeed, || format!("the prober's requests were answered with {probes:?}"))?;
+    let totals = last_totals(entries);
+    ensure(totals.values().all(|balance| balance.held == 0), || format!("in the end: {totals:?}"))
+}

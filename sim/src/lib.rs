@@ -1,0 +1,58 @@
+//! The service in a simulated world: the real host and the real driver, on a network, a clock and stores that fail as a
+//! seed says. Whatever fails, the [`invariants`] hold, and every run replays from its seed.
+//!
+//! A [`Plan`] is all that a run depends on: who asks for what, and what troubles come. [`World::run`] makes a [`Run`] of
+//! it: a [`Trace`] of everything that happened, which the invariants are checked on afterwards.
+//!
+//! # Layout
+//!
+//! In reading order: [`Trouble`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail · `witness` what the host asks and is
+//! told · `books` what the store of credits does · `stores` · `log` · `node` · `client` · `nemesis` · [`World`] ·
+//! [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
+
+#![cfg(feature = "sim")]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod trouble;
+
+mod plan;
+
+mod event;
+
+mod trace;
+
+mod faulty;
+
+mod witness;
+
+mod books;
+
+mod stores;
+
+mod log;
+
+mod node;
+
+mod client;
+
+mod nemesis;
+
+mod world;
+
+mod story;
+
+pub mod invariants;
+
+mod run;
+
+mod seeds;
+
+pub use event::{Answer, Deed, Event, Logged, Question, Reply, Sent};
+pub use plan::{Ask, Http, Plan, StoreKind, Wish};
+pub use run::Run;
+pub use seeds::seeds;
+pub use story::{Story, Talk};
+pub use trace::{Entry, Trace};
+pub use trouble::{Fault, Link, Port, Trouble, What};
+pub use world::World;

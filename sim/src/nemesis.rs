@@ -1,0 +1,111 @@
+//! The nemesis: brings the troubles of the plan about, each in its time, and takes them back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use turmoil::Sim;
+
+use crate::event::Event;
+use crate::faulty::Faults;
+use crate::plan::{Plan, client_name, node_name};
+use crate::trace::Trace;
+use crate::trouble::{Link, Trouble, What};
+
+/// How long a message takes on a link that was slow once.
+const LATENCY: Duration = Duration::from_millis(10);
+
+pub(crate) struct Nemesis {
+    troubles: Vec<(Trouble, Phase)>,
+    clients: usize,
+    /// By node.
+    faults: Vec<Arc<Faults>>,
+    trace: Trace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Ahead,
+    On,
+    Over,
+}
+
+impl Nemesis {
+    pub(crate) fn new(plan: &Plan, faults: Vec<Arc<Faults>>, trace: Trace) -> Self {
+        let troubles = plan.troubles.iter().map(|trouble| (trouble.clone(), Phase::Ahead)).collect();
+        Self { troubles, clients: plan.clients.len(), faults, trace }
+    }
+
+    /// Begins and ends what is due. Two troubles of one link, node or port end with the first of them to end, and so
+    /// do all of a node's links when it comes up again.
+    pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
+        let now = sim.elapsed();
+        for i in 0..self.troubles.len() {
+            let (Trouble { from, lasts, what }, phase) = self.troubles[i].clone();
+            if phase == Phase::Ahead && from <= now {
+                self.trace.note_at(now, Event::Nemesis(format!("{what}")));
+                self.begin(sim, &what);
+                self.troubles[i].1 = Phase::On;
+            } else if phase == Phase::On && from + lasts <= now {
+                self.trace.note_at(now, Event::Nemesis(format!("no more: {what}")));
+                self.end(sim, &what);
+                self.troubles[i].1 = Phase::Over;
+            }
+        }
+    }
+
+    /// Whether nothing is wrong any more, and nothing will be.
+    pub(crate) fn is_done(&self) -> bool {
+        self.troubles.iter().all(|(_, phase)| *phase == Phase::Over)
+    }
+
+    fn begin(&self, sim: &mut Sim<'_>, what: &What) {
+        match *what {
+            What::Partition(link) => sim.partition(client(link), node(link)),
+            What::Hold(link) => sim.hold(client(link), node(link)),
+            What::Slow(link, latency) => sim.set_link_latency(client(link), node(link), latency),
+            What::Loss(link, rate) => sim.set_link_fail_rate(client(link), node(link), rate),
+            What::Crash(node) => {
+                // Cut off first: what a dying machine's connections still say would depend on the order in which tokio
+                // drops its tasks, which is not the same in every run.
+                self.links(node).for_each(|link| sim.partition(client(link), node_name(node)));
+                if sim.is_host_running(node_name(node)) {
+                    self.trace.note_at(sim.elapsed(), Event::Crashed(node));
+                    sim.crash(node_name(node));
+                }
+            }
+            What::Port(node, port, fault, rate) => self.faults[node].begin(port, fault, rate),
+        }
+    }
+
+    fn end(&self, sim: &mut Sim<'_>, what: &What) {
+        match *what {
+            What::Partition(link) | What::Hold(link) => repair(sim, link),
+            What::Slow(link, _) => sim.set_link_latency(client(link), node(link), LATENCY),
+            What::Loss(link, _) => sim.set_link_fail_rate(client(link), node(link), 0.0),
+            What::Crash(node) => {
+                if !sim.is_host_running(node_name(node)) {
+                    sim.bounce(node_name(node));
+                }
+                self.links(node).for_each(|link| repair(sim, link));
+            }
+            What::Port(node, port, ..) => self.faults[node].end(port),
+        }
+    }
+
+    fn links(&self, node: usize) -> impl Iterator<Item = Link> {
+        (0..self.clients).map(move |client| Link { client, node })
+    }
+}
+
+fn repair(sim: &Sim<'_>, link: Link) {
+    sim.repair(client(link), node(link));
+    sim.release(client(link), node(link));
+}
+
+fn client(link: Link) -> String {
+    client_name(link.client)
+}
+
+fn node(link: Link) -> String {
+    node_name(link.node)
+}

@@ -1,0 +1,87 @@
+//! A node: the real host over the simulated network.
+
+use std::future::pending;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyResolver, TimelyWindows};
+use enrich_host::{Limits, Listener, Services};
+use enrich_lib::drive::Service;
+use enrich_lib::lookup::Policy;
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use turmoil::net::{TcpListener, TcpStream};
+
+use crate::event::Event;
+use crate::faulty::{Faults, Faulty};
+use crate::stores::{Ports, Stores};
+use crate::trace::Trace;
+use crate::witness::{Witness, Witnessed};
+
+pub(crate) const PORT: u16 = 80;
+
+/// One service node. It outlives its crashes; what it serves with is made anew in each of its lives.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) number: usize,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) witness: Arc<Witness>,
+    pub(crate) trace: Trace,
+}
+
+impl Node {
+    /// One life.
+    pub(crate) async fn serve(self) -> turmoil::Result {
+        let forgets = self.stores.holds_end_with_their_node();
+        self.trace.note(Event::Started { node: self.number, forgets });
+        let ports = self.stores.clone().open()?;
+        let services = Services {
+            arrivals: self.witness.clone(),
+            limits: Limits::default(),
+            date_header: false,
+            ..Services::new(self.service(ports))
+        };
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+        enrich_host::run(Simulated(listener), services, pending()).await;
+        Ok(())
+    }
+
+    /// From the inside out: the store · what is wrong with it · the host's patience with it · the witness.
+    fn service(&self, ports: Ports) -> Service {
+        let keys: Arc<dyn Keys> = Arc::new(TimelyKeys {
+            keys: Arc::new(Faulty { port: ports.keys, faults: self.faults.clone() }),
+            deadline: TimelyKeys::DEADLINE,
+        });
+        let windows: Arc<dyn Windows> = Arc::new(TimelyWindows {
+            windows: Arc::new(Faulty { port: ports.windows, faults: self.faults.clone() }),
+            deadline: TimelyWindows::DEADLINE,
+        });
+        let credits: Arc<dyn Credits> = Arc::new(PersistentCredits {
+            credits: Arc::new(Faulty { port: ports.credits, faults: self.faults.clone() }),
+            deadline: PersistentCredits::DEADLINE,
+        });
+        let resolver: Arc<dyn Resolver> = Arc::new(TimelyResolver {
+            resolver: Arc::new(Faulty { port: ports.resolver, faults: self.faults.clone() }),
+            deadline: TimelyResolver::DEADLINE,
+        });
+        let witness = &self.witness;
+        Service {
+            policy: Arc::new(Policy::default()),
+            keys: Arc::new(Witnessed { port: keys, witness: witness.clone() }),
+            windows: Arc::new(Witnessed { port: windows, witness: witness.clone() }),
+            credits: Arc::new(Witnessed { port: credits, witness: witness.clone() }),
+            resolver: Arc::new(Witnessed { port: resolver, witness: witness.clone() }),
+        }
+    }
+}
+
+struct Simulated(TcpListener);
+
+impl Listener for Simulated {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.accept().await
+    }
+}

@@ -1,0 +1,217 @@
+//! What happens in a run, as far as it is not the service's own doing. Drawn from a seed, or written by hand for a test.
+
+use std::time::Duration;
+
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{ProfileUrl, WorkspaceId};
+use enrich_lib::window::Quota;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::trouble::{Fault, Port, Trouble, What};
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seeds whatever is drawn while the run goes on: latencies, lookup ids, which calls of a port fail.
+    pub seed: u64,
+    /// Where keys and credits are.
+    pub stores: StoreKind,
+    /// The credits of the workspace.
+    pub credits: u64,
+    /// Its burst limit.
+    pub quota: Quota,
+    /// What each client asks for, in turn.
+    pub clients: Vec<Vec<Ask>>,
+    /// What goes wrong.
+    pub troubles: Vec<Trouble>,
+}
+
+/// The stores of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// In memory, shared by two nodes, and outliving both.
+    Memory,
+    /// SQLite in a directory that one node serves, closed by a crash and opened again after it.
+    Sqlite,
+}
+
+/// One request of a client.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// How long the client waits before.
+    pub pause: Duration,
+    /// Which node it asks, from 0.
+    pub node: usize,
+    /// What it wants.
+    pub wish: Wish,
+    /// In which HTTP.
+    pub http: Http,
+    /// How long it waits for the reply. Then it hangs up.
+    pub patience: Duration,
+}
+
+/// The version of HTTP. A host notices at once that a client hangs up on HTTP/2; on HTTP/1, when it writes the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    /// HTTP/1.1
+    One,
+    /// HTTP/2
+    Two,
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wish {
+    /// A person with a profile.
+    Known,
+    /// A person without.
+    Unknown,
+    /// An email that is none.
+    NoEmail,
+    /// An email that is not looked up.
+    Role,
+    /// A body with one field too many.
+    ExtraField,
+    /// A known person, without an API key.
+    NoKey,
+    /// A known person, with an API key that is nobody's.
+    StrangeKey,
+}
+
+impl Plan {
+    /// A run in which nobody asks and nothing goes wrong, for a test to add to.
+    pub fn calm(seed: u64) -> Self {
+        let (clients, troubles) = (vec![Vec::new()], Vec::new());
+        Self { seed, stores: StoreKind::Memory, credits: 10, quota: Quota::default(), clients, troubles }
+    }
+
+    /// A run in which anything may happen.
+    pub fn draw(seed: u64, stores: StoreKind) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed);
+        let nodes = stores.nodes();
+        let credits = *[3, 30, 1_000].choose(&mut dice).expect("there are some");
+        let is_tight = dice.random_bool(0.2);
+        let quota = if is_tight {
+            Quota::new(dice.random_range(1..=4), dice.random_range(1..=5))
+        } else {
+            Quota::new(500, 60)
+        };
+        let clients: Vec<Vec<_>> = (0..dice.random_range(1..=3_usize))
+            .map(|_| (0..dice.random_range(3..=12)).map(|_| Ask::draw(&mut dice, nodes)).collect())
+            .collect();
+        let troubles =
+            (0..dice.random_range(0..=6)).map(|_| Trouble::draw(&mut dice, nodes, clients.len())).collect();
+        Self { seed, stores, credits, quota: quota.expect("both are above 0"), clients, troubles }
+    }
+
+    /// The plan with one more request of its first client, which is patient and asks the first node at once.
+    pub fn ask(self, wish: Wish) -> Self {
+        self.ask_of(0, wish, Http::One, Duration::from_secs(30))
+    }
+
+    /// The plan with one more request of its first client.
+    pub fn ask_of(mut self, node: usize, wish: Wish, http: Http, patience: Duration) -> Self {
+        self.clients[0].push(Ask { pause: Duration::from_millis(10), node, wish, http, patience });
+        self
+    }
+
+    /// The plan with one more trouble, from `from` to `to`.
+    pub fn trouble(mut self, from: Duration, to: Duration, what: What) -> Self {
+        self.troubles.push(Trouble { from, lasts: to - from, what });
+        self
+    }
+
+    /// The plan in which each of these calls fails, for the first three seconds.
+    pub fn fault(self, port: Port, fault: Fault) -> Self {
+        self.trouble(Duration::ZERO, Duration::from_secs(3), What::Port(0, port, fault, 1.0))
+    }
+
+    /// The emails of the people who have a profile, and the profiles: of all that are asked for, and of the prober's.
+    pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
+        let wishes = self.clients.iter().flatten().map(|ask| ask.wish);
+        let wishes = wishes.chain(vec![Wish::Known; self.stores.nodes()]).enumerate();
+        let known = wishes.filter(|(_, wish)| !matches!(wish, Wish::Unknown | Wish::NoEmail | Wish::Role));
+        known.map(|(number, wish)| (self.email(number, wish), Self::profile(number)))
+    }
+
+    /// The number that a client's first request has in the run. After all clients' comes the prober's.
+    pub(crate) fn first_request(&self, client: usize) -> usize {
+        self.clients[..client].iter().map(Vec::len).sum()
+    }
+
+    /// The email of request `number`. No two requests of a run have the same, unless it is refused anyway.
+    pub(crate) fn email(&self, number: usize, wish: Wish) -> String {
+        match wish {
+            Wish::NoEmail => format!("person{number}of{}.gmail.com", self.seed),
+            Wish::Role => "noreply@gmail.com".to_owned(),
+            _ => format!("person{number}of{}@gmail.com", self.seed),
+        }
+    }
+
+    /// The profile of the person that request `number` asks for, if it asks for somebody known.
+    pub(crate) fn profile(number: usize) -> ProfileUrl {
+        ProfileUrl::from_name(&format!("profile-{number}")).expect("letters and digits")
+    }
+}
+
+impl StoreKind {
+    /// How many nodes serve them.
+    pub(crate) fn nodes(self) -> usize {
+        match self {
+            Self::Memory => 2,
+            Self::Sqlite => 1,
+        }
+    }
+}
+
+/// The workspace whose clients meet all the troubles.
+pub(crate) fn tenant() -> (WorkspaceId, ApiKey) {
+    ("tenant".parse().expect("a name"), ApiKey::generate(|| 1))
+}
+
+/// The workspace that asks when everything is healed. Its limits don't stand in its way.
+pub(crate) fn prober() -> (WorkspaceId, ApiKey) {
+    ("prober".parse().expect("a name"), ApiKey::generate(|| 2))
+}
+
+/// A well-formed key that is nobody's.
+pub(crate) fn strange_key() -> ApiKey {
+    ApiKey::generate(|| 3)
+}
+
+impl Ask {
+    fn draw(dice: &mut StdRng, nodes: usize) -> Self {
+        const REFUSED: [Wish; 5] =
+            [Wish::NoEmail, Wish::Role, Wish::ExtraField, Wish::NoKey, Wish::StrangeKey];
+        let wish = match dice.random_range(0..10) {
+            0..6 => Wish::Known,
+            6..8 => Wish::Unknown,
+            _ => *REFUSED.choose(dice).expect("there are some"),
+        };
+        let patience_ms = if dice.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };
+        Self {
+            pause: ms(dice, 0..1_000),
+            node: dice.random_range(0..nodes),
+            wish,
+            http: if dice.random_bool(0.5) { Http::One } else { Http::Two },
+            patience: ms(dice, patience_ms),
+        }
+    }
+}
+
+/// A time in this range of milliseconds.
+pub(crate) fn ms(dice: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(dice.random_range(range))
+}
+
+/// A node's name on the network.
+pub(crate) fn node_name(node: usize) -> String {
+    format!("node-{}", node + 1)
+}
+
+/// A client's name on the network.
+pub(crate) fn client_name(client: usize) -> String {
+    format!("client-{}", client + 1)
+}

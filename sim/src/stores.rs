@@ -1,0 +1,167 @@
+//! What is behind the ports: shared by all nodes and outliving them, or opened by one node and dropped by its crash.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use enrich_lib::credit::Balance;
+use enrich_lib::email::Email;
+use enrich_lib::key::ApiKey;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::window::{Quota, Workspace};
+use enrich_sqlite::{Admin, DataDir, Ledger};
+use tempfile::TempDir;
+
+use crate::books::Books;
+use crate::event::Event;
+use crate::plan::{Plan, StoreKind, prober, tenant};
+use crate::trace::Trace;
+use crate::witness::now;
+
+/// How often a ledger is told the time, as the host's command line does it.
+const LEDGER_TICK: Duration = Duration::from_millis(250);
+
+const PROBER_CREDITS: u64 = 10;
+
+/// The ports of a node, before anything is wrong with them.
+pub(crate) struct Ports {
+    pub(crate) keys: Arc<dyn Keys>,
+    pub(crate) windows: Arc<dyn Windows>,
+    pub(crate) credits: Arc<dyn Credits>,
+    pub(crate) resolver: Arc<dyn Resolver>,
+}
+
+/// The stores of a run.
+pub(crate) struct Stores {
+    kind: Kind,
+    people: Arc<Directory>,
+    trace: Trace,
+    shown: Mutex<BTreeMap<WorkspaceId, (Timestamp, Balance)>>,
+}
+
+enum Kind {
+    Memory { keys: Arc<KeyTable>, windows: Arc<WindowTable>, accounts: Arc<AccountTable> },
+    Sqlite { dir: DataDir, _temp: TempDir },
+}
+
+impl Stores {
+    pub(crate) fn new(plan: &Plan, trace: &Trace, now: Timestamp) -> turmoil::Result<Self> {
+        let people = Directory::default();
+        for (email, profile) in plan.people() {
+            people.insert(&Email::parse(&email)?, profile);
+        }
+        let kind = match plan.stores {
+            StoreKind::Memory => memory(plan)?,
+            StoreKind::Sqlite => sqlite(plan, now)?,
+        };
+        for Customer { workspace, credits, .. } in customers(plan) {
+            trace.note_at(Duration::ZERO, Event::Granted(workspace.id, credits));
+        }
+        Ok(Self { kind, people: Arc::new(people), trace: trace.clone(), shown: Mutex::default() })
+    }
+
+    /// The ports of a node that comes up now, on the machine on which this runs.
+    pub(crate) fn open(self: Arc<Self>) -> turmoil::Result<Ports> {
+        let resolver = self.people.clone();
+        let (keys, windows, credits): (Arc<dyn Keys>, Arc<dyn Windows>, Arc<dyn Credits>) = match &self.kind {
+            Kind::Memory { keys, windows, accounts } => (keys.clone(), windows.clone(), accounts.clone()),
+            Kind::Sqlite { dir, .. } => {
+                let spawn = |work| drop(tokio::spawn(work));
+                let ledger = Arc::new(Ledger::open(dir, now(), spawn)?);
+                tokio::spawn(self.clone().keep_current(ledger.clone()));
+                (ledger.clone(), Arc::new(WindowTable::default()), ledger)
+            }
+        };
+        let credits = Arc::new(Books { credits, trace: self.trace.clone() });
+        Ok(Ports { keys, windows, credits, resolver })
+    }
+
+    /// Whether a hold ends with the node that it was placed by.
+    pub(crate) fn holds_end_with_their_node(&self) -> bool {
+        matches!(self.kind, Kind::Sqlite { .. })
+    }
+
+    /// Notes the totals of stores that no node has to itself. A node that has notes them as it tells them the time.
+    pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
+        if let Kind::Memory { accounts, .. } = &self.kind {
+            accounts.advance(now);
+            for workspace in workspaces() {
+                self.show(at, &workspace, now, accounts.balance(&workspace));
+            }
+        }
+    }
+
+    async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>) {
+        loop {
+            let now = now();
+            // What a tick meets is the store's own trouble: the totals tell whether it came to harm.
+            let _ = ledger.tick(now).await;
+            for workspace in workspaces() {
+                if let Ok(balance) = ledger.balance(&workspace) {
+                    self.show(turmoil::sim_elapsed().unwrap_or_default(), &workspace, now, balance);
+                }
+            }
+            tokio::time::sleep(LEDGER_TICK).await;
+        }
+    }
+
+    /// Every change, and what stays as it is once a second.
+    fn show(&self, at: Duration, workspace: &WorkspaceId, now: Timestamp, balance: Balance) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = shown
+            .get(workspace)
+            .is_some_and(|&(time, b)| b == balance && now < time + Duration::from_secs(1));
+        if !is_known {
+            shown.insert(workspace.clone(), (now, balance));
+            self.trace.note_at(at, Event::Totals(workspace.clone(), now, balance));
+        }
+    }
+}
+
+struct Customer {
+    workspace: Workspace,
+    key: ApiKey,
+    credits: u64,
+}
+
+fn customers(plan: &Plan) -> [Customer; 2] {
+    let ((tenant, tenant_key), (prober, prober_key)) = (tenant(), prober());
+    [
+        Customer {
+            workspace: Workspace { id: tenant, quota: plan.quota },
+            key: tenant_key,
+            credits: plan.credits,
+        },
+        Customer {
+            workspace: Workspace { id: prober, quota: Quota::default() },
+            key: prober_key,
+            credits: PROBER_CREDITS,
+        },
+    ]
+}
+
+fn workspaces() -> [WorkspaceId; 2] {
+    [tenant().0, prober().0]
+}
+
+fn memory(plan: &Plan) -> turmoil::Result<Kind> {
+    let (keys, accounts) = (KeyTable::default(), AccountTable::default());
+    for Customer { workspace, key, credits } in customers(plan) {
+        accounts.grant(&workspace.id, credits)?;
+        keys.insert(key.digest(), workspace);
+    }
+    Ok(Kind::Memory { keys: Arc::new(keys), windows: Arc::default(), accounts: Arc::new(accounts) })
+}
+
+fn sqlite(plan: &Plan, now: Timestamp) -> turmoil::Result<Kind> {
+    let temp = tempfile::tempdir()?;
+    let dir = DataDir::create(temp.path().join("data"))?;
+    let mut admin = Admin::open(&dir)?;
+    for Customer { workspace, key, credits } in customers(plan) {
+        admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
+        admin.create_key(&workspace.id, "simulated", &key, now)?;
+    }
+    Ok(Kind::Sqlite { dir, _temp: temp })
+}

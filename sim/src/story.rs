@@ -1,0 +1,86 @@
+//! The trace read lookup by lookup.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::model::{LookupId, WorkspaceId};
+
+use crate::event::{Answer, Deed, Event, Logged, Question};
+use crate::trace::Entry;
+
+/// One lookup from its beginning to its end.
+#[derive(Clone, Debug, Default)]
+pub struct Story {
+    /// On which node.
+    pub node: usize,
+    /// What the host asked and was told, in turn.
+    pub talk: Vec<Talk>,
+    /// What the store of credits did.
+    pub deeds: Vec<(Duration, Deed)>,
+    /// The statuses that the host said it answers: one, unless something is wrong.
+    pub ends: Vec<u16>,
+    /// Whether the node crashed before the end.
+    pub is_cut_off: bool,
+}
+
+/// A turn of the talk between the host and its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Talk {
+    /// The host asked.
+    Asks(Question),
+    /// It was told.
+    Told(Answer),
+}
+
+impl Story {
+    /// Whether nothing more will happen to it.
+    pub fn is_over(&self) -> bool {
+        self.is_cut_off || !self.ends.is_empty()
+    }
+
+    /// Whether the host asked this.
+    pub fn asked(&self, question: Question) -> bool {
+        self.talk.contains(&Talk::Asks(question))
+    }
+
+    /// Whether the store spent credits for it.
+    pub fn is_spent(&self) -> bool {
+        self.deeds.iter().any(|(_, deed)| matches!(deed, Deed::Settled(_, Settlement::Spend(_))))
+    }
+}
+
+/// All lookups of a run, in the order of their ids.
+pub(crate) fn stories(entries: &[Entry]) -> BTreeMap<LookupId, Story> {
+    let mut stories = BTreeMap::<LookupId, Story>::new();
+    for Entry { at, event } in entries {
+        match event {
+            Event::Arrived(node, lookup) => story(&mut stories, lookup).node = *node,
+            Event::Asks(lookup, question) => story(&mut stories, lookup).talk.push(Talk::Asks(*question)),
+            Event::Told(lookup, answer) => story(&mut stories, lookup).talk.push(Talk::Told(*answer)),
+            Event::Did(lookup, deed) => story(&mut stories, lookup).deeds.push((*at, deed.clone())),
+            Event::Logged(Logged { end: Some((lookup, status)), .. }) => {
+                story(&mut stories, lookup).ends.push(*status);
+            }
+            Event::Crashed(node) => {
+                let in_flight = stories.values_mut().filter(|story| story.node == *node && !story.is_over());
+                in_flight.for_each(|story| story.is_cut_off = true);
+            }
+            _ => {}
+        }
+    }
+    stories
+}
+
+fn story<'s>(stories: &'s mut BTreeMap<LookupId, Story>, lookup: &LookupId) -> &'s mut Story {
+    stories.entry(*lookup).or_default()
+}
+
+/// The latest totals of each workspace.
+pub(crate) fn last_totals(entries: &[Entry]) -> BTreeMap<WorkspaceId, Balance> {
+    let totals = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Totals(workspace, _, balance) => Some((workspace.clone(), *balance)),
+        _ => None,
+    });
+    totals.collect()
+}

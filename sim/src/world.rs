@@ -1,0 +1,137 @@
+//! The world: nodes, clients and the nemesis, on one simulated network and clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use enrich_lib::lookup::Policy;
+use enrich_lib::model::Timestamp;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use turmoil::{Builder, Sim};
+
+use crate::client::Client;
+use crate::event::Event;
+use crate::faulty::Faults;
+use crate::log::Log;
+use crate::nemesis::Nemesis;
+use crate::node::Node;
+use crate::plan::{Plan, client_name, node_name};
+use crate::run::Run;
+use crate::stores::Stores;
+use crate::story::{last_totals, stories};
+use crate::trace::Trace;
+use crate::witness::Witness;
+
+/// When every world begins.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+/// How much time passes in one step, on one machine after the other.
+const TICK: Duration = Duration::from_millis(10);
+
+/// After the last trouble, for a node to be up again.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Longer than any run: one that gets here is stuck.
+const RUN_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// One run on its way.
+pub struct World<'p> {
+    plan: &'p Plan,
+    sim: Sim<'static>,
+    nemesis: Nemesis,
+    stores: Arc<Stores>,
+    trace: Trace,
+}
+
+impl<'p> World<'p> {
+    /// Runs the plan: all requests and all troubles, then one more request to each node when everything is healed, then
+    /// silence until all holds have ended.
+    pub fn run(plan: &Plan) -> Run {
+        let trace = Trace::default();
+        let log = tracing::subscriber::set_default(Log(trace.clone()));
+        let ended = World::new(plan, &trace).and_then(World::live);
+        drop(log);
+        Run::new(plan.clone(), trace.with(std::mem::take), ended.err().map(|error| error.to_string()))
+    }
+
+    fn new(plan: &'p Plan, trace: &Trace) -> turmoil::Result<Self> {
+        let mut dice = StdRng::seed_from_u64(plan.seed);
+        let mut sim = Builder::new()
+            .rng_seed(dice.random())
+            .epoch(UNIX_EPOCH + EPOCH)
+            .tick_duration(TICK)
+            .simulation_duration(RUN_TIME_MAX)
+            .min_message_latency(Duration::from_millis(1))
+            .max_message_latency(Duration::from_millis(50))
+            .enable_random_order()
+            .build();
+        let stores = Arc::new(Stores::new(plan, trace, time(&sim))?);
+        let faults: Vec<_> = (0..plan.stores.nodes()).map(|_| Arc::new(Faults::new(dice.random()))).collect();
+        for (number, faults) in faults.iter().enumerate() {
+            let witness = Arc::new(Witness::new(number, dice.random(), trace.clone()));
+            let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
+            let node = Node { number, stores, faults, witness, trace };
+            sim.host(node_name(number), move || node.clone().serve());
+        }
+        for number in 0..plan.clients.len() {
+            sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
+        }
+        let nemesis = Nemesis::new(plan, faults, trace.clone());
+        Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
+    }
+
+    fn live(mut self) -> turmoil::Result {
+        while !(self.step()? && self.nemesis.is_done()) {}
+        self.trace.note_at(self.sim.elapsed(), Event::Healed);
+        self.rest(SETTLE)?;
+
+        let prober = Client::prober(self.plan).run(self.plan.clone(), self.trace.clone());
+        self.sim.client("prober", prober);
+        while !self.step()? {}
+
+        let hold_ttl = Policy::default().hold_ttl;
+        let silence_ends_at = self.sim.elapsed() + hold_ttl + SETTLE;
+        while !self.is_silent() && self.sim.elapsed() < silence_ends_at {
+            self.rest(SETTLE)?;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, time: Duration) -> turmoil::Result {
+        let until = self.sim.elapsed() + time;
+        while self.sim.elapsed() < until {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Lets one tick pass, and tells whether all clients have done what they wanted.
+    fn step(&mut self) -> turmoil::Result<bool> {
+        self.nemesis.act(&mut self.sim);
+        let is_finished = self.sim.step()?;
+        self.stores.audit(self.sim.elapsed(), time(&self.sim));
+        Ok(is_finished)
+    }
+
+    /// Whether no lookup is in flight and nothing is held.
+    fn is_silent(&self) -> bool {
+        self.trace.with(|entries| {
+            let is_over = stories(entries).values().all(|story| story.is_over());
+            is_over && last_totals(entries).values().all(|balance| balance.held == 0)
+        })
+    }
+}
+
+/// What a clock shows between two steps.
+fn time(sim: &Sim<'_>) -> Timestamp {
+    Timestamp::from_unix_ms(
+        u64::try_from(sim.since_epoch().as_millis()).expect("before the year 500,000,000"),
+    )
+}
+
+impl fmt::Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("plan", self.plan).finish_non_exhaustive()
+    }
+}
