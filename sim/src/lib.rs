@@ -10,6 +10,10 @@
 //! told · `books` what the store of credits does · `stores` · `log` · `node` · `client` · `nemesis` · [`World`] ·
 //! [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
 
+#![cfg_attr(
+    not(feature = "sim"),
+    allow(rustdoc::broken_intra_doc_links, reason = "then there is nothing to link to")
+)]
 #![cfg(feature = "sim")]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
