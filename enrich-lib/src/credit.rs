@@ -149,7 +149,8 @@ enum State {
 /// What [`Account::begin_spend`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpendStart {
-    /// The spend has to be made durable, then [`Account::commit_spend`] or [`Account::abort_spend`] has to be called.
+    /// The spend has to be made durable. Then one of [`Account::commit_spend`], [`Account::abort_spend`] and
+    /// [`Account::void_spend`] has to be called.
     Begun,
     /// The same spend has been committed before: nothing is left to do.
     AlreadySpent,
@@ -280,6 +281,28 @@ impl Account {
             if *attempts == 0 {
                 entry.state = State::Held;
             }
+        }
+    }
+
+    /// The spend of `hold` is durable, but nobody took the answer: it is under way again, to be voided.
+    pub fn reopen_spend(&mut self, hold: &Hold) {
+        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+            && let State::Spent(credits) = entry.state
+        {
+            *entry = Entry { credits, state: State::Spending { credits, attempts: 1 }, ..*entry };
+            self.spent -= credits;
+            self.held += credits;
+        }
+    }
+
+    /// The spend of `hold` was durable, nobody was told of it, and it was durably taken back. Its credits are available
+    /// again, and the hold has ended.
+    pub fn void_spend(&mut self, hold: &Hold) {
+        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+            && let State::Spending { .. } = entry.state
+        {
+            entry.state = State::Over;
+            self.held -= entry.credits;
         }
     }
 

@@ -30,7 +30,9 @@ pub trait Windows: Send + Sync {
 
 /// Keeps accounts. A failed hold is answered with 500 `server_error`, and so is a spend that failed.
 ///
-/// Both steps are idempotent by lookup id and behave as [`crate::credit::Account`] does.
+/// Both steps are idempotent by lookup id and behave as [`crate::credit::Account`] does. Attempts of one lookup follow one
+/// another: a caller gives one up, by dropping it, before it makes the next. A spend that was given up for good must
+/// not stand, as its lookup is answered with 500.
 #[async_trait]
 pub trait Credits: Send + Sync {
     /// Sets credits aside, if the workspace has them.

@@ -16,6 +16,9 @@ proptest! {
         let (mut account, mut world) = (Account::default(), World::default());
         for step in steps {
             let hold = world.hold(step);
+            if matches!(step, Step::Reopen(lookup) if world.may_be_forgotten(lookup)) {
+                continue;
+            }
             let may_answer = world.expect(step, &hold);
             let answer = take(&mut account, step, &hold, world.clock);
             prop_assert!(may_answer.is_none_or(|any| any.contains(&answer)), "{answer:?} to {step:?}\n{world:#?}");
@@ -49,6 +52,8 @@ enum Step {
     Begin(usize, u64),
     Commit(usize),
     Abort(usize),
+    Reopen(usize),
+    Void(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -66,6 +71,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (lookup(), 0..4_u64).prop_map(|(lookup, credits)| Begin(lookup, credits)),
         2 => lookup().prop_map(Commit),
         2 => lookup().prop_map(Abort),
+        1 => lookup().prop_map(Reopen),
+        1 => lookup().prop_map(Void),
     ]
 }
 
@@ -99,6 +106,14 @@ fn take(account: &mut Account, step: Step, hold: &Hold, clock: Timestamp) -> Ans
             account.abort_spend(hold);
             Ok("done")
         }
+        Step::Reopen(_) => {
+            account.reopen_spend(hold);
+            Ok("done")
+        }
+        Step::Void(_) => {
+            account.void_spend(hold);
+            Ok("done")
+        }
     }
 }
 
@@ -110,7 +125,9 @@ enum Event {
     Begun(usize, u64),
     Aborted(usize),
     Spent(usize, u64),
-    /// Released or expired.
+    /// Durable, but told to nobody.
+    Reopened(usize, u64),
+    /// Released, expired or voided.
     Freed(usize),
     /// Its time came while it was being spent: it is looked at again then.
     Postponed(usize, Timestamp),
@@ -143,7 +160,8 @@ impl World {
         }
         let (lookup, more) = match step {
             Step::Hold { lookup, more } => (lookup, more),
-            Step::Settle(lookup, _) | Step::Begin(lookup, _) | Step::Commit(lookup) | Step::Abort(lookup) => {
+            Step::Settle(lookup, _) | Step::Begin(lookup, _) => (lookup, 0),
+            Step::Commit(lookup) | Step::Abort(lookup) | Step::Reopen(lookup) | Step::Void(lookup) => {
                 (lookup, 0)
             }
             Step::Grant(_) | Step::Advance(_) | Step::Sleep(_) => return hold(LOOKUPS, 0, self.clock),
@@ -172,6 +190,16 @@ impl World {
             Step::Abort(lookup) => {
                 if let Status::Spending { .. } = self.status(lookup) {
                     self.log.push(Event::Aborted(lookup));
+                }
+            }
+            Step::Reopen(lookup) => {
+                if let Status::Spent(credits) = self.status(lookup) {
+                    self.log.push(Event::Reopened(lookup, credits));
+                }
+            }
+            Step::Void(lookup) => {
+                if let Status::Spending { .. } = self.status(lookup) {
+                    self.log.push(Event::Freed(lookup));
                 }
             }
         }
@@ -278,6 +306,9 @@ impl World {
                 Status::Spending { held, credits, attempts: attempts - 1 }
             }
             (Event::Spent(of, credits), _) if of == lookup => Status::Spent(credits),
+            (Event::Reopened(of, credits), _) if of == lookup => {
+                Status::Spending { held: credits, credits, attempts: 1 }
+            }
             (Event::Freed(of), _) if of == lookup => Status::Freed,
             _ => status,
         })
@@ -287,6 +318,8 @@ impl World {
         let sum = |credits: fn(&Event) -> u64| self.log.iter().map(credits).sum::<u64>();
         let granted = sum(|event| if let Event::Granted(credits) = event { *credits } else { 0 });
         let spent = sum(|event| if let Event::Spent(_, credits) = event { *credits } else { 0 });
+        let reopened = sum(|event| if let Event::Reopened(_, credits) = event { *credits } else { 0 });
+        let spent = spent - reopened;
         let held = (0..LOOKUPS).map(|lookup| match self.status(lookup) {
             Status::Held(held) | Status::Spending { held, .. } => held,
             Status::Unknown | Status::Spent(_) | Status::Freed => 0,

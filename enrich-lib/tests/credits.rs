@@ -173,6 +173,32 @@ fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
 }
 
 #[test]
+fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 3)).unwrap();
+    account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
+    account.reopen_spend(&hold(1, 3));
+    assert_balance(&account, [3, 2, 0]);
+    account.advance(at(1_000));
+    assert_balance(&account, [3, 2, 0]);
+    account.void_spend(&hold(1, 3));
+    account.void_spend(&hold(1, 3));
+    assert_balance(&account, [5, 0, 0]);
+    assert_eq!(account.begin_spend(&hold(1, 3), 2), Err(Ended));
+}
+
+#[test]
+fn a_reopened_spend_can_be_told_after_all() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
+    account.reopen_spend(&hold(1, 1));
+    assert_eq!(account.begin_spend(&hold(1, 1), 1), Ok(Begun));
+    account.commit_spend(&hold(1, 1));
+    assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
 fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();

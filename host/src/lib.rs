@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use enrich_lib::drive::Service;
 use rustls::ServerConfig;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -109,7 +109,7 @@ pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: imp
     loop {
         tokio::select! { biased;
             () = &mut shutdown => break,
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => tell_of_panic(ended),
             (io, _) = listener::accept(&mut listener), if connections.len() < limits.connections_max => {
                 connections.spawn(shared.clone().serve(io));
             }
@@ -120,10 +120,19 @@ pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: imp
     shared.stop.cancel();
     lookups.close();
     let ended = async {
-        while connections.join_next().await.is_some() {}
+        while let Some(ended) = connections.join_next().await {
+            tell_of_panic(ended);
+        }
         lookups.wait().await;
     };
     if timeout(limits.shutdown_time_max, ended).await.is_err() {
         tracing::warn!(connections = connections.len(), lookups = lookups.len(), "dropped at the deadline");
+    }
+}
+
+/// A connection that panicked ends alone. The panic's message stays out of the log: it could quote a request.
+fn tell_of_panic(ended: Result<(), JoinError>) {
+    if ended.is_err_and(|error| error.is_panic()) {
+        tracing::error!("a connection panicked");
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::thread;
 
 use async_trait::async_trait;
@@ -22,7 +23,7 @@ use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::StoreError;
 use crate::shared::{Shared, Slot};
-use crate::writer::{Job, Spend, Writer};
+use crate::writer::{Job, Spend, Untold, Writer};
 
 /// The work of the writer, for the executor of the caller's choice.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -105,12 +106,43 @@ impl Ledger {
             return Ok(());
         }
         let (done, answer) = oneshot::channel();
-        let spend = Spend { slot, hold: hold.clone(), credits, done };
-        if let Err(mpsc::error::SendError(Job::Spend(spend))) = self.queue.send(Job::Spend(spend)) {
-            spend.slot.account().abort_spend(hold);
+        let spend = Spend { slot: slot.clone(), hold: hold.clone(), credits, done };
+        if self.queue.send(Job::Spend(spend)).is_err() {
+            slot.account().abort_spend(hold);
             return Err(StoreError::Stopped);
         }
-        answer.await.map_err(|_| StoreError::Stopped)?
+        Waiting { ledger: self, slot: &slot, hold, answer }.await
+    }
+}
+
+/// Waits for the answer to a spend. If nobody waits any more, nobody will be told of the spend, and it must not
+/// stand: what is still in the queue the writer leaves out, and what it answered in this very moment is voided.
+struct Waiting<'a> {
+    ledger: &'a Ledger,
+    slot: &'a Arc<Slot>,
+    hold: &'a Hold,
+    answer: oneshot::Receiver<Result<(), StoreError>>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        Poll::Ready(answer.unwrap_or(Err(StoreError::Stopped)))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        // An answer that was taken is not here any more.
+        if let Ok(Ok(())) = self.answer.try_recv() {
+            self.slot.account().reopen_spend(self.hold);
+            let untold = Untold { slot: self.slot.clone(), hold: self.hold.clone() };
+            // Without a writer the spend stands: it is as if the process had ended a moment ago.
+            let _ = self.ledger.queue.send(Job::Void(untold));
+        }
     }
 }
 

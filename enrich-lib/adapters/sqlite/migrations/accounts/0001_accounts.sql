@@ -6,7 +6,7 @@ CREATE TABLE workspace (
     quota_limit    INTEGER NOT NULL CHECK (quota_limit >= 1),
     window_seconds INTEGER NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     INTEGER NOT NULL,
-    -- Running totals of the two ledgers below, changed in the transaction that adds to them.
+    -- Running totals of the ledgers below, changed in the transaction that adds to them.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted),
     -- What the serving process holds in memory, as of its last tick: for showing, never for deciding.
@@ -42,8 +42,16 @@ CREATE TABLE credit_spend (
     at        INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Both ledgers are append-only.
+-- Spends that were taken back, as nobody was told of them: their lookups were answered with 500, or not at all.
+CREATE TABLE credit_void (
+    lookup_id BLOB    PRIMARY KEY REFERENCES credit_spend,
+    at        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The ledgers are append-only.
 CREATE TRIGGER credit_grant_stays BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_grant_remains BEFORE DELETE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_spend_stays BEFORE UPDATE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER credit_spend_remains BEFORE DELETE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
+CREATE TRIGGER credit_void_stays BEFORE UPDATE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;
+CREATE TRIGGER credit_void_remains BEFORE DELETE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;

@@ -11,16 +11,19 @@ use rusqlite::Connection;
 use crate::world::{Files, START, World, key, message, workspace};
 
 #[test]
-fn grants_and_spends_are_append_only() {
+fn grants_spends_and_voids_are_append_only() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.spend(&hold).unwrap();
     let sql = world.sql();
+    sql.execute("INSERT INTO credit_void SELECT lookup_id, at FROM credit_spend", []).unwrap();
     for (statement, reason) in [
         ("UPDATE credit_grant SET credits = 99", "grants are append-only"),
         ("DELETE FROM credit_grant", "grants are append-only"),
         ("UPDATE credit_spend SET credits = 99", "spends are append-only"),
         ("DELETE FROM credit_spend", "spends are append-only"),
+        ("UPDATE credit_void SET at = 0", "voids are append-only"),
+        ("DELETE FROM credit_void", "voids are append-only"),
     ] {
         assert_eq!(sql.execute(statement, []).unwrap_err().to_string(), reason, "{statement}");
     }

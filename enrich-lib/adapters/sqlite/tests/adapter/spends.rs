@@ -1,6 +1,8 @@
 //! A spend is durable before it is answered, and charged once.
 
-use enrich_lib::credit::Settlement;
+use std::task::Poll;
+
+use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, on_a_thread};
 
@@ -55,24 +57,64 @@ fn balances_survive_a_reopen_and_holds_do_not() {
 }
 
 #[test]
-fn what_is_queued_when_the_ledger_closes_is_written() {
+fn a_settle_that_is_given_up_before_it_is_written_is_not_charged() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     drop(world.queue_spend(&hold));
-    let files = world.close();
-    assert_eq!(totals(files.on_disk()), (9, 0, 1));
+    world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 1, 0), (10, 0, 0)));
+    world.spend(&hold).unwrap();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
 }
 
 #[test]
-fn a_settle_that_is_abandoned_is_committed_once() {
+fn a_settle_that_is_given_up_before_its_answer_is_taken_is_voided() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
-    drop(world.queue_spend(&hold));
-    assert_eq!(totals(world.balance()), (9, 1, 0));
+    written_and_given_up(&world, &hold);
+    assert_eq!(
+        (totals(world.balance()), totals(world.on_disk())),
+        ((9, 1, 0), (9, 0, 1)),
+        "held until it is voided"
+    );
     world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
+    assert_eq!(world.spend(&hold).unwrap_err().to_string(), "the hold of this lookup has already ended");
+    assert_eq!(totals(World::serve(world.close()).balance()), (10, 0, 0));
+}
+
+#[test]
+fn a_settle_that_is_given_up_and_tried_again_at_once_is_charged_once() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    written_and_given_up(&world, &hold);
+    let mut again = world.queue_spend(&hold);
+    world.write();
+    assert!(matches!(poll(again.as_mut()), Poll::Ready(Ok(()))));
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
-    world.spend(&hold).unwrap();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
+}
+
+#[test]
+fn a_void_that_the_disk_refuses_is_made_up_for_by_a_later_tick() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    written_and_given_up(&world, &hold);
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE INSERT ON credit_void BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    world.sql().execute_batch(refuse).unwrap();
+    assert!(world.drive(world.ledger.tick(START)).is_err(), "a tick tells that it could not void");
+    assert_eq!((totals(world.balance()), world.on_disk().spent), ((9, 1, 0), 1));
+    world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
+    world.tick(hold.expires_at);
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
+}
+
+/// A spend whose answer is there and is not taken.
+fn written_and_given_up(world: &World, hold: &Hold) {
+    let spend = world.queue_spend(hold);
+    world.write();
+    assert_eq!(totals(world.balance()), (9, 0, 1));
+    drop(spend);
 }
 
 #[test]
