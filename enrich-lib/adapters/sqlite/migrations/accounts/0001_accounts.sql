@@ -39,13 +39,13 @@ CREATE TABLE credit_spend (
     lookup_id BLOB    PRIMARY KEY CHECK (length(lookup_id) = 16),
     workspace INTEGER NOT NULL REFERENCES workspace,
     credits   INTEGER NOT NULL CHECK (credits > 0),
-    at        INTEGER NOT NULL
+    at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
 -- Spends that were taken back, as nobody was told of them: their lookups were answered with 500, or not at all.
 CREATE TABLE credit_void (
     lookup_id BLOB    PRIMARY KEY REFERENCES credit_spend,
-    at        INTEGER NOT NULL
+    at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
 -- The ledgers are append-only.
