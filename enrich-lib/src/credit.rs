@@ -119,7 +119,7 @@ pub struct Account {
     granted: u64,
     spent: u64,
     held: u64,
-    /// The latest moment that this account was told of. It never goes back.
+    /// The latest moment that this account was told of.
     now: Timestamp,
     entries: BTreeMap<LookupId, Entry>,
     /// When each entry is next looked at: to expire if it is still held, to be forgotten if it has ended.
@@ -187,7 +187,7 @@ impl Account {
 
     /// Sets `hold` aside. Asked again with the same hold, it answers the same.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
-        self.advance(hold.placed_at);
+        self.pass(hold.placed_at);
         if let Some(entry) = self.entries.get(&hold.lookup_id) {
             return match entry.state {
                 State::Held if entry.credits == hold.credits => Ok(Holding::Granted),
@@ -306,8 +306,20 @@ impl Account {
         }
     }
 
-    /// Tells the account that it is `now`: holds past their time expire, and ended ones are forgotten in the end.
+    /// Tells the account that it is `now`: holds past their time expire, and ended ones are forgotten in the end. A clock
+    /// that was set back takes all deadlines with it; if by [`Account::MEMORY`] or less, it is waited for.
     pub fn advance(&mut self, now: Timestamp) {
+        let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
+        if back > Self::MEMORY {
+            self.now = now;
+            self.agenda = self.agenda.iter().map(|&(due, id)| (due - back, id)).collect();
+            self.entries.values_mut().for_each(|entry| entry.forget_at = entry.forget_at - back);
+        }
+        self.pass(now);
+    }
+
+    /// Time goes on. It can't be a hold that sets it back: that one may just be late.
+    fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while let Some(&(due, id)) = self.agenda.first()
             && due <= self.now

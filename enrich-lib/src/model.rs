@@ -1,7 +1,7 @@
 //! The specification's nouns.
 
 use std::fmt;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,14 @@ impl Add<Duration> for Timestamp {
 
     fn add(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    fn sub(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

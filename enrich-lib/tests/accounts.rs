@@ -129,7 +129,7 @@ enum Event {
     Reopened(usize, u64),
     /// Released, expired or voided.
     Freed(usize),
-    /// Its time came while it was being spent: it is looked at again then.
+    /// Its time came while it was being spent, or was spent: it is looked at again then.
     Postponed(usize, Timestamp),
 }
 
@@ -195,6 +195,9 @@ impl World {
             Step::Reopen(lookup) => {
                 if let Status::Spent(credits) = self.status(lookup) {
                     self.log.push(Event::Reopened(lookup, credits));
+                    if self.due(lookup).is_some_and(|due| due <= self.told) {
+                        self.log.push(Event::Postponed(lookup, hold.expires_at + Account::MEMORY));
+                    }
                 }
             }
             Step::Void(lookup) => {

@@ -173,6 +173,31 @@ fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_takes_the_deadlines_with_it() {
+    let mut account = with_credits(5);
+    account.advance(at(10_000));
+    let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 2) };
+    account.hold(&before).unwrap();
+    account.advance(at(1_000));
+    let after = Hold { placed_at: at(1_005), expires_at: at(1_015), ..hold(2, 1) };
+    assert_eq!(account.hold(&after), Ok(Granted), "nobody waits until the clock has caught up");
+    account.advance(at(1_009));
+    assert_balance(&account, [2, 3, 0]);
+    account.advance(at(1_010));
+    assert_balance(&account, [4, 1, 0]);
+    account.advance(at(1_015));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_hold_that_is_late_does_not_set_the_clock_back() {
+    let mut account = with_credits(5);
+    account.advance(at(10_000));
+    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
 fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();

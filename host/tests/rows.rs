@@ -135,6 +135,11 @@ fn an_empty_file_is_told() {
 }
 
 #[test]
+fn a_file_that_begins_with_many_blank_lines_is_not_empty() {
+    assert_eq!(rows("\n".repeat(100) + CSV), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
 fn a_gzip_that_breaks_off_is_told_after_the_rows_before() {
     let many = format!("{CSV}{}", "bea@gmail.com,linkedin.com/in/bea,1\n".repeat(50_000));
     let whole = gzipped(&many);

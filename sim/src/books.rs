@@ -27,14 +27,16 @@ impl Books {
 impl Credits for Books {
     async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
         let held = self.credits.hold(hold).await;
+        let (workspace, placed_at) = (hold.workspace.clone(), hold.placed_at);
         let deed = match &held {
-            Ok(Holding::Granted) => Deed::Held {
-                workspace: hold.workspace.clone(),
-                credits: hold.credits,
-                expires_at: hold.expires_at,
-            },
-            Ok(Holding::Insufficient) => Deed::Refused("too few credits".to_owned()),
-            Err(fault) => Deed::Refused(fault.to_string()),
+            Ok(Holding::Granted) => {
+                let (credits, expires_at) = (hold.credits, hold.expires_at);
+                Deed::Held { workspace, credits, placed_at, expires_at }
+            }
+            Ok(Holding::Insufficient) => {
+                Deed::Denied { workspace, placed_at, why: "too few credits".to_owned() }
+            }
+            Err(fault) => Deed::Denied { workspace, placed_at, why: fault.to_string() },
         };
         self.note(hold.lookup_id, deed);
         held

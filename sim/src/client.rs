@@ -5,22 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
+use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::task::JoinSet;
+use http_body_util::Full;
 use tokio::time::{sleep, timeout};
-use turmoil::net::TcpStream;
 
+use crate::connection::Connection;
 use crate::event::{Event, Reply, Sent};
-use crate::node::PORT;
 use crate::plan::{Ask, Http, Plan, Wish, node_name, prober, strange_key, tenant};
 use crate::trace::Trace;
 
-/// Sends its requests one after the other, each on its own connection.
+/// Sends its requests one after the other, on one connection or on many.
 pub(crate) struct Client {
     /// `None` is the prober.
     number: Option<usize>,
@@ -39,28 +34,41 @@ impl Client {
     /// The client that asks each node once, when everything is healed.
     pub(crate) fn prober(plan: &Plan) -> Self {
         let patience = Duration::from_secs(10);
-        let ask = |node| Ask { pause: Duration::ZERO, node, wish: Wish::Known, http: Http::One, patience };
+        let ask = |node| Ask {
+            pause: Duration::ZERO,
+            node,
+            wish: Wish::Known,
+            http: Http::One,
+            is_next: false,
+            patience,
+        };
         let asks =
             (plan.first_request(plan.clients.len())..).zip((0..plan.stores.nodes()).map(ask)).collect();
         Self { number: None, key: prober().1, asks }
     }
 
     pub(crate) async fn run(self, plan: Plan, trace: Trace) -> turmoil::Result {
+        let mut kept = None;
         for (number, ask) in &self.asks {
             sleep(ask.pause).await;
-            let sent = self.sent(&plan, *number, ask);
+            kept = kept.filter(|before: &Connection| ask.is_next && before.serves(ask.node, ask.http));
+            let sent = self.sent(&plan, *number, ask, kept.is_some());
             trace.note(Event::Sent(sent.clone()));
-            let event = match timeout(ask.patience, exchange(&sent)).await {
+            let event = match timeout(ask.patience, exchange(&sent, &mut kept)).await {
                 Ok(Ok(reply)) => Event::Received(*number, reply),
                 Ok(Err(error)) => Event::Lost(*number, error.to_string()),
                 Err(_) => Event::Lost(*number, "the client hangs up".to_owned()),
             };
+            // After a failure HTTP/1 leaves nothing to go on with.
+            if ask.http == Http::One && matches!(event, Event::Lost(..)) {
+                kept = None;
+            }
             trace.note(event);
         }
         Ok(())
     }
 
-    fn sent(&self, plan: &Plan, number: usize, ask: &Ask) -> Sent {
+    fn sent(&self, plan: &Plan, number: usize, ask: &Ask, is_next: bool) -> Sent {
         let key = match ask.wish {
             Wish::NoKey => None,
             Wish::StrangeKey => Some(strange_key()),
@@ -72,6 +80,7 @@ impl Client {
             node: ask.node,
             wish: ask.wish,
             http: ask.http,
+            is_next,
             email: plan.email(number, ask.wish),
             key: key.map(|key| key.reveal().to_owned()),
             profile: Plan::profile(number).as_str().to_owned(),
@@ -79,24 +88,14 @@ impl Client {
     }
 }
 
-/// Sends the request and waits for the reply. Dropped before its end, it hangs up.
-async fn exchange(sent: &Sent) -> turmoil::Result<Reply> {
-    let stream = TokioIo::new(TcpStream::connect((node_name(sent.node), PORT)).await?);
+/// Sends the request and waits for the reply, on the connection that there is or on a new one.
+async fn exchange(sent: &Sent, kept: &mut Option<Connection>) -> turmoil::Result<Reply> {
     let request = request(sent)?;
-    let mut connections = JoinSet::new(); // ends with this function
-    let response = match sent.http {
-        Http::One => {
-            let (mut sender, connection) = http1::handshake(stream).await?;
-            connections.spawn(connection);
-            sender.send_request(request).await?
-        }
-        Http::Two => {
-            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-            connections.spawn(connection);
-            sender.send_request(request).await?
-        }
+    let connection = match kept {
+        Some(connection) => connection,
+        None => kept.insert(Connection::open(sent.node, sent.http).await?),
     };
-    reply(response).await
+    connection.ask(request).await
 }
 
 fn request(sent: &Sent) -> turmoil::Result<Request<Full<Bytes>>> {
@@ -111,15 +110,4 @@ fn request(sent: &Sent) -> turmoil::Result<Request<Full<Bytes>>> {
         request = request.header(AUTHORIZATION, format!("Bearer {key}"));
     }
     Ok(request.header(CONTENT_TYPE, "application/json").body(Full::from(body))?)
-}
-
-async fn reply(response: Response<Incoming>) -> turmoil::Result<Reply> {
-    let (head, body) = response.into_parts();
-    let body = String::from_utf8(body.collect().await?.to_bytes().into())?;
-    Ok(Reply { status: head.status.as_u16(), headers: texts(&head.headers), body })
-}
-
-fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
-    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }

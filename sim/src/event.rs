@@ -6,6 +6,8 @@ use enrich_lib::credit::{Balance, Holding, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
 use crate::plan::{Http, Wish, client_name, node_name};
+use crate::trouble::Fault;
+use crate::vendor;
 
 /// One thing that happened. Shown as a line of the trace.
 #[derive(Clone, Debug)]
@@ -37,10 +39,14 @@ pub enum Event {
     Asks(LookupId, Question),
     /// A port answered the host.
     Told(LookupId, Answer),
+    /// A settlement is about to fail on its way between the host and the store, or its answer on the way back.
+    Spoiled(LookupId, Fault),
     /// The store of credits did something for a lookup, whether or not the host is told.
     Did(LookupId, Deed),
     /// The totals of a workspace, with all holds expired that end by now.
     Totals(WorkspaceId, Timestamp, Balance),
+    /// The vendor was asked for the person with this email, and will fail like this, or not at all.
+    Sought(String, Option<Fault>),
     /// A line of the service's log.
     Logged(Logged),
 }
@@ -58,6 +64,8 @@ pub struct Sent {
     pub wish: Wish,
     /// In which HTTP.
     pub http: Http,
+    /// Whether it goes on the connection of the client's request before.
+    pub is_next: bool,
     /// The email: must be in no log line.
     pub email: String,
     /// The API key, if it has one: must be in no log line.
@@ -118,12 +126,23 @@ pub enum Deed {
         workspace: WorkspaceId,
         /// How many.
         credits: u64,
+        /// When they were asked for.
+        placed_at: Timestamp,
         /// Until when.
         expires_at: Timestamp,
     },
     /// It settles a hold.
     Settled(WorkspaceId, Settlement),
-    /// It does neither: too few credits, a hold that has ended.
+    /// It holds none.
+    Denied {
+        /// Whose they would be.
+        workspace: WorkspaceId,
+        /// When they were asked for.
+        placed_at: Timestamp,
+        /// Too few credits, or a tombstone.
+        why: String,
+    },
+    /// It does not settle: the hold has ended.
     Refused(String),
 }
 
@@ -147,7 +166,8 @@ impl fmt::Display for Event {
             Self::Sent(sent) => {
                 let client = sent.client.map_or("prober".to_owned(), client_name);
                 let (number, wish, http, node) = (sent.number, sent.wish, sent.http, node_name(sent.node));
-                write!(f, "{client} sends request {number}, {wish:?}, to {node} in HTTP {http:?}")
+                let same = if sent.is_next { ", on the same connection" } else { "" };
+                write!(f, "{client} sends request {number}, {wish:?}, to {node} in HTTP {http:?}{same}")
             }
             Self::Received(number, reply) => {
                 write!(f, "request {number} is answered {} {:?} {}", reply.status, reply.headers, reply.body)
@@ -156,8 +176,11 @@ impl fmt::Display for Event {
             Self::Arrived(node, lookup) => write!(f, "{} begins {}", node_name(*node), short(lookup)),
             Self::Asks(lookup, question) => write!(f, "{} asks {question:?}", short(lookup)),
             Self::Told(lookup, answer) => write!(f, "{} is told {answer:?}", short(lookup)),
+            Self::Spoiled(lookup, fault) => write!(f, "{} meets {fault:?}", short(lookup)),
             Self::Did(lookup, deed) => write!(f, "{} at the store: {deed:?}", short(lookup)),
             Self::Totals(workspace, _, balance) => write!(f, "{workspace}: {balance:?}"),
+            Self::Sought(email, None) => write!(f, "{} looks for {email}", vendor::NAME),
+            Self::Sought(email, Some(fault)) => write!(f, "{} looks for {email}: {fault:?}", vendor::NAME),
             Self::Logged(logged) => write!(f, "log: {}", logged.line),
         }
     }

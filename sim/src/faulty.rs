@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::ProfileUrl;
+use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
@@ -17,22 +18,31 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
+use crate::event::Event;
+use crate::plan::ms;
+use crate::trace::Trace;
 use crate::trouble::{Fault, Port};
 
-/// What is wrong with the ports of one node, in this life and the next.
+/// What is wrong with the ports of one node, in this life and the next; or with the vendor.
 #[derive(Debug)]
-pub(crate) struct Faults(Mutex<State>);
+pub(crate) struct Faults {
+    state: Mutex<State>,
+    trace: Trace,
+}
 
 #[derive(Debug)]
 struct State {
     dice: StdRng,
     /// How calls of each port fail, and how many of 1.
     current: BTreeMap<Port, (Fault, f64)>,
+    is_stalled: bool,
 }
 
 impl Faults {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(Mutex::new(State { dice: StdRng::seed_from_u64(seed), current: BTreeMap::new() }))
+    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+        let dice = StdRng::seed_from_u64(seed);
+        let state = State { dice, current: BTreeMap::new(), is_stalled: false };
+        Self { state: Mutex::new(state), trace }
     }
 
     pub(crate) fn begin(&self, port: Port, fault: Fault, rate: f64) {
@@ -43,13 +53,21 @@ impl Faults {
         self.lock().current.remove(&port);
     }
 
+    /// From now on the node's disk does nothing, or works again.
+    pub(crate) fn stall(&self, is_stalled: bool) {
+        self.lock().is_stalled = is_stalled;
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.lock().is_stalled
+    }
+
     /// How long the next call of `port` takes, and what is wrong with it.
-    fn draw(&self, port: Port) -> (Duration, Option<Fault>) {
-        let State { dice, current } = &mut *self.lock();
-        let latency_ms =
-            if port == Port::Resolver { dice.random_range(5..1_500) } else { dice.random_range(0..8) };
+    pub(crate) fn draw(&self, port: Port, latency_ms: Range<u64>) -> (Duration, Option<Fault>) {
+        let State { dice, current, .. } = &mut *self.lock();
+        let latency = ms(dice, latency_ms);
         let fault = current.get(&port).and_then(|&(fault, rate)| dice.random_bool(rate).then_some(fault));
-        (Duration::from_millis(latency_ms), fault)
+        (latency, fault)
     }
 
     /// Makes a call, with whatever is wrong at this moment.
@@ -58,7 +76,28 @@ impl Faults {
         port: Port,
         call: impl Future<Output = Result<T, PortError>> + Send + 'static,
     ) -> Result<T, PortError> {
-        let (latency, fault) = self.draw(port);
+        let (latency, fault) = self.draw(port, 0..8);
+        Self::spoil(latency, fault, call).await
+    }
+
+    /// The same, and notes what goes wrong with the settlement of `lookup`.
+    async fn settle(
+        &self,
+        lookup: LookupId,
+        call: impl Future<Output = Result<(), PortError>> + Send + 'static,
+    ) -> Result<(), PortError> {
+        let (latency, fault) = self.draw(Port::Credits, 0..8);
+        if let Some(fault) = fault {
+            self.trace.note(Event::Spoiled(lookup, fault));
+        }
+        Self::spoil(latency, fault, call).await
+    }
+
+    async fn spoil<T: Send + 'static>(
+        latency: Duration,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T, PortError>> + Send + 'static,
+    ) -> Result<T, PortError> {
         sleep(latency).await;
         match fault {
             None => call.await,
@@ -80,7 +119,7 @@ impl Faults {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,8 +153,8 @@ impl Credits for Faulty<dyn Credits> {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let (port, hold) = (self.port.clone(), hold.clone());
-        self.faults.call(Port::Credits, async move { port.settle(&hold, settlement).await }).await
+        let (port, lookup, hold) = (self.port.clone(), hold.lookup_id, hold.clone());
+        self.faults.settle(lookup, async move { port.settle(&hold, settlement).await }).await
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! # Layout
 //!
-//! In reading order: [`Trouble`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail · `witness` what the host asks and is
-//! told · `books` what the store of credits does · `stores` · `log` · `node` · `client` · `nemesis` · [`World`] ·
+//! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail · `vendor` who knows the people · `witness` what the host asks and is
+//! told · `disk` that stalls · `books` what the store of credits does · `windows` that nodes share · `stores` · `log` · `node` · `connection` · `client` · `nemesis` · [`World`] ·
 //! [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
 
 #![cfg_attr(
@@ -20,6 +20,8 @@
 
 mod trouble;
 
+mod clock;
+
 mod plan;
 
 mod event;
@@ -28,15 +30,23 @@ mod trace;
 
 mod faulty;
 
+mod vendor;
+
 mod witness;
 
+mod disk;
+
 mod books;
+
+mod windows;
 
 mod stores;
 
 mod log;
 
 mod node;
+
+mod connection;
 
 mod client;
 
@@ -52,11 +62,12 @@ mod run;
 
 mod seeds;
 
+pub use clock::Clock;
 pub use event::{Answer, Deed, Event, Logged, Question, Reply, Sent};
 pub use plan::{Ask, Http, Plan, StoreKind, Wish};
 pub use run::Run;
-pub use seeds::seeds;
+pub use seeds::{each_seed, seeds};
 pub use story::{Story, Talk};
 pub use trace::{Entry, Trace};
-pub use trouble::{Fault, Link, Port, Trouble, What};
+pub use trouble::{Fault, Link, Peer, Port, Trouble, Way, What};
 pub use world::World;

@@ -7,9 +7,9 @@ use turmoil::Sim;
 
 use crate::event::Event;
 use crate::faulty::Faults;
-use crate::plan::{Plan, client_name, node_name};
+use crate::plan::{Plan, node_name};
 use crate::trace::Trace;
-use crate::trouble::{Link, Trouble, What};
+use crate::trouble::{Link, Peer, Port, Trouble, Way, What};
 
 /// How long a message takes on a link that was slow once.
 const LATENCY: Duration = Duration::from_millis(10);
@@ -19,6 +19,7 @@ pub(crate) struct Nemesis {
     clients: usize,
     /// By node.
     faults: Vec<Arc<Faults>>,
+    vendor: Arc<Faults>,
     trace: Trace,
 }
 
@@ -30,9 +31,9 @@ enum Phase {
 }
 
 impl Nemesis {
-    pub(crate) fn new(plan: &Plan, faults: Vec<Arc<Faults>>, trace: Trace) -> Self {
+    pub(crate) fn new(plan: &Plan, faults: Vec<Arc<Faults>>, vendor: Arc<Faults>, trace: Trace) -> Self {
         let troubles = plan.troubles.iter().map(|trouble| (trouble.clone(), Phase::Ahead)).collect();
-        Self { troubles, clients: plan.clients.len(), faults, trace }
+        Self { troubles, clients: plan.clients.len(), faults, vendor, trace }
     }
 
     /// Begins and ends what is due. Two troubles of one link, node or port end with the first of them to end, and so
@@ -60,28 +61,32 @@ impl Nemesis {
 
     fn begin(&self, sim: &mut Sim<'_>, what: &What) {
         match *what {
-            What::Partition(link) => sim.partition(client(link), node(link)),
-            What::Hold(link) => sim.hold(client(link), node(link)),
-            What::Slow(link, latency) => sim.set_link_latency(client(link), node(link), latency),
-            What::Loss(link, rate) => sim.set_link_fail_rate(client(link), node(link), rate),
+            What::Partition(link) => sim.partition(peer(link), node(link)),
+            What::OneWay(link, Way::ToNode) => sim.partition_oneway(peer(link), node(link)),
+            What::OneWay(link, Way::FromNode) => sim.partition_oneway(node(link), peer(link)),
+            What::Hold(link) => sim.hold(peer(link), node(link)),
+            What::Slow(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
+            What::Loss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
             What::Crash(node) => {
                 // Cut off first: what a dying machine's connections still say would depend on the order in which tokio
                 // drops its tasks, which is not the same in every run.
-                self.links(node).for_each(|link| sim.partition(client(link), node_name(node)));
+                self.links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
                 if sim.is_host_running(node_name(node)) {
                     self.trace.note_at(sim.elapsed(), Event::Crashed(node));
                     sim.crash(node_name(node));
                 }
             }
             What::Port(node, port, fault, rate) => self.faults[node].begin(port, fault, rate),
+            What::Stall(node) => self.faults[node].stall(true),
+            What::Vendor(fault, rate) => self.vendor.begin(Port::Resolver, fault, rate),
         }
     }
 
     fn end(&self, sim: &mut Sim<'_>, what: &What) {
         match *what {
-            What::Partition(link) | What::Hold(link) => repair(sim, link),
-            What::Slow(link, _) => sim.set_link_latency(client(link), node(link), LATENCY),
-            What::Loss(link, _) => sim.set_link_fail_rate(client(link), node(link), 0.0),
+            What::Partition(link) | What::OneWay(link, _) | What::Hold(link) => repair(sim, link),
+            What::Slow(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY),
+            What::Loss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
             What::Crash(node) => {
                 if !sim.is_host_running(node_name(node)) {
                     sim.bounce(node_name(node));
@@ -89,21 +94,24 @@ impl Nemesis {
                 self.links(node).for_each(|link| repair(sim, link));
             }
             What::Port(node, port, ..) => self.faults[node].end(port),
+            What::Stall(node) => self.faults[node].stall(false),
+            What::Vendor(..) => self.vendor.end(Port::Resolver),
         }
     }
 
     fn links(&self, node: usize) -> impl Iterator<Item = Link> {
-        (0..self.clients).map(move |client| Link { client, node })
+        let peers = (0..self.clients).map(Peer::Client).chain([Peer::Vendor]);
+        peers.map(move |peer| Link { peer, node })
     }
 }
 
 fn repair(sim: &Sim<'_>, link: Link) {
-    sim.repair(client(link), node(link));
-    sim.release(client(link), node(link));
+    sim.repair(peer(link), node(link));
+    sim.release(peer(link), node(link));
 }
 
-fn client(link: Link) -> String {
-    client_name(link.client)
+fn peer(link: Link) -> String {
+    link.peer.name()
 }
 
 fn node(link: Link) -> String {

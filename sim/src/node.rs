@@ -12,10 +12,12 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use turmoil::net::{TcpListener, TcpStream};
 
+use crate::clock::Clock;
 use crate::event::Event;
 use crate::faulty::{Faults, Faulty};
 use crate::stores::{Ports, Stores};
 use crate::trace::Trace;
+use crate::vendor::VendorClient;
 use crate::witness::{Witness, Witnessed};
 
 pub(crate) const PORT: u16 = 80;
@@ -24,6 +26,7 @@ pub(crate) const PORT: u16 = 80;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) number: usize,
+    pub(crate) clock: Clock,
     pub(crate) stores: Arc<Stores>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) witness: Arc<Witness>,
@@ -35,7 +38,7 @@ impl Node {
     pub(crate) async fn serve(self) -> turmoil::Result {
         let forgets = self.stores.holds_end_with_their_node();
         self.trace.note(Event::Started { node: self.number, forgets });
-        let ports = self.stores.clone().open()?;
+        let ports = self.stores.clone().open(self.clock, self.faults.clone())?;
         let services = Services {
             arrivals: self.witness.clone(),
             limits: Limits::default(),
@@ -47,7 +50,7 @@ impl Node {
         Ok(())
     }
 
-    /// From the inside out: the store · what is wrong with it · the host's patience with it · the witness.
+    /// From the inside out: the store or the vendor · what is wrong with it · the host's patience with it · the witness.
     fn service(&self, ports: Ports) -> Service {
         let keys: Arc<dyn Keys> = Arc::new(TimelyKeys {
             keys: Arc::new(Faulty { port: ports.keys, faults: self.faults.clone() }),
@@ -61,8 +64,9 @@ impl Node {
             credits: Arc::new(Faulty { port: ports.credits, faults: self.faults.clone() }),
             deadline: PersistentCredits::DEADLINE,
         });
+        let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
         let resolver: Arc<dyn Resolver> = Arc::new(TimelyResolver {
-            resolver: Arc::new(Faulty { port: ports.resolver, faults: self.faults.clone() }),
+            resolver: Arc::new(Faulty { port: vendor, faults: self.faults.clone() }),
             deadline: TimelyResolver::DEADLINE,
         });
         let witness = &self.witness;

@@ -9,19 +9,27 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
+use crate::clock::Clock;
 use crate::trouble::{Fault, Port, Trouble, What};
+
+/// Coarse enough to be fast, fine enough for every deadline of the host.
+const TICK: Duration = Duration::from_millis(10);
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Seeds whatever is drawn while the run goes on: latencies, lookup ids, which calls of a port fail.
     pub seed: u64,
+    /// How much time passes in one step, on one machine after the other.
+    pub tick: Duration,
     /// Where keys and credits are.
     pub stores: StoreKind,
     /// The credits of the workspace.
     pub credits: u64,
     /// Its burst limit.
     pub quota: Quota,
+    /// The clock of each node, which may be wrong.
+    pub clocks: Vec<Clock>,
     /// What each client asks for, in turn.
     pub clients: Vec<Vec<Ask>>,
     /// What goes wrong.
@@ -48,6 +56,8 @@ pub struct Ask {
     pub wish: Wish,
     /// In which HTTP.
     pub http: Http,
+    /// Whether it goes on the connection of the client's request before, if that still serves.
+    pub is_next: bool,
     /// How long it waits for the reply. Then it hangs up.
     pub patience: Duration,
 }
@@ -83,8 +93,16 @@ pub enum Wish {
 impl Plan {
     /// A run in which nobody asks and nothing goes wrong, for a test to add to.
     pub fn calm(seed: u64) -> Self {
-        let (clients, troubles) = (vec![Vec::new()], Vec::new());
-        Self { seed, stores: StoreKind::Memory, credits: 10, quota: Quota::default(), clients, troubles }
+        Self {
+            seed,
+            tick: TICK,
+            stores: StoreKind::Memory,
+            credits: 10,
+            quota: Quota::default(),
+            clocks: vec![Clock::default(); StoreKind::Memory.nodes()],
+            clients: vec![Vec::new()],
+            troubles: Vec::new(),
+        }
     }
 
     /// A run in which anything may happen.
@@ -98,12 +116,18 @@ impl Plan {
         } else {
             Quota::new(500, 60)
         };
+        let quota = quota.expect("both are above 0");
+        let clocks = (0..nodes).map(|_| Clock::draw(&mut dice)).collect();
         let clients: Vec<Vec<_>> = (0..dice.random_range(1..=3_usize))
-            .map(|_| (0..dice.random_range(3..=12)).map(|_| Ask::draw(&mut dice, nodes)).collect())
+            .map(|_| {
+                let habit =
+                    dice.random_bool(0.5).then(|| (dice.random_range(0..nodes), Http::draw(&mut dice)));
+                (0..dice.random_range(3..=12)).map(|_| Ask::draw(&mut dice, nodes, habit)).collect()
+            })
             .collect();
         let troubles =
-            (0..dice.random_range(0..=6)).map(|_| Trouble::draw(&mut dice, nodes, clients.len())).collect();
-        Self { seed, stores, credits, quota: quota.expect("both are above 0"), clients, troubles }
+            (0..dice.random_range(0..=6)).map(|_| Trouble::draw(&mut dice, stores, clients.len())).collect();
+        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles }
     }
 
     /// The plan with one more request of its first client, which is patient and asks the first node at once.
@@ -113,7 +137,8 @@ impl Plan {
 
     /// The plan with one more request of its first client.
     pub fn ask_of(mut self, node: usize, wish: Wish, http: Http, patience: Duration) -> Self {
-        self.clients[0].push(Ask { pause: Duration::from_millis(10), node, wish, http, patience });
+        let pause = Duration::from_millis(10);
+        self.clients[0].push(Ask { pause, node, wish, http, is_next: false, patience });
         self
     }
 
@@ -181,8 +206,15 @@ pub(crate) fn strange_key() -> ApiKey {
     ApiKey::generate(|| 3)
 }
 
+impl Http {
+    fn draw(dice: &mut StdRng) -> Self {
+        if dice.random_bool(0.5) { Self::One } else { Self::Two }
+    }
+}
+
 impl Ask {
-    fn draw(dice: &mut StdRng, nodes: usize) -> Self {
+    /// A request, to a node and in an HTTP of its own unless the client has a `habit`.
+    fn draw(dice: &mut StdRng, nodes: usize, habit: Option<(usize, Http)>) -> Self {
         const REFUSED: [Wish; 5] =
             [Wish::NoEmail, Wish::Role, Wish::ExtraField, Wish::NoKey, Wish::StrangeKey];
         let wish = match dice.random_range(0..10) {
@@ -191,11 +223,13 @@ impl Ask {
             _ => *REFUSED.choose(dice).expect("there are some"),
         };
         let patience_ms = if dice.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };
+        let (node, http) = habit.unwrap_or_else(|| (dice.random_range(0..nodes), Http::draw(dice)));
         Self {
             pause: ms(dice, 0..1_000),
-            node: dice.random_range(0..nodes),
+            node,
             wish,
-            http: if dice.random_bool(0.5) { Http::One } else { Http::Two },
+            http,
+            is_next: dice.random_bool(0.8),
             patience: ms(dice, patience_ms),
         }
     }

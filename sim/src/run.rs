@@ -84,6 +84,7 @@ impl Run {
     fn report(&self, broken: &[String]) -> String {
         let seed = self.plan.seed;
         let troubles: Vec<_> = self.plan.troubles.iter().map(ToString::to_string).collect();
+        let clocks: Vec<_> = self.plan.clocks.iter().map(ToString::to_string).collect();
         let lines = self.lines();
         let tail = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
         // A test's thread has the test's name.
@@ -91,6 +92,7 @@ impl Run {
         [
             format!("seed {seed}"),
             broken.join("\n"),
+            format!("its nodes' clocks: {}", clocks.join(" · ")),
             format!("its troubles:\n    {}", troubles.join("\n    ")),
             format!("the end of its trace, {} of {} lines:\n{}", tail.len(), lines.len(), tail.join("\n")),
             format!("to see it again:\n    SIM_SEED={seed} cargo test -p enrich-sim --features sim {test}"),

@@ -5,53 +5,49 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use enrich_lib::credit::Balance;
-use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
-use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_sqlite::{Admin, DataDir, Ledger};
 use tempfile::TempDir;
 
 use crate::books::Books;
+use crate::clock::Clock;
+use crate::disk;
 use crate::event::Event;
+use crate::faulty::Faults;
 use crate::plan::{Plan, StoreKind, prober, tenant};
 use crate::trace::Trace;
-use crate::witness::now;
+use crate::windows::SharedWindows;
 
 /// How often a ledger is told the time, as the host's command line does it.
 const LEDGER_TICK: Duration = Duration::from_millis(250);
 
 const PROBER_CREDITS: u64 = 10;
 
-/// The ports of a node, before anything is wrong with them.
+/// The ports of a node that lead to a store, before anything is wrong with them.
 pub(crate) struct Ports {
     pub(crate) keys: Arc<dyn Keys>,
     pub(crate) windows: Arc<dyn Windows>,
     pub(crate) credits: Arc<dyn Credits>,
-    pub(crate) resolver: Arc<dyn Resolver>,
 }
 
 /// The stores of a run.
 pub(crate) struct Stores {
     kind: Kind,
-    people: Arc<Directory>,
     trace: Trace,
     shown: Mutex<BTreeMap<WorkspaceId, (Timestamp, Balance)>>,
 }
 
 enum Kind {
-    Memory { keys: Arc<KeyTable>, windows: Arc<WindowTable>, accounts: Arc<AccountTable> },
+    Memory { keys: Arc<KeyTable>, windows: Arc<SharedWindows>, accounts: Arc<AccountTable> },
     Sqlite { dir: DataDir, _temp: TempDir },
 }
 
 impl Stores {
     pub(crate) fn new(plan: &Plan, trace: &Trace, now: Timestamp) -> turmoil::Result<Self> {
-        let people = Directory::default();
-        for (email, profile) in plan.people() {
-            people.insert(&Email::parse(&email)?, profile);
-        }
         let kind = match plan.stores {
             StoreKind::Memory => memory(plan)?,
             StoreKind::Sqlite => sqlite(plan, now)?,
@@ -59,23 +55,22 @@ impl Stores {
         for Customer { workspace, credits, .. } in customers(plan) {
             trace.note_at(Duration::ZERO, Event::Granted(workspace.id, credits));
         }
-        Ok(Self { kind, people: Arc::new(people), trace: trace.clone(), shown: Mutex::default() })
+        Ok(Self { kind, trace: trace.clone(), shown: Mutex::default() })
     }
 
-    /// The ports of a node that comes up now, on the machine on which this runs.
-    pub(crate) fn open(self: Arc<Self>) -> turmoil::Result<Ports> {
-        let resolver = self.people.clone();
+    /// The ports of a node that comes up now, on the machine on which this runs and by its `clock`.
+    pub(crate) fn open(self: Arc<Self>, clock: Clock, faults: Arc<Faults>) -> turmoil::Result<Ports> {
         let (keys, windows, credits): (Arc<dyn Keys>, Arc<dyn Windows>, Arc<dyn Credits>) = match &self.kind {
             Kind::Memory { keys, windows, accounts } => (keys.clone(), windows.clone(), accounts.clone()),
             Kind::Sqlite { dir, .. } => {
-                let spawn = |work| drop(tokio::spawn(work));
-                let ledger = Arc::new(Ledger::open(dir, now(), spawn)?);
-                tokio::spawn(self.clone().keep_current(ledger.clone()));
+                let spawn = |work| drop(tokio::spawn(disk::write(work, faults)));
+                let ledger = Arc::new(Ledger::open(dir, clock.now(), spawn)?);
+                tokio::spawn(self.clone().keep_current(ledger.clone(), clock));
                 (ledger.clone(), Arc::new(WindowTable::default()), ledger)
             }
         };
         let credits = Arc::new(Books { credits, trace: self.trace.clone() });
-        Ok(Ports { keys, windows, credits, resolver })
+        Ok(Ports { keys, windows, credits })
     }
 
     /// Whether a hold ends with the node that it was placed by.
@@ -93,9 +88,9 @@ impl Stores {
         }
     }
 
-    async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>) {
+    async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
         loop {
-            let now = now();
+            let now = clock.now();
             // What a tick meets is the store's own trouble: the totals tell whether it came to harm.
             let _ = ledger.tick(now).await;
             for workspace in workspaces() {

@@ -8,6 +8,7 @@ use enrich_lib::model::{LookupId, WorkspaceId};
 
 use crate::event::{Answer, Deed, Event, Logged, Question};
 use crate::trace::Entry;
+use crate::trouble::Fault;
 
 /// One lookup from its beginning to its end.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Story {
     pub node: usize,
     /// What the host asked and was told, in turn.
     pub talk: Vec<Talk>,
+    /// What went wrong with its settlement between the host and the store, once for each attempt.
+    pub spoiled: Vec<Fault>,
     /// What the store of credits did.
     pub deeds: Vec<(Duration, Deed)>,
     /// The statuses that the host said it answers: one, unless something is wrong.
@@ -58,6 +61,7 @@ pub(crate) fn stories(entries: &[Entry]) -> BTreeMap<LookupId, Story> {
             Event::Arrived(node, lookup) => story(&mut stories, lookup).node = *node,
             Event::Asks(lookup, question) => story(&mut stories, lookup).talk.push(Talk::Asks(*question)),
             Event::Told(lookup, answer) => story(&mut stories, lookup).talk.push(Talk::Told(*answer)),
+            Event::Spoiled(lookup, fault) => story(&mut stories, lookup).spoiled.push(*fault),
             Event::Did(lookup, deed) => story(&mut stories, lookup).deeds.push((*at, deed.clone())),
             Event::Logged(Logged { end: Some((lookup, status)), .. }) => {
                 story(&mut stories, lookup).ends.push(*status);

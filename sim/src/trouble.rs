@@ -7,7 +7,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use crate::plan::{client_name, ms, node_name};
+use crate::plan::{StoreKind, client_name, ms, node_name};
+use crate::vendor;
 
 /// Something that goes wrong for a while.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Trouble {
 pub enum What {
     /// Nothing gets through.
     Partition(Link),
+    /// Nothing gets through that way.
+    OneWay(Link, Way),
     /// Everything is held back, and delivered late.
     Hold(Link),
     /// Everything takes this long.
@@ -35,15 +38,37 @@ pub enum What {
     Crash(usize),
     /// So many calls of a node's port fail, of 1.
     Port(usize, Port, Fault, f64),
+    /// A node's disk does nothing, if its store has one: spends wait.
+    Stall(usize),
+    /// So many of the vendor's answers fail, of 1.
+    Vendor(Fault, f64),
 }
 
-/// The way between a client and a node.
+/// The way between a node and somebody that it talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Which client.
-    pub client: usize,
+    /// Who.
+    pub peer: Peer,
     /// Which node.
     pub node: usize,
+}
+
+/// Somebody that a node talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// One of the clients.
+    Client(usize),
+    /// The vendor, whom its resolver asks.
+    Vendor,
+}
+
+/// A direction on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// What is said to the node.
+    ToNode,
+    /// What the node says.
+    FromNode,
 }
 
 /// A port of the library.
@@ -59,39 +84,57 @@ pub enum Port {
     Resolver,
 }
 
-/// How a call of a port fails.
+/// How a call of a port fails, or a request to the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It does nothing, and says so.
+    /// It does nothing, and says so: the vendor with a 500.
     Errors,
     /// It does nothing, and never answers.
     Hangs,
     /// It does its work this much later, even if nobody waits for it any more.
     Late(Duration),
-    /// It does its work, and an error is answered.
+    /// It does its work, and an error is answered; the vendor's answer breaks off half-way.
     AnswerLost,
 }
 
 impl Trouble {
-    pub(crate) fn draw(dice: &mut StdRng, nodes: usize, clients: usize) -> Self {
-        let (node, client) = (dice.random_range(0..nodes), dice.random_range(0..clients));
-        let link = Link { client, node };
-        let what = match dice.random_range(0..10) {
+    pub(crate) fn draw(dice: &mut StdRng, stores: StoreKind, clients: usize) -> Self {
+        let node = dice.random_range(0..stores.nodes());
+        let is_vendors = dice.random_bool(0.2);
+        let peer = if is_vendors { Peer::Vendor } else { Peer::Client(dice.random_range(0..clients)) };
+        let link = Link { peer, node };
+        let what = match dice.random_range(0..14) {
             0 => What::Partition(link),
             1 => What::Hold(link),
             2 => What::Slow(link, ms(dice, 200..2_000)),
             3 => What::Loss(link, dice.random_range(0.05..0.5)),
             4 | 5 => What::Crash(node),
+            6 | 7 => What::OneWay(link, if dice.random_bool(0.5) { Way::ToNode } else { Way::FromNode }),
+            8 | 9 => {
+                let (fault, rate) = Fault::draw(dice);
+                What::Vendor(fault, rate)
+            }
+            10 | 11 if stores == StoreKind::Sqlite => What::Stall(node),
             _ => {
                 let ports = [Port::Keys, Port::Windows, Port::Credits, Port::Resolver];
                 let port = *ports.choose(dice).expect("there are some");
-                let late = Fault::Late(ms(dice, 20..12_000));
-                let faults = [Fault::Errors, Fault::Hangs, late, Fault::AnswerLost];
-                let rate = *[0.3, 0.6, 1.0].choose(dice).expect("there are some");
-                What::Port(node, port, *faults.choose(dice).expect("there are some"), rate)
+                let (fault, rate) = Fault::draw(dice);
+                What::Port(node, port, fault, rate)
             }
         };
-        Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..5_000), what }
+        // Long enough that the host gives a settlement up.
+        let lasts_max = if matches!(what, What::Stall(_)) { 9_000 } else { 5_000 };
+        Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..lasts_max), what }
+    }
+}
+
+impl Fault {
+    /// One of them, and how many calls it befalls, of 1.
+    fn draw(dice: &mut StdRng) -> (Self, f64) {
+        let late = Self::Late(ms(dice, 20..12_000));
+        let faults = [Self::Errors, Self::Hangs, late, Self::AnswerLost];
+        let rate = *[0.3, 0.6, 1.0].choose(dice).expect("there are some");
+        (*faults.choose(dice).expect("there are some"), rate)
     }
 }
 
@@ -105,6 +148,8 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Partition(link) => write!(f, "{link} is cut"),
+            Self::OneWay(link, Way::ToNode) => write!(f, "{link} is cut towards the node"),
+            Self::OneWay(link, Way::FromNode) => write!(f, "{link} is cut from the node"),
             Self::Hold(link) => write!(f, "{link} holds everything back"),
             Self::Slow(link, latency) => write!(f, "{link} takes {latency:?}"),
             Self::Loss(link, rate) => write!(f, "{link} loses {rate:.2} of 1"),
@@ -112,12 +157,24 @@ impl fmt::Display for What {
             Self::Port(node, port, fault, rate) => {
                 write!(f, "{port:?} of {}: {fault:?}, {rate} of 1", node_name(*node))
             }
+            Self::Stall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
+            Self::Vendor(fault, rate) => write!(f, "{}: {fault:?}, {rate} of 1", vendor::NAME),
+        }
+    }
+}
+
+impl Peer {
+    /// Its name on the network.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Client(client) => client_name(client),
+            Self::Vendor => vendor::NAME.to_owned(),
         }
     }
 }
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} <-> {}", client_name(self.client), node_name(self.node))
+        write!(f, "{} <-> {}", self.peer.name(), node_name(self.node))
     }
 }

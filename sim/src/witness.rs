@@ -10,13 +10,14 @@ use enrich_host::Arrivals;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::clock::Clock;
 use crate::event::{Answer, Event, Question};
 use crate::trace::Trace;
 
@@ -24,6 +25,7 @@ use crate::trace::Trace;
 #[derive(Debug)]
 pub(crate) struct Witness {
     node: usize,
+    clock: Clock,
     trace: Trace,
     dice: Mutex<StdRng>,
     /// The lookup that is running at this moment.
@@ -31,9 +33,9 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    pub(crate) fn new(node: usize, seed: u64, trace: Trace) -> Self {
-        let nobody = LookupId::from_bytes([0; 16]);
-        Self { node, trace, dice: Mutex::new(StdRng::seed_from_u64(seed)), current: Mutex::new(nobody) }
+    pub(crate) fn new(node: usize, clock: Clock, seed: u64, trace: Trace) -> Self {
+        let (dice, nobody) = (StdRng::seed_from_u64(seed), LookupId::from_bytes([0; 16]));
+        Self { node, clock, trace, dice: Mutex::new(dice), current: Mutex::new(nobody) }
     }
 
     async fn follow<T>(
@@ -55,21 +57,15 @@ impl Witness {
     }
 }
 
-/// The simulated clock, and randomness from the seed.
+/// The node's clock, and randomness from the seed.
 impl Arrivals for Witness {
     fn arrive(&self) -> Arrival {
         let random = self.dice.lock().unwrap_or_else(PoisonError::into_inner).random();
-        let arrival = Arrival::new(now(), random);
+        let arrival = Arrival::new(self.clock.now(), random);
         self.trace.note(Event::Arrived(self.node, arrival.id));
         self.turn_to(arrival.id);
         arrival
     }
-}
-
-/// What the clock of the machine shows that this runs on.
-pub(crate) fn now() -> Timestamp {
-    let since_epoch = turmoil::since_epoch().expect("asked for on a simulated machine");
-    Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).expect("before the year 500,000,000"))
 }
 
 /// A port of one node, as its witness sees it.
@@ -89,7 +85,7 @@ impl Keys for Witnessed<dyn Keys> {
 #[async_trait]
 impl Windows for Witnessed<dyn Windows> {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let limit = window.admit(0, now()).map_or_else(|s| s.limit, |s| s.limit);
+        let limit = window.admit(0, self.witness.clock.now()).map_or_else(|s| s.limit, |s| s.limit);
         let answer = |&count: &u64| Answer::Count(count, window.closes_at(), limit);
         self.witness.follow(Question::Count, self.port.count(window), answer).await
     }

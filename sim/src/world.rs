@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
-use enrich_lib::model::Timestamp;
+use enrich_lib::memory::Directory;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use turmoil::{Builder, Sim};
 
 use crate::client::Client;
+use crate::clock::{SKEW_MAX, timestamp};
 use crate::event::Event;
 use crate::faulty::Faults;
 use crate::log::Log;
@@ -21,13 +23,11 @@ use crate::run::Run;
 use crate::stores::Stores;
 use crate::story::{last_totals, stories};
 use crate::trace::Trace;
+use crate::vendor::{self, Vendor};
 use crate::witness::Witness;
 
 /// When every world begins.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
-
-/// How much time passes in one step, on one machine after the other.
-const TICK: Duration = Duration::from_millis(10);
 
 /// After the last trouble, for a node to be up again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -60,24 +60,34 @@ impl<'p> World<'p> {
         let mut sim = Builder::new()
             .rng_seed(dice.random())
             .epoch(UNIX_EPOCH + EPOCH)
-            .tick_duration(TICK)
+            .tick_duration(plan.tick)
             .simulation_duration(RUN_TIME_MAX)
             .min_message_latency(Duration::from_millis(1))
             .max_message_latency(Duration::from_millis(50))
             .enable_random_order()
             .build();
-        let stores = Arc::new(Stores::new(plan, trace, time(&sim))?);
-        let faults: Vec<_> = (0..plan.stores.nodes()).map(|_| Arc::new(Faults::new(dice.random()))).collect();
+        let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
+        let faults: Vec<_> =
+            (0..plan.stores.nodes()).map(|_| Arc::new(Faults::new(dice.random(), trace.clone()))).collect();
         for (number, faults) in faults.iter().enumerate() {
-            let witness = Arc::new(Witness::new(number, dice.random(), trace.clone()));
+            let clock = plan.clocks[number];
+            let witness = Arc::new(Witness::new(number, clock, dice.random(), trace.clone()));
             let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
-            let node = Node { number, stores, faults, witness, trace };
+            let node = Node { number, clock, stores, faults, witness, trace };
             sim.host(node_name(number), move || node.clone().serve());
         }
+        let people = Arc::new(people(plan)?);
+        let vendor = Vendor {
+            people,
+            faults: Arc::new(Faults::new(dice.random(), trace.clone())),
+            trace: trace.clone(),
+        };
+        let vendor_faults = vendor.faults.clone();
+        sim.host(vendor::NAME, move || vendor.clone().serve());
         for number in 0..plan.clients.len() {
             sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
         }
-        let nemesis = Nemesis::new(plan, faults, trace.clone());
+        let nemesis = Nemesis::new(plan, faults, vendor_faults, trace.clone());
         Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
     }
 
@@ -91,7 +101,7 @@ impl<'p> World<'p> {
         while !self.step()? {}
 
         let hold_ttl = Policy::default().hold_ttl;
-        let silence_ends_at = self.sim.elapsed() + hold_ttl + SETTLE;
+        let silence_ends_at = self.sim.elapsed() + hold_ttl + SKEW_MAX + SETTLE;
         while !self.is_silent() && self.sim.elapsed() < silence_ends_at {
             self.rest(SETTLE)?;
         }
@@ -110,7 +120,7 @@ impl<'p> World<'p> {
     fn step(&mut self) -> turmoil::Result<bool> {
         self.nemesis.act(&mut self.sim);
         let is_finished = self.sim.step()?;
-        self.stores.audit(self.sim.elapsed(), time(&self.sim));
+        self.stores.audit(self.sim.elapsed(), timestamp(self.sim.since_epoch()));
         Ok(is_finished)
     }
 
@@ -123,11 +133,13 @@ impl<'p> World<'p> {
     }
 }
 
-/// What a clock shows between two steps.
-fn time(sim: &Sim<'_>) -> Timestamp {
-    Timestamp::from_unix_ms(
-        u64::try_from(sim.since_epoch().as_millis()).expect("before the year 500,000,000"),
-    )
+/// Whom the vendor knows.
+fn people(plan: &Plan) -> turmoil::Result<Directory> {
+    let people = Directory::default();
+    for (email, profile) in plan.people() {
+        people.insert(&Email::parse(&email)?, profile);
+    }
+    Ok(people)
 }
 
 impl fmt::Debug for World<'_> {

@@ -2,18 +2,30 @@
 
 #![cfg(feature = "sim")]
 
-use enrich_sim::{Plan, Run, StoreKind, World, seeds};
+use std::time::Duration;
 
-const SEEDS: u64 = 25;
+use enrich_sim::{Plan, Run, StoreKind, World, each_seed, seeds};
+
+const SEEDS: u64 = 50;
+
+const SQLITE_SEEDS: u64 = 25;
+
+const FINE_SEEDS: u64 = 5;
 
 #[test]
 fn the_same_seed_is_the_same_run_in_memory() {
-    seeds(SEEDS).for_each(|seed| run_twice(seed, StoreKind::Memory));
+    each_seed(seeds(SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Memory)));
 }
 
 #[test]
 fn the_same_seed_is_the_same_run_on_sqlite() {
-    seeds(SEEDS).for_each(|seed| run_twice(seed, StoreKind::Sqlite));
+    each_seed(seeds(SQLITE_SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Sqlite)));
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_millisecond_by_millisecond() {
+    let tick = Duration::from_millis(1);
+    each_seed(seeds(FINE_SEEDS), |seed| run_twice(&Plan { tick, ..Plan::draw(seed, StoreKind::Memory) }));
 }
 
 #[test]
@@ -22,10 +34,10 @@ fn another_seed_is_another_run() {
     assert_ne!(hash(1), hash(2));
 }
 
-fn run_twice(seed: u64, stores: StoreKind) {
-    let plan = Plan::draw(seed, stores);
-    let (first, second) = (World::run(&plan), World::run(&plan));
+fn run_twice(plan: &Plan) {
+    let (first, second) = (World::run(plan), World::run(plan));
     if first.hash() != second.hash() {
+        let seed = plan.seed;
         panic!("seed {seed} has two runs, and here they part:\n{}", first_difference(&first, &second));
     }
 }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use enrich_lib::credit::Settlement;
-use enrich_sim::{Deed, Fault, Http, Link, Plan, Port, Question, Run, StoreKind, What, Wish, World, seeds};
+use enrich_sim::{
+    Deed, Fault, Http, Link, Peer, Plan, Port, Question, Run, StoreKind, What, Wish, World, seeds,
+};
 
 const SEEDS: u64 = 5;
 
@@ -42,6 +44,36 @@ fn a_resolver_that_fails_is_a_502_and_the_hold_is_released() {
 #[test]
 fn a_resolver_that_hangs_is_a_502_and_the_hold_is_released() {
     each(|plan| plan.fault(Port::Resolver, Fault::Hangs).ask(Wish::Known), is_a_502_with_a_release);
+}
+
+#[test]
+fn a_vendor_that_fails_is_a_502_and_the_hold_is_released() {
+    each(|plan| of_the_vendor(plan, Fault::Errors), is_a_502_with_a_release);
+}
+
+#[test]
+fn a_vendor_that_hangs_is_a_502_and_the_hold_is_released() {
+    each(|plan| of_the_vendor(plan, Fault::Hangs), is_a_502_with_a_release);
+}
+
+#[test]
+fn a_vendor_whose_answer_breaks_off_is_a_502_and_the_hold_is_released() {
+    each(|plan| of_the_vendor(plan, Fault::AnswerLost), is_a_502_with_a_release);
+}
+
+#[test]
+fn a_vendor_that_answers_when_it_was_given_up_is_a_502_and_the_hold_is_released() {
+    each(|plan| of_the_vendor(plan, Fault::Late(11 * SECOND)), is_a_502_with_a_release);
+}
+
+#[test]
+fn a_vendor_that_cannot_be_reached_is_a_502_and_the_hold_is_released() {
+    let cut = What::Partition(Link { peer: Peer::Vendor, node: 0 });
+    each(|plan| plan.trouble(START, 12 * SECOND, cut.clone()).ask(Wish::Known), is_a_502_with_a_release);
+}
+
+fn of_the_vendor(plan: Plan, fault: Fault) -> Plan {
+    plan.trouble(START, 3 * SECOND, What::Vendor(fault, 1.0)).ask(Wish::Known)
 }
 
 fn is_a_502_with_a_release(run: Run) {
@@ -129,6 +161,21 @@ fn a_spend_whose_answer_is_lost_is_charged_once() {
 }
 
 #[test]
+fn a_spend_that_waits_too_long_for_the_disk_is_a_500_and_not_charged() {
+    let slow = What::Port(0, Port::Resolver, Fault::Late(2 * SECOND), 1.0);
+    let troubles =
+        |plan: Plan| plan.trouble(START, SECOND, slow.clone()).trouble(SECOND, 12 * SECOND, What::Stall(0));
+    each(
+        |plan| troubles(Plan { stores: StoreKind::Sqlite, ..plan }).ask(Wish::Known),
+        |run| {
+            assert_eq!(status(&run), Some(500));
+            assert!(run.stories()[0].asked(Question::Settle(Settlement::Spend(1))));
+            assert_eq!((run.balance().spent, run.balance().held), (0, 0));
+        },
+    );
+}
+
+#[test]
 fn a_free_not_found_stands_though_its_release_fails() {
     let slow = What::Port(0, Port::Resolver, Fault::Late(2 * SECOND), 1.0);
     let fails = What::Port(0, Port::Credits, Fault::Errors, 1.0);
@@ -202,30 +249,4 @@ fn a_ledger_that_crashes_in_mid_lookup_forgets_its_holds_and_keeps_its_spends() 
         assert_eq!(run.statuses()[..2], [Some(200), None]);
         assert_eq!((run.balance().spent, run.balance().held), (1, 0));
     });
-}
-
-#[test]
-fn a_partition_costs_no_more_than_the_lookups_that_got_through() {
-    let cut = What::Partition(Link { client: 0, node: 0 });
-    let asks =
-        |plan: Plan| plan.ask(Wish::Known).ask(Wish::Known).ask_of(1, Wish::Known, Http::One, 9 * SECOND);
-    each(
-        |plan| asks(plan).trouble(START, 3 * SECOND, cut.clone()),
-        |run| {
-            assert_eq!(run.statuses()[..3], [None, None, Some(200)], "the other node can be reached");
-            assert_eq!(run.balance().spent, 1);
-        },
-    );
-}
-
-#[test]
-fn a_request_that_is_held_back_is_served_when_it_arrives() {
-    let hold = What::Hold(Link { client: 0, node: 0 });
-    each(
-        |plan| plan.ask(Wish::Known).trouble(START, 5 * SECOND, hold.clone()),
-        |run| {
-            assert_eq!(status(&run), Some(200));
-            assert_eq!(run.balance().spent, 1);
-        },
-    );
 }

@@ -1,34 +1,73 @@
 //! Runs in which anything may happen. `SIM_SEEDS=n` makes it more of them.
 
 #![cfg(feature = "sim")]
+#![allow(clippy::print_stdout, reason = "a soak wants to know what it has seen")]
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
 
-use enrich_sim::{Plan, StoreKind, World, seeds};
+use enrich_sim::{Plan, Run, StoreKind, World, each_seed, seeds};
 
-const SEEDS: u64 = 200;
+/// `SIM_SEEDS` says how many of these, and as many more or less of the others.
+const SEEDS: u64 = 2_000;
+
+/// A step is a millisecond: ten times the steps, and a finer order of what happens.
+const FINE_SEEDS: u64 = 100;
 
 /// SQLite waits for the disk, and has one node: fewer runs tell as much.
-const SQLITE_SEEDS: u64 = 50;
+const SQLITE_SEEDS: u64 = 100;
 
 #[test]
 fn two_nodes_keep_the_invariants_whatever_fails() {
-    let mut seen = BTreeSet::new();
-    let mut runs = 0;
-    for seed in seeds(SEEDS) {
-        let run = World::run(&Plan::draw(seed, StoreKind::Memory)).check();
-        seen.extend(run.statuses().into_iter().flatten());
-        runs += 1;
-    }
+    let seen = all_hold(SEEDS, |seed| Plan::draw(seed, StoreKind::Memory));
     // What never happens is not tested.
-    if runs >= SEEDS {
-        assert_eq!(seen, BTreeSet::from([200, 400, 401, 402, 404, 429, 500, 502, 503]));
+    if seen.runs >= SEEDS {
+        assert_eq!(seen.statuses, BTreeSet::from([200, 400, 401, 402, 404, 429, 500, 502, 503]));
     }
 }
 
 #[test]
+fn millisecond_by_millisecond_they_hold_too() {
+    let tick = Duration::from_millis(1);
+    all_hold(FINE_SEEDS, |seed| Plan { tick, ..Plan::draw(seed, StoreKind::Memory) });
+}
+
+#[test]
 fn a_node_on_sqlite_keeps_the_invariants_whatever_fails() {
-    for seed in seeds(SQLITE_SEEDS) {
-        World::run(&Plan::draw(seed, StoreKind::Sqlite)).check();
+    all_hold(SQLITE_SEEDS, |seed| Plan::draw(seed, StoreKind::Sqlite));
+}
+
+fn all_hold(default: u64, plan: impl Fn(u64) -> Plan + Sync) -> Seen {
+    let seen = Mutex::new(Seen::default());
+    each_seed(seeds(default), |seed| {
+        let run = World::run(&plan(seed)).check();
+        seen.lock().expect("nobody panics with it").add(&run);
+    });
+    let seen = seen.into_inner().expect("nobody panics with it");
+    println!("{seen:?}");
+    seen
+}
+
+/// What happened in all runs together.
+#[derive(Debug, Default)]
+struct Seen {
+    runs: u64,
+    simulated: Duration,
+    troubles: usize,
+    requests: usize,
+    lookups: usize,
+    statuses: BTreeSet<u16>,
+}
+
+impl Seen {
+    fn add(&mut self, run: &Run) {
+        let statuses = run.statuses();
+        self.runs += 1;
+        self.simulated += run.trace.last().map_or(Duration::ZERO, |entry| entry.at);
+        self.troubles += run.plan.troubles.len();
+        self.requests += statuses.len();
+        self.lookups += run.stories().len();
+        self.statuses.extend(statuses.into_iter().flatten());
     }
 }

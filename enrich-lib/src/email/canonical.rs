@@ -18,9 +18,12 @@ pub(super) fn canonical(local: &str, domain: &str) -> String {
     let mut address = String::with_capacity(local.len() + 1 + domain.len());
     let domain = domain.to_ascii_lowercase();
     let (domain, ignores) = rules(&domain);
-    let tag = if ignores == Ignores::Case { None } else { local.find('+').filter(|&at| at > 0) };
-    let local = &local[..tag.unwrap_or(local.len())];
     let dots = ignores == Ignores::TagAndDots;
+    // What is before a tag has to be a mailbox's name itself: not empty, and not `ada.`.
+    let is_name = |name: &str| !name.is_empty() && (dots || !name.ends_with('.'));
+    let tag =
+        if ignores == Ignores::Case { None } else { local.find('+').filter(|&at| is_name(&local[..at])) };
+    let local = &local[..tag.unwrap_or(local.len())];
     address.extend(local.chars().filter(|&c| !(dots && c == '.')).map(|c| c.to_ascii_lowercase()));
     address.push('@');
     address.push_str(domain);
@@ -53,6 +56,18 @@ mod tests {
             ("+x@gmail.com", "+x@gmail.com"),
         ] {
             assert_eq!(Email::parse(address).unwrap().canonical(), form);
+        }
+    }
+
+    #[test]
+    fn a_tag_behind_a_dot_leaves_an_address_when_it_is_dropped() {
+        for (address, form) in [
+            ("ada.+x@outlook.com", "ada.+x@outlook.com"), // `ada.@outlook.com` is no address
+            ("ada.+x@gmail.com", "ada@gmail.com"),
+        ] {
+            let canonical = Email::parse(address).unwrap().canonical();
+            assert_eq!(canonical, form);
+            assert!(Email::parse(&canonical).is_ok());
         }
     }
 }

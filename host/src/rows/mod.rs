@@ -100,8 +100,7 @@ impl<'a> Rows<'a> {
             Box::new(file)
         };
         let (start, text) = peek(text)?;
-        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
-        match start.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        match unmarked(&start).iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => Err(FileFault::Empty),
             Some(b'{') => Ok(Self(Box::new(JsonLines::new(text, columns)))),
             Some(_) => Ok(Self(Box::new(Csv::new(text, columns)?))),
@@ -120,11 +119,26 @@ impl Iterator for Rows<'_> {
 /// A file whose first bytes were read, whole again.
 type Rewound<R> = Chain<Cursor<Vec<u8>>, R>;
 
-/// The first bytes of `file`, and the whole of it again.
+/// The blanks that a file may begin with, in bytes.
+const BLANK_BYTES_MAX: usize = 64 * 1024;
+
+/// The first bytes of `file`, as far as something that is not blank, and the whole of it again.
 fn peek<R: Read>(mut file: R) -> io::Result<(Vec<u8>, Rewound<R>)> {
     let mut start = Vec::new();
-    file.by_ref().take(64).read_to_end(&mut start)?;
+    while start.len() < BLANK_BYTES_MAX {
+        // As much again as before: however long the blanks are, each is looked at but a few times.
+        let more = start.len().max(64) as u64;
+        let is_over = file.by_ref().take(more).read_to_end(&mut start)? == 0;
+        if is_over || !unmarked(&start).trim_ascii().is_empty() {
+            break;
+        }
+    }
     Ok((start.clone(), Cursor::new(start).chain(file)))
+}
+
+/// `start` without a byte order mark.
+fn unmarked(start: &[u8]) -> &[u8] {
+    start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start)
 }
 
 fn person(email: &str, url: &str, confidence: Option<f64>) -> Result<Person, String> {

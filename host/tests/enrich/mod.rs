@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Long enough for the slowest machine: only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Enrich {
     dir: TempDir,
@@ -124,6 +124,10 @@ impl Server {
 
     pub fn address(&self) -> SocketAddr {
         self.url.split("://").nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn connect(&self) -> Client {

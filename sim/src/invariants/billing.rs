@@ -9,17 +9,19 @@ use super::ensure;
 use crate::event::{Answer, Event, Question, Reply, parse_lookup_id};
 use crate::story::{Story, Talk, stories};
 use crate::trace::Entry;
+use crate::trouble::Fault;
 
 /// A 200 is sent if and only if its lookup is spent; how often a spend is asked for changes nothing, as the totals tell.
 ///
-/// A spend has no 200 in two cases alone: the node crashed in between, or the store answered no attempt to spend, so that
-/// the host did not dare to give the result away (500) and the spend is left to the reconciler.
+/// A spend has no 200 in two cases alone: the node crashed in between; or the store did its work and the faulty wrapper
+/// around it lost the answers or held them back for too long, so that the host did not dare to give the result away (500).
+/// A store that is given up while it works has to void its spend, and is excused by nothing.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let stories = stories(entries);
     for (lookup, story) in &stories {
         let is_found = story.ends.contains(&200);
         ensure(!is_found || story.is_spent(), || format!("{lookup} is given away: {story:?}"))?;
-        let is_excused = story.is_cut_off || is_left_to_the_reconciler(story);
+        let is_excused = story.is_cut_off || is_answer_lost(story);
         ensure(!story.is_spent() || is_found || is_excused, || {
             format!("{lookup} is charged for nothing: {story:?}")
         })?;
@@ -37,10 +39,13 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-fn is_left_to_the_reconciler(story: &Story) -> bool {
+fn is_answer_lost(story: &Story) -> bool {
     let asked = |talk: &Talk| matches!(talk, Talk::Asks(Question::Settle(Settlement::Spend(_))));
     let mut answers = story.talk.iter().skip_while(|talk| !asked(talk)).skip(1);
-    story.ends == [500] && answers.next() == Some(&Talk::Told(Answer::Failed))
+    let is_lost = |fault: &Fault| matches!(fault, Fault::AnswerLost | Fault::Late(_));
+    story.ends == [500]
+        && story.spoiled.iter().any(is_lost)
+        && answers.next() == Some(&Talk::Told(Answer::Failed))
 }
 
 fn lookup_of(reply: &Reply) -> Option<LookupId> {

@@ -38,7 +38,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
                     let first = *end.get_or_insert(*settlement);
                     ensure(first == *settlement, || format!("{lookup} is settled two ways: {story:?}"))?;
                 }
-                Deed::Refused(_) => {}
+                Deed::Denied { .. } | Deed::Refused(_) => {}
             }
         }
     }

@@ -21,10 +21,17 @@ pub const ALL: [Invariant; 8] = [
         conservation::check,
     ),
     ("a hold ends at most once", holds::check),
-    ("nothing is executed without a verified count", verification::check),
+    (
+        "nothing is executed without a verified count, and never more than the limit in a window",
+        verification::check,
+    ),
     ("every reply is one of the specification's", replies::check),
     ("after healing, a valid request succeeds and all holds end", recovery::check),
-    ("a 200 is sent if and only if its lookup is spent", billing::check),
+    (
+        "a 200 is sent if and only if its lookup is spent, unless its node crashes or a faulty wrapper loses the answer of \
+         a store that did its work",
+        billing::check,
+    ),
     ("no email and no key is in the log", privacy::check),
     ("every lookup ends with one line in the log, unless its node crashes", endings::check),
 ];

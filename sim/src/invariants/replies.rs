@@ -1,7 +1,9 @@
 //! Invariant 4.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use enrich_host::Limits;
 use serde_json::{Value, json};
 
 use super::ensure;
@@ -15,9 +17,13 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut requests = BTreeMap::new();
     for entry in entries {
         match &entry.event {
-            Event::Sent(sent) => drop(requests.insert(sent.number, sent)),
+            Event::Sent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::Received(number, reply) => {
-                let is_specified = |sent: &&Sent| is_possible(sent.wish, reply) && is_specified(sent, reply);
+                let is_specified = |&(at, sent): &(Duration, &Sent)| {
+                    let is_slow = entry.at >= at + Limits::default().body_time_max;
+                    (is_possible(sent.wish, reply) || is_slow && is_too_slow(sent.wish, reply))
+                        && is_specified(sent, reply)
+                };
                 ensure(requests.get(number).is_some_and(is_specified), || entry.to_string())?;
             }
             _ => {}
@@ -39,6 +45,14 @@ fn is_possible(wish: Wish, reply: &Reply) -> bool {
         (Wish::ExtraField, 400) => reply.body.contains("invalid_request"),
         _ => false,
     }
+}
+
+/// "Not received in time": its head came, and its body did not.
+fn is_too_slow(wish: Wish, reply: &Reply) -> bool {
+    wish != Wish::NoKey
+        && wish != Wish::StrangeKey
+        && reply.status == 400
+        && reply.body.contains("invalid_request")
 }
 
 fn is_specified(sent: &Sent, reply: &Reply) -> bool {

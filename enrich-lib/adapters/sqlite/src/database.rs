@@ -57,8 +57,12 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), StoreError> {
     let migrations = schema.migrations();
+    // Nothing is written to a file that is current: it can be opened, and read, on a disk that is full.
+    if version(db)? == migrations.len() {
+        return Ok(());
+    }
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: usize = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = version(&tx)?; // another process may have been first
     if version > migrations.len() {
         return Err(StoreError::NewerSchema(path.to_owned()));
     }
@@ -68,6 +72,10 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Store
     tx.pragma_update(None, "user_version", migrations.len())?;
     tx.commit()?;
     Ok(())
+}
+
+fn version(db: &Connection) -> Result<usize, StoreError> {
+    Ok(db.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
 /// Notices what other connections, of this process or another, commit to the file.

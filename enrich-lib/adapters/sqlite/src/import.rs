@@ -48,6 +48,15 @@ impl<'p> Import<'p> {
     }
 
     fn write(&mut self) -> Result<(), StoreError> {
+        let written = self.write_batch();
+        if written.is_err() {
+            // What did not fit must not keep the room it took: spends need it, on the same disk.
+            let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        }
+        written
+    }
+
+    fn write_batch(&mut self) -> Result<(), StoreError> {
         self.batch.sort_by_key(|(hash, ..)| *hash); // stable: of an email's rows, the last stays last
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut changed = 0;

@@ -14,7 +14,7 @@ use enrich_lib::refusal::PortError;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::column::{ms, parsed};
-use crate::database::{self, Schema, Watch};
+use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::StoreError;
 use crate::hash::{EmailHash, EmailHasher};
@@ -27,7 +27,6 @@ pub struct People {
     hasher: EmailHasher,
     /// One a core: a look-up takes one that is free.
     readers: Vec<Mutex<Reader>>,
-    watch: Mutex<(Connection, Watch)>,
     confidence_min: f64,
 }
 
@@ -58,18 +57,17 @@ impl People {
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 32]) -> Result<Self, StoreError> {
         let path = dir.people();
         let hasher = EmailHasher::open(dir, new_key)?;
-        let db = database::create(&path, Schema::People)?;
-        let watch = Watch::new(&db)?;
+        database::create(&path, Schema::People)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let reader = || Ok(Mutex::new(Reader { db: database::open(&path)?, is_reading: false }));
         let readers = (0..cores).map(|_| reader()).collect::<Result<_, StoreError>>()?;
-        Ok(Self { path, hasher, readers, watch: Mutex::new((db, watch)), confidence_min })
+        Ok(Self { path, hasher, readers, confidence_min })
     }
 
     /// Lets look-ups see what any process committed since the last call. To be called twice a second or more.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        let (db, watch) = &mut *lock(&self.watch);
-        watch.on_change(db, || self.readers.iter().try_for_each(|reader| lock(reader).end_transaction()))
+        // Whether there was a change or not: while a transaction is open, the log that it reads from can't be cut off.
+        self.readers.iter().try_for_each(|reader| lock(reader).end_transaction())
     }
 
     /// Starts an import: see [`Import`].

@@ -14,6 +14,7 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::wire;
 use enrich_sqlite::{DataDir, Ledger, People, on_a_thread};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -33,6 +34,7 @@ pub fn run(data: PathBuf, args: &ServeArgs) -> Result<(), Failure> {
     let config = Settings::resolve(args)?;
     let key = if args.sample { make_sample(&data)? } else { None };
     let stores = Stores::open(&DataDir::open(data)?, &config.file)?;
+    allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
     runtime.block_on(serve(&config, &stores, key))
 }
@@ -171,6 +173,15 @@ fn show_sample(url: &str, key: &ApiKey) {
          Try it from another terminal:\n\n\
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     ));
+}
+
+/// Each connection is an open file, and systems start a process with fewer than it may have.
+fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        warn!(%error, "the number of open files stays low, and so does that of connections");
+    }
 }
 
 /// SIGTERM or SIGINT.

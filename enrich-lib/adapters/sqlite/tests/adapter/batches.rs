@@ -100,6 +100,9 @@ fn commits(files: &Files) -> usize {
     const HEADER_BYTES: usize = 32;
     const FRAME_HEADER_BYTES: usize = 24;
     let log = fs::read(files.path("accounts.db-wal")).unwrap();
+    if log.is_empty() {
+        return 0; // nobody has written since it was opened
+    }
     let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
     let salts = &log[16..24];
     log[HEADER_BYTES..]

@@ -68,6 +68,21 @@ fn files_of_a_newer_version_are_left_alone() {
 }
 
 #[test]
+fn opening_what_is_current_writes_nothing() {
+    let files = Files::with_credits(10);
+    drop(People::open(&files.dir, 0.8, [7; 32]).unwrap());
+    for name in ["accounts.db", "people.db"] {
+        let watcher = Connection::open(files.path(name)).unwrap();
+        let commits =
+            || watcher.pragma_query_value(None, "data_version", |row| row.get::<_, u64>(0)).unwrap();
+        let before = commits();
+        files.admin();
+        People::open(&files.dir, 0.8, [7; 32]).unwrap();
+        assert_eq!(commits(), before, "{name}: a disk that is full would refuse it");
+    }
+}
+
+#[test]
 fn no_email_and_no_key_is_anywhere_on_the_disk() {
     let world = World::with_credits(10);
     let (used, unused) = (key(1), key(2));

@@ -1,0 +1,229 @@
+//! A disk that fills up under a running server, and has room again: nothing is given away, nothing is charged, and nobody
+//! has to restart anything.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(clippy::print_stderr, reason = "who reads the log of a test has to know that it did not run")]
+
+mod enrich;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use enrich::{Client, Enrich, Reply, Server, bytes_under, eventually};
+use serde_json::json;
+
+const DISK: &str = "size=2m";
+const CLIENTS: usize = 16;
+const GRANTED: u64 = 1_000;
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+#[test]
+fn a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again() {
+    on_machines_that_mount(
+        "a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again",
+        || {
+            let shop = Shop::new();
+            let server = shop.enrich.serve(&[]);
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            assert_eq!(shop.spent(), CLIENTS as u64);
+
+            shop.disk.fill();
+            let refused = std::thread::scope(|scope| {
+                let refused = scope.spawn(|| ask_at_once(&server, &shop.key));
+                shop.what_costs_nothing_is_answered(&server);
+                refused.join().unwrap()
+            });
+            assert_all(&refused, 500);
+            for reply in &refused {
+                assert_eq!(reply.body, json!({"error": "server_error"}));
+            }
+            assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
+            shop.what_costs_nothing_is_answered(&server);
+
+            // Spends that fail are tried again for some seconds: these meet a disk that gets room meanwhile.
+            let late = std::thread::scope(|scope| {
+                let late = scope.spawn(|| ask_at_once(&server, &shop.key));
+                shop.what_costs_nothing_is_answered(&server);
+                shop.disk.make_room();
+                late.join().unwrap()
+            });
+            assert_all(&late, 200);
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            assert_eq!(shop.spent(), 3 * CLIENTS as u64, "as many as were answered with 200");
+
+            let log = server.stop();
+            assert!(log.contains("full"), "the operator is told why: {log}");
+            assert_eq!(shop.credits()["held"], 0);
+            assert_eq!(shop.spent(), 3 * CLIENTS as u64);
+            assert_eq!(shop.credits()["available"], GRANTED - 3 * CLIENTS as u64);
+        },
+    );
+}
+
+#[test]
+fn an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were() {
+    on_machines_that_mount("an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        // Look-ups after an import read from its log, which can't be cut off under them.
+        shop.enrich.ok(&["people", "import", &shop.people("few.csv", 1..2)]);
+        let is_found = || server.connect().enrich(&shop.key, "user1@gmail.com").unwrap().status == 200;
+        eventually("the import is seen", || is_found().then_some(()));
+        let spent = shop.spent();
+
+        let said = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
+        assert!(said.contains("full"), "{said}");
+        assert_eq!(shop.enrich.json(&["people", "stats", "--json"])["people"], 2);
+
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), spent + CLIENTS as u64);
+    });
+}
+
+/// Data on a disk of their own: a workspace with credits, one without, and one person.
+struct Shop {
+    // In this order: the disk is unmounted before the directory under it is removed.
+    disk: Disk,
+    enrich: Enrich,
+    key: String,
+    key_without_credits: String,
+    key_revoked: String,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let enrich = Enrich::new();
+        let disk = Disk::mount(enrich.data());
+        enrich.ok(&["workspace", "create", "demo", "--credits", &GRANTED.to_string(), "--limit", "1000000"]);
+        enrich.ok(&["workspace", "create", "poor"]);
+        let [key, key_without_credits, key_revoked] =
+            ["demo", "poor", "poor"].map(|name| enrich.ok(&["key", "create", name, "test"]));
+        let keys = enrich.json(&["key", "list", "poor", "--json"]);
+        let is_it = |row: &&serde_json::Value| {
+            key_revoked.starts_with(row["masked"].as_str().unwrap().trim_end_matches('…'))
+        };
+        let revoked = keys.as_array().unwrap().iter().find(is_it).unwrap();
+        enrich.ok(&["key", "revoke", revoked["id"].as_str().unwrap()]);
+        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        Self { disk, enrich, key, key_without_credits, key_revoked }
+    }
+
+    /// A file of so many people.
+    fn people(&self, file: &str, numbers: Range<u32>) -> String {
+        let rows: String = numbers.map(|n| format!("user{n}@gmail.com,linkedin.com/in/user-{n}\n")).collect();
+        self.enrich.file(file, format!("email,linkedin_url\n{rows}")).to_str().unwrap().to_owned()
+    }
+
+    fn what_costs_nothing_is_answered(&self, server: &Server) {
+        for (key, email, status) in [
+            (&self.key, "bea@gmail.com", 404),
+            (&self.key, "bea", 400),
+            (&self.key, "info@gmail.com", 400),
+            (&self.key_revoked, EMAIL, 401),
+            (&self.key_without_credits, EMAIL, 402),
+        ] {
+            let reply = server.connect().enrich(key, email).unwrap();
+            assert_eq!(reply.status, status, "{email}: {}", reply.body);
+        }
+    }
+
+    fn credits(&self) -> serde_json::Value {
+        self.enrich.json(&["credits", "show", "demo", "--json"])
+    }
+
+    fn spent(&self) -> u64 {
+        let credits = self.credits();
+        let [granted, available, held, spent] =
+            ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
+        assert_eq!((granted, GRANTED), (GRANTED, available + held + spent), "{credits}");
+        spent
+    }
+}
+
+fn ask_at_once(server: &Server, key: &str) -> Vec<Reply> {
+    let clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let ask = |mut client: Client| client.enrich(key, EMAIL).unwrap();
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || ask(client))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    })
+}
+
+fn assert_all(replies: &[Reply], status: u16) {
+    for reply in replies {
+        assert_eq!(reply.status, status, "{}", reply.body);
+    }
+}
+
+/// A small disk of its own, in memory.
+struct Disk {
+    mounted_at: PathBuf,
+}
+
+impl Disk {
+    fn mount(at: PathBuf) -> Self {
+        fs::create_dir(&at).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&at).status().unwrap();
+        assert!(mounted.success());
+        Self { mounted_at: at }
+    }
+
+    /// To the last byte, whatever the server writes meanwhile.
+    fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).unwrap();
+        let full = (0..).find_map(|_| ballast.write_all(&[0; 512]).err()).unwrap();
+        assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.mounted_at.join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.mounted_at).status();
+    }
+}
+
+/// Says that this process has mounts of its own.
+const MOUNTS: &str = "ENRICH_TEST_MOUNTS";
+
+/// Runs the test in a process whose mounts nobody else sees and that end with it, however it ends.
+fn on_machines_that_mount(test: &str, run: impl FnOnce()) {
+    if std::env::var_os(MOUNTS).is_some() {
+        return run();
+    }
+    let probe = tempfile::tempdir().unwrap();
+    let Some(ways) = WAYS.iter().find(|ways| can_mount(ways, probe.path())) else {
+        return eprintln!("{test}: NOT RUN, as this machine lets nobody mount a disk");
+    };
+    let ran = Command::new("unshare")
+        .args(*ways)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(MOUNTS, "own")
+        .output()
+        .unwrap();
+    let [stdout, stderr] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(ran.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
+}
+
+/// As root, or as one who is root for itself alone.
+const WAYS: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
+
+fn can_mount(ways: &[&str], at: &Path) -> bool {
+    let mount = ["mount", "-t", "tmpfs", "-o", DISK, "tmpfs"];
+    let probed = Command::new("unshare").args(ways).args(mount).arg(at).output();
+    probed.is_ok_and(|probed| probed.status.success()) && bytes_under(at).is_empty()
+}

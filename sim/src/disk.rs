@@ -1,0 +1,28 @@
+//! A disk that stalls: a ledger's writer that does nothing for a while.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use enrich_sqlite::Work;
+use tokio::time::sleep;
+
+use crate::faulty::Faults;
+
+/// How often a stalled writer is looked at.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Runs a writer to its end, except while the disk of its node stalls.
+pub(crate) async fn write(mut work: Work, faults: Arc<Faults>) {
+    let mut has_ended = false;
+    while !has_ended {
+        while faults.is_stalled() {
+            sleep(PAUSE).await;
+        }
+        has_ended = poll_fn(|cx| {
+            if faults.is_stalled() { Poll::Ready(false) } else { work.as_mut().poll(cx).map(|()| true) }
+        })
+        .await;
+    }
+}

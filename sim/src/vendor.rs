@@ -1,0 +1,166 @@
+//! The vendor: a machine that knows the people and tells of them over HTTP; and the resolver that asks it.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::pending;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use enrich_lib::email::Email;
+use enrich_lib::memory::Directory;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use http::header::HOST;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::service::service_fn;
+use hyper::{client, server};
+use hyper_util::rt::TokioIo;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use turmoil::net::{TcpListener, TcpStream};
+
+use crate::event::Event;
+use crate::faulty::Faults;
+use crate::node::PORT;
+use crate::trace::Trace;
+use crate::trouble::{Fault, Port};
+
+/// Its name on the network.
+pub(crate) const NAME: &str = "vendor";
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// Answers `GET /email` with the profile, or with 404.
+#[derive(Clone)]
+pub(crate) struct Vendor {
+    pub(crate) people: Arc<Directory>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) trace: Trace,
+}
+
+impl Vendor {
+    pub(crate) async fn serve(self) -> turmoil::Result {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let vendor = self.clone();
+            let service = service_fn(move |request| {
+                let vendor = vendor.clone();
+                async move { vendor.answer(&request).await }
+            });
+            let connection = server::conn::http1::Builder::new()
+                .auto_date_header(false)
+                .serve_connection(TokioIo::new(stream), service);
+            // What becomes of a connection is the other side's to know.
+            tokio::spawn(async move { drop(connection.await) });
+        }
+    }
+
+    async fn answer<B>(&self, request: &Request<B>) -> Result<Response<Answer>, Infallible> {
+        let email = request.uri().path().trim_start_matches('/');
+        let (latency, fault) = self.faults.draw(Port::Resolver, 5..1_500);
+        self.trace.note(Event::Sought(email.to_owned(), fault));
+        sleep(latency).await;
+        let found = match Email::parse(email) {
+            Ok(email) => self.people.find(&email).await.ok().flatten(),
+            Err(_) => None,
+        };
+        let answer = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
+            Response::new(Answer::Whole(Bytes::from(profile.as_str().to_owned())))
+        });
+        Ok(match fault {
+            None => answer,
+            Some(Fault::Errors) => status(StatusCode::INTERNAL_SERVER_ERROR),
+            Some(Fault::Hangs) => pending().await,
+            Some(Fault::Late(by)) => {
+                sleep(by).await;
+                answer
+            }
+            Some(Fault::AnswerLost) => answer.map(Answer::into_half),
+        })
+    }
+}
+
+fn status(status: StatusCode) -> Response<Answer> {
+    let mut response = Response::new(Answer::Whole(Bytes::from_static(b"{}")));
+    *response.status_mut() = status;
+    response
+}
+
+/// The body of an answer.
+enum Answer {
+    Whole(Bytes),
+    /// So much is left of a body of that length that breaks off.
+    Half(Option<Bytes>, usize),
+    Over,
+}
+
+impl Answer {
+    fn into_half(self) -> Self {
+        let Self::Whole(bytes) = self else { return self };
+        Self::Half(Some(bytes.slice(..bytes.len() / 2)), bytes.len())
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = AnyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AnyError>>> {
+        Poll::Ready(match &mut *self {
+            Self::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Over;
+                Some(Ok(Frame::data(bytes)))
+            }
+            Self::Half(left, _) => Some(left.take().map(Frame::data).ok_or("simulated: a reset".into())),
+            Self::Over => None,
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match self {
+            Self::Whole(bytes) => bytes.len() as u64,
+            Self::Half(_, length) => *length as u64,
+            Self::Over => 0,
+        })
+    }
+}
+
+/// Asks the vendor, each time on a connection of its own.
+#[derive(Debug)]
+pub(crate) struct VendorClient;
+
+#[async_trait]
+impl Resolver for VendorClient {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        ask(email).await.map_err(PortError::new)
+    }
+}
+
+async fn ask(email: &Email) -> Result<Option<ProfileUrl>, AnyError> {
+    let stream = TcpStream::connect((NAME, PORT)).await?;
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let mut connections = JoinSet::new(); // ends with this function
+    connections.spawn(connection);
+    let request = Request::get(format!("/{}", email.canonical())).header(HOST, NAME);
+    let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    let status = response.status();
+    // The whole of it, or it is not an answer.
+    let body = response.into_body().collect().await?.to_bytes();
+    match status {
+        StatusCode::OK => Ok(Some(ProfileUrl::parse(str::from_utf8(&body)?)?)),
+        StatusCode::NOT_FOUND => Ok(None),
+        status => Err(format!("the vendor answered {status}").into()),
+    }
+}

@@ -1,0 +1,227 @@
+//! One file, as the cache sees it and as it may be found after a cut.
+
+use std::collections::BTreeMap;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+/// How often a sector that has to be written when the power goes is written in part.
+const TEAR: f64 = 0.1;
+
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    sector_bytes: usize,
+    /// What is read: all that was written.
+    cached: Vec<u8>,
+    /// What is there after any cut.
+    durable: Vec<u8>,
+    /// The contents that a sector has had since the last sync, oldest first. Each may be the one that is found: the
+    /// cache writes when it likes and in the order that it likes.
+    unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
+    /// The sizes that the file has had since the last sync.
+    unsynced_sizes: Vec<usize>,
+    /// The file before it was made shorter, if that is not synced. A file system does that at once or not at all, and
+    /// gives new sectors to what is written past the end later: of these and the old ones, no mix is found.
+    before_truncation: Option<Box<File>>,
+}
+
+impl File {
+    pub(crate) fn new(sector_bytes: usize) -> Self {
+        Self {
+            sector_bytes,
+            cached: Vec::new(),
+            durable: Vec::new(),
+            unsynced: BTreeMap::new(),
+            unsynced_sizes: Vec::new(),
+            before_truncation: None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cached.len()
+    }
+
+    /// Fills `buffer` from `offset`, with zeros past the end; tells how many bytes were there.
+    pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> usize {
+        let there = self.cached.get(offset..).unwrap_or_default();
+        let count = there.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&there[..count]);
+        buffer[count..].fill(0);
+        count
+    }
+
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if end > self.cached.len() {
+            self.resize(end);
+        }
+        self.cached[offset..end].copy_from_slice(bytes);
+        self.note(offset, end);
+    }
+
+    pub(crate) fn truncate(&mut self, size: usize) {
+        if size >= self.cached.len() {
+            return self.resize(size);
+        }
+        let before = self.clone();
+        self.cached.truncate(size);
+        self.durable.truncate(size);
+        self.unsynced_sizes.retain(|unsynced| *unsynced <= size);
+        self.unsynced_sizes.push(size);
+        self.unsynced.split_off(&size.div_ceil(self.sector_bytes));
+        self.before_truncation = Some(Box::new(before));
+    }
+
+    pub(crate) fn sync(&mut self) {
+        self.durable.resize(self.cached.len(), 0);
+        for sector in std::mem::take(&mut self.unsynced).into_keys() {
+            let range = span(sector, self.sector_bytes, self.cached.len());
+            self.durable[range.clone()].copy_from_slice(&self.cached[range]);
+        }
+        self.unsynced_sizes.clear();
+        self.before_truncation = None;
+    }
+
+    /// What a cut leaves: of each unsynced sector any of its contents, or parts of two. `newest` is the probability that
+    /// a sector has its last one.
+    pub(crate) fn after_cut(&self, newest: f64, rng: &mut StdRng) -> Self {
+        if let Some(before) = &self.before_truncation
+            && !rng.random_bool(newest)
+            && rng.random()
+        {
+            return before.after_cut(newest, rng);
+        }
+        let sizes = [&[self.durable.len()], &self.unsynced_sizes[..]].concat();
+        let size = if rng.random_bool(newest) { self.len() } else { *sizes.choose(rng).unwrap_or(&0) };
+        let mut left = self.durable.clone();
+        left.resize(size, 0);
+        for (&sector, versions) in &self.unsynced {
+            let range = span(sector, self.sector_bytes, size);
+            let mut older = span_of(&self.durable, sector, self.sector_bytes);
+            let kept =
+                if rng.random_bool(newest) { versions.len() } else { rng.random_range(0..=versions.len()) };
+            for version in &versions[..kept] {
+                older.clone_from(version);
+            }
+            if kept < versions.len() && rng.random_bool(TEAR) {
+                let torn_at = rng.random_range(0..=self.sector_bytes);
+                older[..torn_at].copy_from_slice(&versions[kept][..torn_at]);
+            }
+            let count = range.len();
+            left[range].copy_from_slice(&older[..count]);
+        }
+        Self { cached: left.clone(), durable: left, ..Self::new(self.sector_bytes) }
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.cached.resize(size, 0);
+        self.unsynced_sizes.push(size);
+    }
+
+    fn note(&mut self, start: usize, end: usize) {
+        if start == end {
+            return;
+        }
+        for sector in start / self.sector_bytes..=(end - 1) / self.sector_bytes {
+            let content = span_of(&self.cached, sector, self.sector_bytes);
+            self.unsynced.entry(sector).or_default().push(content);
+        }
+    }
+}
+
+/// The bytes of a sector that a file of `size` has.
+fn span(sector: usize, sector_bytes: usize, size: usize) -> std::ops::Range<usize> {
+    let start = sector * sector_bytes;
+    start.min(size)..(start + sector_bytes).min(size)
+}
+
+/// A whole sector, with zeros past the end of the file.
+fn span_of(content: &[u8], sector: usize, sector_bytes: usize) -> Vec<u8> {
+    let mut whole = content[span(sector, sector_bytes, content.len())].to_vec();
+    whole.resize(sector_bytes, 0);
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    const SECTOR: usize = 4;
+
+    #[test]
+    fn what_is_synced_survives_every_cut() {
+        let mut file = File::new(SECTOR);
+        file.write(2, b"across sectors");
+        file.sync();
+        assert_eq!(left_by_cuts(&file), BTreeSet::from([b"\0\0across sectors".to_vec()]));
+    }
+
+    #[test]
+    fn of_two_unsynced_sectors_each_subset_is_left_by_some_cut() {
+        let mut file = File::new(SECTOR);
+        file.write(0, b"aaaabbbb");
+        file.sync();
+        file.write(0, b"AAAABBBB");
+        let left = left_by_cuts(&file);
+        for whole in [b"aaaabbbb", b"AAAAbbbb", b"aaaaBBBB", b"AAAABBBB"] {
+            assert!(left.contains(&whole[..]));
+        }
+        assert!(left.contains(&b"AaaaBBBB"[..]), "a torn sector");
+    }
+
+    #[test]
+    fn a_sector_is_found_as_it_was_at_any_moment_since_the_sync() {
+        let mut file = File::new(SECTOR);
+        for content in [b"1111", b"2222", b"3333"] {
+            file.write(0, content);
+        }
+        let left = left_by_cuts(&file);
+        for moment in [b"1111", b"2222", b"3333", b"\0\0\0\0"] {
+            assert!(left.contains(&moment[..]));
+        }
+        assert!(left.contains(&b""[..]), "the size had not reached the disk");
+    }
+
+    #[test]
+    fn bytes_of_a_torn_sector_that_were_not_written_stay() {
+        let mut file = File::new(SECTOR);
+        file.write(0, b"abcd");
+        file.sync();
+        file.write(2, b"XY");
+        let left = [b"abcd", b"abXd", b"abXY"].map(|bytes| bytes.to_vec());
+        assert_eq!(left_by_cuts(&file), BTreeSet::from(left));
+    }
+
+    #[test]
+    fn an_unsynced_truncation_may_come_undone() {
+        let mut file = File::new(SECTOR);
+        file.write(0, b"aaaabbbb");
+        file.sync();
+        file.truncate(4);
+        let left = left_by_cuts(&file);
+        assert_eq!(left, BTreeSet::from([b"aaaa".to_vec(), b"aaaabbbb".to_vec()]));
+        assert_eq!((file.len(), file.read(2, &mut [0; 4])), (4, 2));
+    }
+
+    #[test]
+    fn what_was_cut_off_is_not_found_beside_what_was_written_in_its_place() {
+        let mut file = File::new(SECTOR);
+        file.write(0, b"aaaabbbb");
+        file.sync();
+        file.truncate(0);
+        file.write(0, b"AAAABBBB");
+        let left = left_by_cuts(&file);
+        assert!(left.contains(&b"aaaabbbb"[..]) && left.contains(&b"\0\0\0\0BBBB"[..]));
+        assert!(!left.contains(&b"aaaaBBBB"[..]));
+    }
+
+    fn left_by_cuts(file: &File) -> BTreeSet<Vec<u8>> {
+        let mut rng = StdRng::seed_from_u64(1);
+        (0..2_000).map(|_| file.after_cut(0.3, &mut rng).durable).collect()
+    }
+}

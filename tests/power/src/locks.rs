@@ -1,0 +1,122 @@
+//! The two kinds of locks that SQLite asks a file system for. Nobody waits here: who can't have a lock is told so.
+
+use std::collections::BTreeMap;
+
+/// Names an open file.
+pub(crate) type HandleId = u64;
+
+/// Another open file has a lock that stands in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// How an open file uses a database (<https://sqlite.org/lockingv3.html>). The numbers are SQLite's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Unlocked = 0,
+    Shared = 1,
+    Reserved = 2,
+    Pending = 3,
+    Exclusive = 4,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FileLocks(BTreeMap<HandleId, Level>);
+
+impl FileLocks {
+    /// Takes a stronger lock.
+    pub(crate) fn raise(&mut self, handle: HandleId, wanted: Level) -> Result<(), Busy> {
+        let compatible = |other: Level| match wanted {
+            Level::Unlocked => true,
+            Level::Shared => other < Level::Pending,
+            Level::Reserved | Level::Pending => other < Level::Reserved,
+            Level::Exclusive => other == Level::Unlocked,
+        };
+        if !self.0.iter().all(|(&id, &other)| id == handle || compatible(other)) {
+            return Err(Busy);
+        }
+        let level = self.0.entry(handle).or_insert(Level::Unlocked);
+        *level = wanted.max(*level);
+        Ok(())
+    }
+
+    /// Gives up what is stronger than `kept`.
+    pub(crate) fn lower(&mut self, handle: HandleId, kept: Level) {
+        match kept {
+            Level::Unlocked => drop(self.0.remove(&handle)),
+            _ => drop(self.0.entry(handle).and_modify(|level| *level = kept.min(*level))),
+        }
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.0.values().any(|level| *level >= Level::Reserved)
+    }
+}
+
+/// The eight locks beside a write-ahead log (<https://sqlite.org/walformat.html#wal_locks>): a bit each.
+#[derive(Debug, Default)]
+pub(crate) struct LogLocks(BTreeMap<HandleId, Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    shared: u8,
+    exclusive: u8,
+}
+
+impl LogLocks {
+    pub(crate) fn share(&mut self, handle: HandleId, bits: u8) -> Result<(), Busy> {
+        self.refuse_if(handle, |other| other.exclusive & bits != 0)?;
+        self.0.entry(handle).or_default().shared |= bits;
+        Ok(())
+    }
+
+    pub(crate) fn exclude(&mut self, handle: HandleId, bits: u8) -> Result<(), Busy> {
+        self.refuse_if(handle, |other| (other.exclusive | other.shared) & bits != 0)?;
+        self.0.entry(handle).or_default().exclusive |= bits;
+        Ok(())
+    }
+
+    pub(crate) fn release(&mut self, handle: HandleId, bits: u8) {
+        let held = self.0.entry(handle).or_default();
+        held.shared &= !bits;
+        held.exclusive &= !bits;
+    }
+
+    fn refuse_if(&self, handle: HandleId, stands_in_the_way: impl Fn(&Held) -> bool) -> Result<(), Busy> {
+        let refused = self.0.iter().any(|(&id, held)| id != handle && stands_in_the_way(held));
+        if refused { Err(Busy) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_has_many_readers_and_one_writer_who_waits_for_them() {
+        let mut locks = FileLocks::default();
+        let (one, other) = (1, 2);
+        assert_eq!([one, other].map(|handle| locks.raise(handle, Level::Shared)), [Ok(()), Ok(())]);
+        assert_eq!(locks.raise(one, Level::Reserved), Ok(()));
+        assert!(locks.is_reserved());
+        assert_eq!(locks.raise(other, Level::Reserved), Err(Busy));
+        assert_eq!(locks.raise(one, Level::Exclusive), Err(Busy));
+        locks.lower(other, Level::Unlocked);
+        assert_eq!(locks.raise(one, Level::Exclusive), Ok(()));
+        assert_eq!(locks.raise(other, Level::Shared), Err(Busy));
+        locks.lower(one, Level::Shared);
+        assert_eq!(locks.raise(other, Level::Shared), Ok(()));
+    }
+
+    #[test]
+    fn a_lock_of_a_log_is_shared_by_many_or_had_by_one() {
+        let mut locks = LogLocks::default();
+        let (one, other) = (1, 2);
+        assert_eq!([one, other].map(|handle| locks.share(handle, 0b01)), [Ok(()), Ok(())]);
+        assert_eq!(locks.exclude(one, 0b01), Err(Busy));
+        assert_eq!(locks.exclude(one, 0b10), Ok(()));
+        assert_eq!(locks.share(other, 0b11), Err(Busy));
+        locks.release(one, 0b11);
+        locks.release(other, 0b01);
+        assert_eq!(locks.exclude(other, 0b11), Ok(()));
+    }
+}

@@ -1,0 +1,240 @@
+//! The files of one disk, their names, and its power.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::file::File;
+use crate::locks::FileLocks;
+use crate::shm::Shm;
+
+/// What a disk says is synced and is not: to see that a test notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// An honest disk.
+    None,
+    /// Write-ahead logs are synced only when a checkpoint is about to begin: what `synchronous=NORMAL` does.
+    Commits,
+    /// Databases are not synced.
+    Checkpoints,
+}
+
+/// The power is off: nothing is read, written or answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PowerOff;
+
+/// Names a file for as long as the power is on: what was open before a cut is no file after it.
+pub(crate) type Inode = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Database,
+    Log,
+    Other,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    sector_bytes: usize,
+    lie: Lie,
+    rng: StdRng,
+    is_on: bool,
+    /// How many more writes and syncs are done.
+    steps_left: Option<u32>,
+    nodes: BTreeMap<Inode, Node>,
+    names: BTreeMap<String, Inode>,
+    /// The directory as it is after any cut.
+    durable_names: BTreeMap<String, Inode>,
+    numbers: u64,
+    database_syncs: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    kind: Kind,
+    content: File,
+    pub(crate) locks: FileLocks,
+    shm: Weak<Shm>,
+}
+
+impl State {
+    pub(crate) fn new(sector_bytes: usize, lie: Lie, seed: u64) -> Self {
+        Self {
+            sector_bytes,
+            lie,
+            rng: StdRng::seed_from_u64(seed),
+            is_on: true,
+            steps_left: None,
+            nodes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            numbers: 0,
+            database_syncs: 0,
+        }
+    }
+
+    /// A number that was not used on this disk.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    pub(crate) fn cut_after(&mut self, steps: u32) {
+        self.steps_left = Some(steps);
+    }
+
+    pub(crate) fn power_on(&mut self) {
+        self.is_on = true;
+        self.steps_left = None;
+    }
+
+    pub(crate) fn database_syncs(&self) -> u64 {
+        self.database_syncs
+    }
+
+    /// The files by name, as they are read.
+    pub(crate) fn files(&self) -> BTreeMap<String, File> {
+        self.names.iter().map(|(name, inode)| (name.clone(), self.nodes[inode].content.clone())).collect()
+    }
+
+    /// Takes `files` for all that is there, and durably so.
+    pub(crate) fn put(&mut self, files: BTreeMap<String, File>) {
+        self.nodes.clear();
+        self.names.clear();
+        for (name, content) in files {
+            let kind = if name.ends_with("-wal") { Kind::Log } else { Kind::Other };
+            self.add(name, kind, content);
+        }
+        self.durable_names = self.names.clone();
+    }
+
+    pub(crate) fn open(&mut self, name: &str, kind: Kind, create: bool) -> Result<Option<Inode>, PowerOff> {
+        self.powered()?;
+        let inode = match self.names.get(name) {
+            Some(inode) => *inode,
+            None if create => self.add(name.to_owned(), kind, File::new(self.sector_bytes)),
+            None => return Ok(None),
+        };
+        self.node(inode)?.kind = kind;
+        Ok(Some(inode))
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> Result<bool, PowerOff> {
+        self.powered()?;
+        Ok(self.names.contains_key(name))
+    }
+
+    /// Tells whether there was such a file.
+    pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, PowerOff> {
+        self.powered()?;
+        let existed = self.names.remove(name).is_some();
+        self.step()?;
+        if sync_directory {
+            self.sync_directory();
+        }
+        Ok(existed)
+    }
+
+    pub(crate) fn read(&mut self, inode: Inode, offset: usize, buffer: &mut [u8]) -> Result<usize, PowerOff> {
+        Ok(self.node(inode)?.content.read(offset, buffer))
+    }
+
+    /// A write that the cut interrupts is as unsynced as those before it.
+    pub(crate) fn write(&mut self, inode: Inode, offset: usize, bytes: &[u8]) -> Result<(), PowerOff> {
+        if self.lie == Lie::Commits && self.node(inode)?.kind == Kind::Database {
+            let logs = self.nodes.values_mut().filter(|node| node.kind == Kind::Log);
+            logs.for_each(|log| log.content.sync());
+        }
+        self.node(inode)?.content.write(offset, bytes);
+        self.step()
+    }
+
+    pub(crate) fn truncate(&mut self, inode: Inode, size: usize) -> Result<(), PowerOff> {
+        self.node(inode)?.content.truncate(size);
+        self.step()
+    }
+
+    pub(crate) fn sync(&mut self, inode: Inode) -> Result<(), PowerOff> {
+        self.powered()?;
+        self.step()?;
+        let lie = self.lie;
+        let node = self.node(inode)?;
+        let lied = matches!((lie, node.kind), (Lie::Commits, Kind::Log) | (Lie::Checkpoints, Kind::Database));
+        if !lied {
+            node.content.sync();
+        }
+        if node.kind == Kind::Database {
+            self.database_syncs += 1;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync_directory(&mut self) {
+        self.durable_names = self.names.clone();
+    }
+
+    pub(crate) fn len(&mut self, inode: Inode) -> Result<usize, PowerOff> {
+        Ok(self.node(inode)?.content.len())
+    }
+
+    /// What the connections to the database share; new if nobody has it.
+    pub(crate) fn shm(&mut self, inode: Inode) -> Result<Arc<Shm>, PowerOff> {
+        let node = self.node(inode)?;
+        Ok(node.shm.upgrade().unwrap_or_else(|| {
+            let shm = Arc::default();
+            node.shm = Arc::downgrade(&shm);
+            shm
+        }))
+    }
+
+    pub(crate) fn node(&mut self, inode: Inode) -> Result<&mut Node, PowerOff> {
+        self.powered()?;
+        self.nodes.get_mut(&inode).ok_or(PowerOff)
+    }
+
+    fn powered(&self) -> Result<(), PowerOff> {
+        if self.is_on { Ok(()) } else { Err(PowerOff) }
+    }
+
+    fn step(&mut self) -> Result<(), PowerOff> {
+        match &mut self.steps_left {
+            Some(0) => {
+                self.cut();
+                return Err(PowerOff);
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Some cuts come when nearly all is on the disk, some when nearly nothing is.
+    fn cut(&mut self) {
+        let newest = *[0.0, 0.1, 0.5, 0.9, 1.0].choose(&mut self.rng).unwrap_or(&0.5);
+        let mut left = BTreeMap::new();
+        let names: BTreeSet<String> = self.names.keys().chain(self.durable_names.keys()).cloned().collect();
+        for name in names {
+            let (now, durable) = (self.names.get(&name), self.durable_names.get(&name));
+            let found = if self.rng.random_bool(newest) || self.rng.random() { now } else { durable };
+            if let Some(inode) = found {
+                left.insert(name, self.nodes[inode].content.after_cut(newest, &mut self.rng));
+            }
+        }
+        self.put(left);
+        self.is_on = false;
+    }
+
+    fn add(&mut self, name: String, kind: Kind, content: File) -> Inode {
+        let inode = self.number();
+        self.nodes.insert(inode, Node { kind, content, locks: FileLocks::default(), shm: Weak::new() });
+        self.names.insert(name, inode);
+        inode
+    }
+}

@@ -1,0 +1,168 @@
+//! The C interface, files by name: a VFS (<https://sqlite.org/c3ref/vfs.html>). The safety comments rest on what SQLite
+//! promises there of the arguments. A panic in here ends the process.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::{Arc, Mutex, Once};
+
+use rusqlite::ffi::{self, sqlite3_file, sqlite3_vfs};
+
+use crate::handle::Handle;
+use crate::methods::{METHODS, Slot, answer};
+use crate::shm::lock;
+use crate::state::State;
+
+/// The longest path, with its final zero.
+const PATH_BYTES_MAX: c_int = 1024;
+
+/// The time on this disk: some noon in Julian days. SQLite needs it for nothing that is tested here.
+const NOW_DAYS: i32 = 2_460_000;
+
+static MOUNTED: Mutex<BTreeMap<PathBuf, Arc<Mutex<State>>>> = Mutex::new(BTreeMap::new());
+
+pub(crate) fn mount(dir: &Path, state: &Arc<Mutex<State>>) {
+    register();
+    lock(&MOUNTED).insert(dir.to_owned(), state.clone());
+}
+
+pub(crate) fn unmount(dir: &Path) {
+    lock(&MOUNTED).remove(dir);
+}
+
+/// Makes this the VFS of all databases that the process opens by path.
+fn register() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let vfs = Box::leak(Box::new(sqlite3_vfs {
+            iVersion: 2,
+            szOsFile: size_of::<Slot>() as c_int,
+            mxPathname: PATH_BYTES_MAX,
+            pNext: ptr::null_mut(),
+            zName: c"power".as_ptr(),
+            pAppData: ptr::null_mut(),
+            xOpen: Some(open),
+            xDelete: Some(delete),
+            xAccess: Some(access),
+            xFullPathname: Some(full_pathname),
+            xDlOpen: None,
+            xDlError: None,
+            xDlSym: None,
+            xDlClose: None,
+            xRandomness: Some(randomness),
+            xSleep: Some(sleep),
+            xCurrentTime: Some(current_time),
+            xGetLastError: None,
+            xCurrentTimeInt64: Some(current_time_ms),
+            xSetSystemCall: None,
+            xGetSystemCall: None,
+            xNextSystemCall: None,
+        }));
+        // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`; nobody else has it.
+        let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
+        assert_eq!(code, ffi::SQLITE_OK, "SQLite takes the VFS");
+    });
+}
+
+unsafe extern "C" fn open(
+    _: *mut sqlite3_vfs,
+    path: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    let slot = file.cast::<Slot>();
+    // SAFETY: SQLite gives `szOsFile` writable bytes, which is a `Slot`, aligned for any type of it. Without methods, it
+    // does not close what was not opened.
+    unsafe { slot.write(Slot { head: sqlite3_file { pMethods: ptr::null() }, handle: ptr::null_mut() }) };
+    // SAFETY: the path is null (a temporary file) or a string that outlives this call.
+    let opened = unsafe { find(path) }
+        .ok_or(ffi::SQLITE_CANTOPEN)
+        .and_then(|(state, name)| Handle::open(&state, &name, flags));
+    answer(opened.map(|handle| {
+        let handle = Box::into_raw(Box::new(handle));
+        // SAFETY: as above.
+        unsafe { slot.write(Slot { head: sqlite3_file { pMethods: &METHODS }, handle }) };
+        // SAFETY: the pointer is null, or writable during this call.
+        if let Some(out) = unsafe { out_flags.as_mut() } {
+            *out = flags;
+        }
+    }))
+}
+
+unsafe extern "C" fn delete(_: *mut sqlite3_vfs, path: *const c_char, sync_directory: c_int) -> c_int {
+    // SAFETY: the path is a string that outlives this call.
+    let found = unsafe { find(path) };
+    answer(found.ok_or(ffi::SQLITE_IOERR_DELETE).and_then(|(state, name)| {
+        match lock(&state).delete(&name, sync_directory != 0) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ffi::SQLITE_IOERR_DELETE_NOENT),
+            Err(_) => Err(ffi::SQLITE_IOERR_DELETE),
+        }
+    }))
+}
+
+unsafe extern "C" fn access(_: *mut sqlite3_vfs, path: *const c_char, _: c_int, out: *mut c_int) -> c_int {
+    // SAFETY: the path is a string that outlives this call.
+    let found = unsafe { find(path) };
+    let exists = found.and_then(|(state, name)| lock(&state).exists(&name).ok());
+    // SAFETY: `out` is writable during this call.
+    answer(exists.ok_or(ffi::SQLITE_IOERR_ACCESS).map(|exists| unsafe { *out = exists.into() }))
+}
+
+/// Paths are absolute already.
+unsafe extern "C" fn full_pathname(
+    _: *mut sqlite3_vfs,
+    path: *const c_char,
+    out_bytes: c_int,
+    out: *mut c_char,
+) -> c_int {
+    // SAFETY: the path is a string that outlives this call.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
+    if bytes.len() > out_bytes as usize {
+        return ffi::SQLITE_CANTOPEN;
+    }
+    // SAFETY: `out` has `out_bytes` writable bytes, which are enough, and is no part of the path.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len()) };
+    ffi::SQLITE_OK
+}
+
+/// The disk and the name on it.
+///
+/// # Safety
+///
+/// `path` is null or a string that ends with a zero.
+unsafe fn find(path: *const c_char) -> Option<(Arc<Mutex<State>>, String)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: by this function's contract.
+    let path = Path::new(unsafe { CStr::from_ptr(path) }.to_str().ok()?);
+    let state = lock(&MOUNTED).get(path.parent()?)?.clone();
+    Some((state, path.file_name()?.to_str()?.to_owned()))
+}
+
+/// The same in every process, so that a seed replays.
+unsafe extern "C" fn randomness(_: *mut sqlite3_vfs, count: c_int, out: *mut c_char) -> c_int {
+    // SAFETY: `out` has `count` writable bytes.
+    unsafe { out.write_bytes(0x5a, count as usize) };
+    count
+}
+
+/// Whoever could give up what is waited for is on the same thread.
+unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+    microseconds
+}
+
+unsafe extern "C" fn current_time(_: *mut sqlite3_vfs, out: *mut f64) -> c_int {
+    // SAFETY: `out` is writable during this call.
+    unsafe { *out = NOW_DAYS.into() };
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn current_time_ms(_: *mut sqlite3_vfs, out: *mut i64) -> c_int {
+    // SAFETY: `out` is writable during this call.
+    unsafe { *out = i64::from(NOW_DAYS) * 86_400_000 };
+    ffi::SQLITE_OK
+}
