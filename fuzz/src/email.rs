@@ -1,0 +1,100 @@
+//! Email addresses against the crate `email_address`, each difference explained; then what our own types promise.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use email_address::EmailAddress;
+use enrich_lib::email::{Email, EmailPolicy, Unsupported};
+
+/// Reads `data` as an email address, and compares.
+pub fn email(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let ours = Email::parse(text);
+
+    // Letters outside ASCII are letters to us (RFC 6531), with one exception: behind a backslash (RFC 5321's
+    // `quoted-pairSMTP`, which RFC 6531 leaves as it is). The crate tests their code points as if they were UTF-8, so it
+    // is shown a `z` for each of their octets.
+    let ascii = in_ascii(text);
+    if !text.is_ascii() && ours.is_err() {
+        let mut chars = text.chars();
+        let is_escaped = std::iter::from_fn(|| chars.find(|c| *c == '\\').map(|_| chars.next()))
+            .any(|next| next.is_some_and(|c| !c.is_ascii()));
+        assert!(is_escaped || Email::parse(&ascii).is_err(), "{text:?} is refused: {ours:?}");
+    } else {
+        assert_eq!(Email::parse(&ascii).is_ok(), ours.is_ok(), "{text:?}");
+    }
+    assert_eq!(Email::parse(&ascii).is_ok(), expected(&ascii), "{ascii:?}: {ours:?}");
+
+    if let Ok(email) = ours {
+        check_promises(text, &email);
+    }
+}
+
+fn in_ascii(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii() { c.to_string() } else { "z".repeat(c.len_utf8()) }).collect()
+}
+
+/// The crate's verdict on both parts: it would read a whole text as a display name with an address too. Where it
+/// differs from RFC 5321, the RFC's.
+fn expected(text: &str) -> bool {
+    let Some((local, domain)) = text.rsplit_once('@') else { return false };
+    // 4.5.3.1.3 has a limit for the whole, and the crate none.
+    text.len() <= Email::OCTETS_MAX && is_local_part(local) && is_domain(domain)
+}
+
+fn is_local_part(local: &str) -> bool {
+    // `Quoted-string = DQUOTE *QcontentSMTP DQUOTE`: the crate wants something between the quotes.
+    local == "\"\""
+        // `qtextSMTP` has the space but not the tab: the crate has both, from RFC 5322.
+        || !local.contains('\t')
+            // `quoted-pairSMTP` has the space too, which the crate refuses behind a backslash.
+            && EmailAddress::is_valid_local_part(&local.replace("\\ ", "\\x"))
+}
+
+fn is_domain(domain: &str) -> bool {
+    match domain.strip_prefix('[') {
+        // The crate takes anything between brackets, as RFC 5322 does.
+        Some(literal) => literal.strip_suffix(']').is_some_and(is_address_literal),
+        // `sub-domain = Let-dig [Ldh-str]`: the crate takes a local part's punctuation in it too.
+        None => {
+            EmailAddress::is_valid_domain(domain)
+                && domain.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.')
+        }
+    }
+}
+
+/// 4.1.3. `Snum` has up to three digits, which std's parser takes without leading zeros alone.
+fn is_address_literal(literal: &str) -> bool {
+    match literal.get(..5) {
+        Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => literal[5..].parse::<Ipv6Addr>().is_ok(),
+        _ => {
+            let snum = |text: &str| match text.trim_start_matches('0') {
+                _ if text.is_empty() || text.len() > 3 => "none".to_owned(),
+                "" => "0".to_owned(),
+                digits => digits.to_owned(),
+            };
+            literal.split('.').map(snum).collect::<Vec<_>>().join(".").parse::<Ipv4Addr>().is_ok()
+        }
+    }
+}
+
+fn check_promises(text: &str, email: &Email) {
+    assert_eq!(email.as_str(), text);
+    assert_eq!(format!("{}@{}", email.local_part(), email.domain()), text);
+    assert_eq!(format!("{email:?}"), "Email(…)");
+
+    let domain = email.domain().to_ascii_lowercase();
+    let only = |domain: &str| EmailPolicy { providers_allowed: Some([domain.to_owned()].into()) };
+    let supported = EmailPolicy::default().check(email);
+    assert_eq!(only(&domain).check(email), supported, "an allow-list makes nothing supported");
+    let elsewhere = only("elsewhere.invalid").check(email);
+
+    let canonical = email.canonical();
+    if supported.is_ok() {
+        assert!(text.is_ascii());
+        assert_eq!(elsewhere, Err(Unsupported::NotAllowed));
+        let again = Email::parse(&canonical).unwrap_or_else(|e| panic!("{text:?} became {canonical:?}: {e}"));
+        assert_eq!(again.canonical(), canonical, "{text:?}");
+    } else {
+        assert_eq!(elsewhere, supported);
+    }
+}

@@ -1,0 +1,115 @@
+//! A host with one workspace, one key and one person.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use enrich_host::{Arrivals, Listener, Services, run};
+use enrich_lib::credit::Balance;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::window::{Quota, Workspace};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Few, so that an input of a few requests meets the 402 and the 429 too.
+const CREDITS: u64 = 3;
+const LIMIT: u32 = 5;
+
+pub(super) struct World {
+    services: Services,
+    accounts: Arc<AccountTable>,
+    demo: WorkspaceId,
+}
+
+/// What is known after a connection.
+pub(super) struct Ending {
+    pub(super) bytes: Vec<u8>,
+    pub(super) balance: Balance,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let demo: WorkspaceId = "demo".parse().expect("a name");
+        let quota = Quota::new(LIMIT, 60).expect("a quota");
+        let (keys, accounts) = (KeyTable::default(), Arc::new(AccountTable::default()));
+        keys.insert(ApiKey::generate(|| 7).digest(), Workspace { id: demo.clone(), quota });
+        accounts.grant(&demo, CREDITS).expect("no overflow");
+        let people = Directory::default();
+        let (ada, profile) = (Email::parse("ada.marlowe@gmail.com"), ProfileUrl::from_name("ada-marlowe"));
+        people.insert(&ada.expect("an email"), profile.expect("a profile"));
+
+        let service = Service {
+            policy: Arc::new(Policy::default()),
+            keys: Arc::new(keys),
+            windows: Arc::new(WindowTable::default()),
+            credits: accounts.clone(),
+            resolver: Arc::new(people),
+        };
+        let arrivals = Arc::new(SteadyArrivals::default());
+        let services = Services { arrivals, date_header: false, ..Services::new(service) };
+        Self { services, accounts, demo }
+    }
+
+    /// Sends `pieces` and says nothing more, until the host ends the connection; then stops the host.
+    pub(super) async fn hear(self, pieces: &[&[u8]]) -> Ending {
+        let Self { services, accounts, demo } = self;
+        let (ours, theirs) = duplex(64 * 1_024);
+        let stop = CancellationToken::new();
+        let host = tokio::spawn(run(OneConnection(Some(theirs)), services, stop.clone().cancelled_owned()));
+
+        let bytes = timeout(super::TIME_MAX, talk(ours, pieces)).await.expect("the connection ends in time");
+        stop.cancel();
+        host.await.expect("the host does not panic");
+        Ending { bytes, balance: accounts.balance(&demo) }
+    }
+}
+
+async fn talk(io: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
+    let (mut reader, mut writer) = split(io);
+    let send = async {
+        for (i, piece) in pieces.iter().enumerate() {
+            if i > 0 {
+                sleep(Duration::from_secs(1)).await;
+            }
+            // The host may have ended the connection by now: what it said is what counts.
+            let _ = writer.write_all(piece).await;
+        }
+    };
+    let mut came = Vec::new();
+    let ((), heard) = tokio::join!(send, reader.read_to_end(&mut came));
+    heard.expect("memory has no resets");
+    came
+}
+
+struct OneConnection(Option<DuplexStream>);
+
+impl Listener for OneConnection {
+    type Io = DuplexStream;
+
+    async fn accept(&mut self) -> io::Result<(DuplexStream, SocketAddr)> {
+        match self.0.take() {
+            Some(io) => Ok((io, (Ipv4Addr::LOCALHOST, 0).into())),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// All at one moment, each with another identity.
+#[derive(Default)]
+struct SteadyArrivals(AtomicU64);
+
+impl Arrivals for SteadyArrivals {
+    fn arrive(&self) -> Arrival {
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), random)
+    }
+}

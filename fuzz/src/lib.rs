@@ -1,0 +1,21 @@
+//! The fuzz targets as plain functions, so that stable Rust can replay their corpora.
+//!
+//! Each takes any bytes, and panics where the service would break a promise. In the order of `enrich-lib`'s modules:
+//! [`key`] · [`email`] · [`body`] · [`lookup`] the chain under any answers · [`http`] a connection · [`people`] an import.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod email;
+mod http;
+mod key;
+mod lookup;
+mod people;
+mod specified;
+
+pub use crate::body::body;
+pub use crate::email::email;
+pub use crate::http::http;
+pub use crate::key::key;
+pub use crate::lookup::lookup;
+pub use crate::people::people;

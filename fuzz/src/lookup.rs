@@ -1,0 +1,275 @@
+//! One lookup under any answers of its ports.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::body::{self, Body, BodyFault};
+use enrich_lib::credit::{Hold, Holding, Price, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::email::{Email, EmailPolicy};
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::{Policy, Reply, Request};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Window, Workspace};
+use enrich_lib::wire;
+
+use crate::specified;
+
+/// Reads `data` as a [`Script`] and a body, walks the chain, and looks at what was asked and answered.
+pub fn lookup(mut data: &[u8]) {
+    let script = Script::read(&mut data);
+    let body = script.body(data);
+    let policy = Arc::new(script.policy());
+    let expected = script.expected_status(&body, &policy.emails);
+
+    let (reply, calls) = script.answer(policy, body);
+    let response = wire::response(&reply);
+    specified::check(&response);
+    assert_eq!((reply.status(), response.status().as_u16()), (expected, expected), "{script:?}");
+    check_credits(&script, &reply, &calls);
+    check_standing(&script, &reply);
+}
+
+/// What the ports answer, and all that the chain is told.
+#[derive(Clone, Copy, Debug)]
+struct Script {
+    has_key: Answer,
+    has_body: Answer,
+    is_known: Answer,
+    is_counted: Answer,
+    is_held: Answer,
+    is_found: Answer,
+    is_settled: Answer,
+    has_allow_list: Answer,
+    count: u64,
+    now_ms: u64,
+    price: Price,
+    quota: Quota,
+    hold_ttl_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    Fails,
+}
+
+/// Which of the ports that matter after the count were asked, in order.
+#[derive(Debug, PartialEq, Eq)]
+enum Call {
+    Hold(Hold),
+    Find,
+    Settle(Hold, Settlement),
+}
+
+impl Script {
+    /// From the beginning of `data`, in the order of the fields: eight answers of a byte each, then little-endian
+    /// numbers of eight. What is missing is 0.
+    fn read(data: &mut &[u8]) -> Self {
+        let answers = take::<8>(data).map(|byte| match byte % 4 {
+            1 => Answer::Fails, // as `!` does in the seeds
+            3 => Answer::No,    // as `?` does
+            _ => Answer::Yes,   // as `.` does
+        });
+        let [has_key, has_body, is_known, is_counted, is_held, is_found, is_settled, has_allow_list] =
+            answers;
+        let [count, now_ms, found, not_found, limit, window_seconds, hold_ttl_ms] =
+            std::array::from_fn(|_| u64::from_le_bytes(take(data)));
+        let window_seconds = window_seconds % u64::from(Quota::WINDOW_SECONDS_MAX) + 1;
+        let quota = Quota::new((limit as u32).max(1), window_seconds as u32).expect("both are in range");
+        Self {
+            has_key,
+            has_body,
+            is_known,
+            is_counted,
+            is_held,
+            is_found,
+            is_settled,
+            has_allow_list,
+            count,
+            now_ms,
+            price: Price { found, not_found },
+            quota,
+            hold_ttl_ms,
+        }
+    }
+
+    fn body(&self, data: &[u8]) -> Body {
+        match self.has_body {
+            Answer::Yes => Ok(data.to_vec().into()),
+            Answer::No => Err(BodyFault::TooSlow),
+            Answer::Fails => Err(BodyFault::CutOff),
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        let allowed = (self.has_allow_list == Answer::No).then(|| ["gmail.com".to_owned()].into());
+        Policy {
+            price: self.price,
+            hold_ttl: Duration::from_millis(self.hold_ttl_ms),
+            emails: EmailPolicy { providers_allowed: allowed },
+        }
+    }
+
+    /// Specification 7 in the decided order.
+    fn expected_status(&self, body: &Body, emails: &EmailPolicy) -> u16 {
+        let is_free = |credits: u64| credits == 0 || self.is_settled == Answer::Yes;
+        match self {
+            _ if self.has_key != Answer::Yes => 401,
+            _ if self.is_known == Answer::Fails => 500,
+            _ if self.is_known == Answer::No => 401,
+            _ if self.is_counted != Answer::Yes || self.count == 0 => 503,
+            _ if self.count > u64::from(self.quota.limit()) => 429,
+            _ if !is_supported(body, emails) => 400,
+            _ if self.is_held == Answer::Fails => 500,
+            _ if self.is_held == Answer::No => 402,
+            _ if self.is_found == Answer::Fails => 502,
+            _ if self.is_found == Answer::Yes => {
+                if is_free(self.price.found) {
+                    200
+                } else {
+                    500
+                }
+            }
+            _ => {
+                if is_free(self.price.not_found) {
+                    404
+                } else {
+                    500
+                }
+            }
+        }
+    }
+
+    fn answer(&self, policy: Arc<Policy>, body: Body) -> (Reply, Vec<Call>) {
+        let port = Arc::new(Port { script: *self, calls: Mutex::default() });
+        let service = Service {
+            policy,
+            keys: port.clone(),
+            windows: port.clone(),
+            credits: port.clone(),
+            resolver: port.clone(),
+        };
+        let arrival = Arrival::new(Timestamp::from_unix_ms(self.now_ms), [7; 10]);
+        let key = (self.has_key == Answer::Yes).then(|| ApiKey::generate(|| 7).digest());
+        let reply = futures_executor::block_on(service.answer(arrival, Request { key, body }));
+        (reply, port.take_calls())
+    }
+}
+
+fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
+    let (taken, rest) = data.split_at(data.len().min(N));
+    *data = rest;
+    std::array::from_fn(|i| taken.get(i).copied().unwrap_or(0))
+}
+
+fn is_supported(body: &Body, emails: &EmailPolicy) -> bool {
+    let Ok(Ok(Some(text))) = body.as_ref().map(|bytes| body::read(bytes)) else { return false };
+    Email::parse(&text).is_ok_and(|email| emails.check(&email).is_ok())
+}
+
+/// Nothing is asked twice or after a refusal, and a granted hold is settled: once, as a whole, for no more than it holds.
+fn check_credits(script: &Script, reply: &Reply, calls: &[Call]) {
+    let spent = match calls {
+        [] => 0,
+        [Call::Hold(_)] => {
+            assert_ne!(script.is_held, Answer::Yes, "a hold was left");
+            0
+        }
+        [Call::Hold(hold), Call::Find, Call::Settle(settled, settlement)] => {
+            assert_eq!(script.is_held, Answer::Yes);
+            assert_eq!(hold, settled);
+            assert_eq!(hold.credits, script.price.found.max(script.price.not_found));
+            assert!(hold.lookup_id == reply.lookup_id && hold.expires_at >= hold.placed_at);
+            match settlement {
+                Settlement::Spend(credits) => {
+                    assert!((1..=hold.credits).contains(credits), "{credits} of {}", hold.credits);
+                    assert_ne!(script.is_found, Answer::Fails, "an error is free");
+                    if script.is_settled == Answer::Yes { *credits } else { 0 }
+                }
+                Settlement::Release => 0,
+            }
+        }
+        _ => panic!("asked for {calls:?}"),
+    };
+    assert_eq!(reply.credits_spent, spent);
+    assert!(spent == 0 || matches!(reply.status(), 200 | 404));
+}
+
+fn check_standing(script: &Script, reply: &Reply) {
+    if let Some(standing) = reply.standing {
+        assert_eq!(standing.limit, script.quota.limit());
+        assert!(u64::from(standing.remaining) < u64::from(standing.limit).max(1), "one is counted");
+        assert!((1..=u64::from(script.quota.window_seconds())).contains(&standing.reset_seconds));
+    }
+    let is_stranger = matches!(reply.status(), 401) || script.is_known == Answer::Fails;
+    assert_eq!(reply.workspace.is_none(), is_stranger);
+}
+
+/// All four ports.
+struct Port {
+    script: Script,
+    calls: Mutex<Vec<Call>>,
+}
+
+impl Port {
+    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.calls())
+    }
+}
+
+fn told<T>(answer: Answer, yes: T, no: Result<T, PortError>) -> Result<T, PortError> {
+    match answer {
+        Answer::Yes => Ok(yes),
+        Answer::No => no,
+        Answer::Fails => Err(fault()),
+    }
+}
+
+fn fault() -> PortError {
+    PortError::new("the script says so")
+}
+
+#[async_trait]
+impl Keys for Port {
+    async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        let id = "demo".parse().expect("a name");
+        told(self.script.is_known, Some(Workspace { id, quota: self.script.quota }), Ok(None))
+    }
+}
+
+#[async_trait]
+impl Windows for Port {
+    async fn count(&self, _: &Window) -> Result<u64, PortError> {
+        told(self.script.is_counted, self.script.count, Err(fault()))
+    }
+}
+
+#[async_trait]
+impl Credits for Port {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        self.calls().push(Call::Hold(hold.clone()));
+        told(self.script.is_held, Holding::Granted, Ok(Holding::Insufficient))
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        self.calls().push(Call::Settle(hold.clone(), settlement));
+        told(self.script.is_settled, (), Err(fault()))
+    }
+}
+
+#[async_trait]
+impl Resolver for Port {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.calls().push(Call::Find);
+        told(self.script.is_found, Some(ProfileUrl::from_name("ada-marlowe").expect("a name")), Ok(None))
+    }
+}

@@ -1,0 +1,143 @@
+//! The importer on any file.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+
+use enrich_host::rows::{Columns, FileFault, RowFault, Rows};
+use enrich_lib::email::{Email, EmailPolicy};
+use enrich_lib::model::ProfileUrl;
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+/// A gzipped bomb is an operator's own affair: it is read as a stream. Here it would only cost time.
+const TEXT_BYTES_MAX: u64 = 256 * 1_024;
+
+/// A file that begins with more blanks than this is taken for an empty one.
+const BLANK_BYTES_MAX: usize = 64 * 1_024;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// Reads `data` as a file of people: at once, byte by byte, and gzipped. All three tell the same, if nothing is damaged.
+pub fn people(data: &[u8]) {
+    let text = Text::of(data);
+    if text.bytes.len() as u64 > TEXT_BYTES_MAX {
+        return;
+    }
+    let (told, trickled) = (read(data, &text), read(Trickle(data), &text));
+    if !text.is_damaged {
+        assert_eq!(trickled, told, "byte by byte");
+    }
+    if !data.starts_with(GZIP) {
+        assert_eq!(read(&gzipped(data)[..], &text), told, "gzipped");
+    }
+}
+
+/// What is in a file.
+struct Text {
+    bytes: Vec<u8>,
+    /// It is a gzip that can't be read to its end. How much comes before the damage depends on how it is read.
+    is_damaged: bool,
+}
+
+impl Text {
+    fn of(data: &[u8]) -> Self {
+        if !data.starts_with(GZIP) {
+            return Self { bytes: data.to_vec(), is_damaged: false };
+        }
+        let mut bytes = Vec::new();
+        let is_damaged = MultiGzDecoder::new(data).take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes).is_err();
+        Self { bytes, is_damaged }
+    }
+
+    fn lines(&self) -> u64 {
+        let lines = self.bytes.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
+        if self.is_damaged { u64::MAX } else { lines }
+    }
+}
+
+/// What is told of each row, or of the file.
+fn read(file: impl Read, text: &Text) -> Vec<String> {
+    let rows = match Rows::read(file, &Columns::default()) {
+        Ok(rows) => rows,
+        Err(fault) => return vec![tell_file(&fault, text)],
+    };
+    let lines = text.lines();
+    let mut told = Vec::new();
+    let mut line_before = 0;
+    for row in rows {
+        match row {
+            Ok(person) => {
+                assert_eq!(EmailPolicy::default().check(&person.email), Ok(()));
+                assert_eq!(ProfileUrl::from_name(person.profile.name()).as_ref(), Ok(&person.profile));
+                assert!((0.0..=1.0).contains(&person.confidence), "{}", person.confidence);
+                let (email, profile) = (person.email.as_str(), person.profile.name());
+                told.push(format!("{email} {profile} {}", person.confidence));
+            }
+            Err(RowFault::Rejected { line, reason }) => {
+                assert!((line_before.max(1)..=lines).contains(&line), "line {line} of {lines}");
+                assert!(reason.lines().count() == 1, "{reason}");
+                check_privacy(&reason, text);
+                line_before = line;
+                told.push(format!("{line}: {reason}"));
+            }
+            // The import ends here.
+            Err(RowFault::Unreadable(error)) => {
+                check_privacy(&error.to_string(), text);
+                told.push("unreadable".to_owned());
+                break;
+            }
+        }
+        assert!(told.len() as u64 <= TEXT_BYTES_MAX, "more rows than bytes");
+    }
+    told
+}
+
+fn tell_file(fault: &FileFault, text: &Text) -> String {
+    let message = fault.to_string();
+    check_privacy(&message, text);
+    match fault {
+        FileFault::Unreadable(_) => "unreadable".to_owned(),
+        FileFault::Empty => {
+            let bytes = &text.bytes[..text.bytes.len().min(BLANK_BYTES_MAX)];
+            let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+            assert!(
+                bytes.trim_ascii().is_empty() || text.is_damaged,
+                "{} is not empty",
+                bytes.escape_ascii()
+            );
+            message
+        }
+        FileFault::NoHeader | FileFault::NoColumn { .. } => message,
+    }
+}
+
+/// No email of `text` stands in `message`, which is told to whoever runs the import and written beside the file.
+fn check_privacy(message: &str, text: &Text) {
+    // An address has no space before its @; our own sentences ("an @", "the @") always have.
+    assert!(!message.split(" @").any(|part| part.contains('@')), "{message:?}");
+    for email in emails(&String::from_utf8_lossy(&text.bytes)) {
+        assert!(!message.contains(email), "{message:?}");
+    }
+}
+
+/// The words of `text` that are email addresses.
+fn emails(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| c.is_whitespace() || "\",;:<>{}()".contains(c));
+    words.filter(|word| Email::parse(word).is_ok()).collect()
+}
+
+fn gzipped(text: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(text).and_then(|()| gzip.finish()).expect("memory takes every byte")
+}
+
+/// A file that gives a byte at a time.
+struct Trickle<'a>(&'a [u8]);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let some = buf.len().min(1);
+        self.0.read(&mut buf[..some])
+    }
+}

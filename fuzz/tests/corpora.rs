@@ -1,0 +1,64 @@
+//! Every committed input through its target, on stable Rust.
+
+use std::cell::Cell;
+use std::fs;
+use std::panic;
+use std::path::Path;
+use std::sync::Once;
+
+thread_local! {
+    /// The host lives on when a connection panics. It runs on the test's own thread.
+    static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn replay(target: &str, run: fn(&[u8])) {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            HAS_PANICKED.set(true);
+            print(info);
+        }));
+    });
+
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut inputs: Vec<_> =
+        fs::read_dir(&corpus).expect("a corpus").map(|entry| entry.expect("an entry").path()).collect();
+    inputs.sort();
+    assert!(inputs.len() >= 5, "{} has {} inputs", corpus.display(), inputs.len());
+    for input in inputs {
+        println!("{}", input.display());
+        run(&fs::read(&input).expect("an input"));
+        assert!(!HAS_PANICKED.get(), "something panicked");
+    }
+}
+
+#[test]
+fn body() {
+    replay("body", enrich_fuzz::body);
+}
+
+#[test]
+fn email() {
+    replay("email", enrich_fuzz::email);
+}
+
+#[test]
+fn http() {
+    replay("http", enrich_fuzz::http);
+}
+
+#[test]
+fn key() {
+    replay("key", enrich_fuzz::key);
+}
+
+#[test]
+fn lookup() {
+    replay("lookup", enrich_fuzz::lookup);
+}
+
+#[test]
+fn people() {
+    replay("people", enrich_fuzz::people);
+}
