@@ -24,7 +24,7 @@ fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     eventually(what, || probe().then_some(()));
     let took = started.elapsed();
-    assert!(took.as_millis() < 1_500, "{what}: {took:?}"); // a second, and the time to ask
+    assert!(took.as_secs() < 3, "{what}: {took:?}"); // a second, on a machine that is busy with other tests
 }
 
 mod sample {
