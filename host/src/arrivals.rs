@@ -14,11 +14,17 @@ pub trait Arrivals: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemArrivals;
 
-impl Arrivals for SystemArrivals {
-    fn arrive(&self) -> Arrival {
+impl SystemArrivals {
+    /// What the system's clock says.
+    pub fn now() -> Timestamp {
         // A clock before 1970 is a clock that was never set.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        Arrival::new(Timestamp::from_unix_ms(ms), rand::random())
+        Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Arrivals for SystemArrivals {
+    fn arrive(&self) -> Arrival {
+        Arrival::new(Self::now(), rand::random())
     }
 }

@@ -33,8 +33,7 @@ impl TimelyKeys {
 #[async_trait]
 impl Keys for TimelyKeys {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        let found = timeout(self.deadline, self.keys.find(key)).await;
-        found.unwrap_or_else(|_| Err(PortError::new(format!("no key was found in {:?}", self.deadline))))
+        in_time(self.deadline, "no key was found", self.keys.find(key)).await
     }
 }
 
@@ -54,8 +53,7 @@ impl TimelyWindows {
 #[async_trait]
 impl Windows for TimelyWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let counted = timeout(self.deadline, self.windows.count(window)).await;
-        counted.unwrap_or_else(|_| Err(PortError::new(format!("nothing was counted in {:?}", self.deadline))))
+        in_time(self.deadline, "nothing was counted", self.windows.count(window)).await
     }
 }
 
@@ -75,10 +73,7 @@ impl TimelyResolver {
 #[async_trait]
 impl Resolver for TimelyResolver {
     async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        let found = timeout(self.deadline, self.resolver.find(email)).await;
-        found.unwrap_or_else(|_| {
-            Err(PortError::new(format!("the resolver did not answer in {:?}", self.deadline)))
-        })
+        in_time(self.deadline, "the resolver did not answer", self.resolver.find(email)).await
     }
 }
 
@@ -102,8 +97,7 @@ impl PersistentCredits {
 #[async_trait]
 impl Credits for PersistentCredits {
     async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
-        let held = timeout(self.deadline, self.credits.hold(hold)).await;
-        held.unwrap_or_else(|_| Err(PortError::new(format!("no hold was granted in {:?}", self.deadline))))
+        in_time(self.deadline, "no hold was granted", self.credits.hold(hold)).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
@@ -114,9 +108,7 @@ impl Credits for PersistentCredits {
             let fault = match settled {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(fault)) => fault,
-                Err(_) => {
-                    return Err(PortError::new(format!("no settlement was answered in {:?}", self.deadline)));
-                }
+                Err(_) => return Err(too_late(self.deadline, "no settlement was answered")),
             };
             if Instant::now() + pause >= give_up_at {
                 return Err(fault);
@@ -125,6 +117,19 @@ impl Credits for PersistentCredits {
             pause = (pause * 2).min(Self::PAUSE_MAX);
         }
     }
+}
+
+/// The answer of a port, or its failure to give one within `deadline`.
+async fn in_time<T>(
+    deadline: Duration,
+    failure: &str,
+    answer: impl Future<Output = Result<T, PortError>>,
+) -> Result<T, PortError> {
+    timeout(deadline, answer).await.unwrap_or_else(|_| Err(too_late(deadline, failure)))
+}
+
+fn too_late(deadline: Duration, failure: &str) -> PortError {
+    PortError::new(format!("{failure} in {deadline:?}"))
 }
 
 impl fmt::Debug for TimelyKeys {

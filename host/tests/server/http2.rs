@@ -35,6 +35,14 @@ impl Client {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.into()).unwrap())
     }
+
+    /// Asks, and resets the stream while the resolver is at work.
+    async fn ask_and_reset(&mut self, gate: &Gate) {
+        tokio::select! {
+            reply = self.ask(good()) => panic!("answered {reply:?}"),
+            () = gate.asked() => {}
+        }
+    }
 }
 
 pub fn good() -> Request<Full<Bytes>> {
@@ -137,10 +145,7 @@ async fn a_lookup_whose_stream_is_reset_is_settled() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
-    tokio::select! {
-        reply = client.ask(good()) => panic!("answered {reply:?}"),
-        () = gate.asked() => {}
-    }
+    client.ask_and_reset(&gate).await;
     sleep(Duration::from_secs(1)).await; // the reset is on its way
     assert_eq!(world.balance().held, 1);
     gate.open();
@@ -153,10 +158,7 @@ async fn a_stop_waits_for_lookups_whose_clients_hung_up() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
-    tokio::select! {
-        reply = client.ask(good()) => panic!("answered {reply:?}"),
-        () = gate.asked() => {}
-    }
+    client.ask_and_reset(&gate).await;
     drop(client);
     world.stop.cancel();
     sleep(Duration::from_secs(5)).await;

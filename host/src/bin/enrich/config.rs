@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use enrich_host::Limits;
 use enrich_lib::credit::Price;
 use enrich_sqlite::People;
 use serde::Deserialize;
@@ -68,6 +69,12 @@ pub struct EmailsConfig {
 pub struct ConnectionsConfig {
     /// The most connections at a time.
     pub max: usize,
+    /// How long a client may take for a request's head.
+    pub head_ms: u64,
+    /// How long a client may take for a request's body.
+    pub body_ms: u64,
+    /// How long a connection may be without a request.
+    pub idle_ms: u64,
 }
 
 impl Default for PriceConfig {
@@ -90,12 +97,22 @@ impl Default for ResolverConfig {
 
 impl Default for ConnectionsConfig {
     fn default() -> Self {
-        Self { max: enrich_host::Limits::default().connections_max }
+        let limits = Limits::default();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            max: limits.connections_max,
+            head_ms: ms(limits.head_time_max),
+            body_ms: ms(limits.body_time_max),
+            idle_ms: ms(limits.idle_time_max),
+        }
     }
 }
 
 impl Config {
     const RESOLVER_DEADLINE_MS_MAX: u64 = 20_000;
+
+    /// An hour: whoever waits longer is not there any more.
+    const CONNECTION_MS_MAX: u64 = 3_600_000;
 
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, e))?;
@@ -115,6 +132,12 @@ impl Config {
         if self.connections.max == 0 {
             return Err("connections.max has to be at least 1".to_owned());
         }
+        let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
+        for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
+            if !(1..=Self::CONNECTION_MS_MAX).contains(&ms) {
+                return Err(format!("connections.{setting} has to be from 1 to {}", Self::CONNECTION_MS_MAX));
+            }
+        }
         Ok(())
     }
 
@@ -124,6 +147,17 @@ impl Config {
 
     pub fn resolver_deadline(&self) -> Duration {
         Duration::from_millis(self.resolver.deadline_ms)
+    }
+
+    pub fn limits(&self) -> Limits {
+        let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
+        Limits {
+            connections_max: max,
+            head_time_max: Duration::from_millis(head_ms),
+            body_time_max: Duration::from_millis(body_ms),
+            idle_time_max: Duration::from_millis(idle_ms),
+            ..Limits::default()
+        }
     }
 
     /// In lower case, as domains are compared.
@@ -141,6 +175,7 @@ mod tests {
     fn an_empty_file_is_the_default() {
         let config: Config = toml::from_str("").unwrap();
         assert_eq!(config.price(), Price::default());
+        assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
         assert_eq!(config.check(), Ok(()));
     }
 
@@ -168,6 +203,9 @@ mod tests {
             "[resolver]\ndeadline_ms = 0",
             "[resolver]\ndeadline_ms = 20001",
             "[connections]\nmax = 0",
+            "[connections]\nhead_ms = 0",
+            "[connections]\nbody_ms = 3600001",
+            "[connections]\nidle_ms = 0",
         ] {
             assert!(toml::from_str::<Config>(text).unwrap().check().is_err(), "{text}");
         }

@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
+use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
 use serde_json::{Value, json};
 
 use crate::args::{CreditsCommand, Format};
 use crate::failure::Failure;
-use crate::{admin, now, output};
+use crate::{admin, output};
 
 pub fn run(data: PathBuf, command: CreditsCommand) -> Result<(), Failure> {
     let (balance, format) = match command {
         CreditsCommand::Grant { workspace, credits, format } => {
-            (admin(data)?.grant(&workspace, credits, now())?, format)
+            (admin(data)?.grant(&workspace, credits, SystemArrivals::now())?, format)
         }
         CreditsCommand::Show { workspace, format } => (admin(data)?.balance(&workspace)?, format),
     };

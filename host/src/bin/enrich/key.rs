@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use enrich_host::SystemArrivals;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
 use enrich_sqlite::KeyRow;
@@ -9,20 +10,20 @@ use serde_json::json;
 
 use crate::args::{Format, KeyCommand};
 use crate::failure::Failure;
-use crate::{admin, now, output};
+use crate::{admin, output};
 
 pub fn run(data: PathBuf, command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::Create { workspace, label } => {
             let key = generate();
-            let id = admin(data)?.create_key(&workspace, &label, &key, now())?;
+            let id = admin(data)?.create_key(&workspace, &label, &key, SystemArrivals::now())?;
             output::line(key.reveal());
             output::remark(format!("{id} of {workspace}: keep the key now, it is not shown again"));
             Ok(())
         }
         KeyCommand::List { workspace, format } => list(&admin(data)?.keys(&workspace)?, format),
         KeyCommand::Revoke { id } => {
-            admin(data)?.revoke_key(&id, now())?;
+            admin(data)?.revoke_key(&id, SystemArrivals::now())?;
             output::line(format!("revoked {id}: within a second it is refused"));
             Ok(())
         }

@@ -21,7 +21,6 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::Parser;
-use enrich_lib::model::Timestamp;
 use enrich_sqlite::{Admin, DataDir};
 
 use crate::args::{Args, Command};
@@ -53,10 +52,4 @@ fn run(args: Args) -> Result<(), Failure> {
 /// The accounts of a data directory that exists.
 fn admin(data: std::path::PathBuf) -> Result<Admin, Failure> {
     Ok(Admin::open(&DataDir::open(data)?)?)
-}
-
-/// The one reading of the clock that a command uses.
-fn now() -> Timestamp {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,6 +5,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use enrich_host::SystemArrivals;
 use enrich_host::rows::{Columns, FileFault, Person, RowFault, Rows};
 use enrich_lib::email::Email;
 use enrich_sqlite::{DataDir, People, Stats};
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::args::{Format, ImportArgs, PeopleCommand};
 use crate::failure::Failure;
-use crate::{now, output};
+use crate::output;
 
 pub fn run(data: PathBuf, command: PeopleCommand) -> Result<(), Failure> {
     match command {
@@ -29,7 +30,7 @@ fn open(dir: &DataDir) -> Result<People, Failure> {
 
 fn suppress(people: &People, email: &str) -> Result<(), Failure> {
     let email = Email::parse(email.trim()).map_err(|fault| Failure::new(fault.to_string()))?;
-    people.suppress(&email, now())?;
+    people.suppress(&email, SystemArrivals::now())?;
     output::line("suppressed: within a second they are not found, and no import brings them back");
     Ok(())
 }

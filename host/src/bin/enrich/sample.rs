@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use enrich_host::SystemArrivals;
 use enrich_host::rows::{Columns, Person, RowFault, Rows};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::WorkspaceId;
@@ -9,7 +10,7 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
 
 use crate::failure::Failure;
-use crate::{key, now};
+use crate::key;
 
 const PEOPLE: &str = include_str!("../../../sample/people.csv");
 const WORKSPACE: &str = "demo";
@@ -52,9 +53,9 @@ fn fill(dir: &DataDir) -> Result<ApiKey, Failure> {
 
     let workspace: WorkspaceId = WORKSPACE.parse().map_err(|fault| Failure::new(format!("{fault}")))?;
     let mut admin = Admin::open(dir)?;
-    admin.create_workspace(&workspace, Quota::default(), CREDITS, now())?;
+    admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
     let key = key::generate();
-    admin.create_key(&workspace, "sample", &key, now())?;
+    admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
     Ok(key)
 }
 

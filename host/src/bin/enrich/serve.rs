@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_host::patience::{PersistentCredits, TimelyResolver};
-use enrich_host::{Limits, Services, SystemArrivals, tls};
+use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::drive::Service;
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::ApiKey;
@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use crate::args::{LogFormat, ServeArgs};
 use crate::config::{Config, Tls};
 use crate::failure::Failure;
-use crate::{now, output, sample};
+use crate::{output, sample};
 
 pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
@@ -86,7 +86,7 @@ struct Stores {
 
 impl Stores {
     fn open(dir: &DataDir, config: &Config) -> Result<Self, Failure> {
-        let ledger = Arc::new(Ledger::open(dir, now(), on_a_thread)?);
+        let ledger = Arc::new(Ledger::open(dir, SystemArrivals::now(), on_a_thread)?);
         let people = Arc::new(People::open(dir, config.people.confidence_min, rand::random())?);
         Ok(Self { ledger, people })
     }
@@ -127,7 +127,7 @@ impl Stores {
     }
 
     async fn tick(&self) -> Result<(), enrich_sqlite::StoreError> {
-        let (ledger, people) = (self.ledger.tick(now()).await, self.people.refresh());
+        let (ledger, people) = (self.ledger.tick(SystemArrivals::now()).await, self.people.refresh());
         ledger.and(people)
     }
 }
@@ -139,7 +139,7 @@ async fn serve(settings: &Settings, stores: &Stores, key: Option<ApiKey>) -> Res
     let services = Services {
         service: stores.service(&settings.file),
         arrivals: Arc::new(SystemArrivals),
-        limits: Limits { connections_max: settings.file.connections.max, ..Limits::default() },
+        limits: settings.file.limits(),
         tls,
         date_header: true,
     };

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, WorkspaceRow};
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{Format, WorkspaceCommand};
 use crate::failure::Failure;
-use crate::{admin, now, output};
+use crate::{admin, output};
 
 pub fn run(data: PathBuf, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
@@ -23,7 +24,7 @@ pub fn run(data: PathBuf, command: WorkspaceCommand) -> Result<(), Failure> {
 
 /// The one command that makes a data directory.
 fn create(data: PathBuf, name: &WorkspaceId, quota: Quota, credits: u64) -> Result<(), Failure> {
-    Admin::open(&DataDir::create(data)?)?.create_workspace(name, quota, credits, now())?;
+    Admin::open(&DataDir::create(data)?)?.create_workspace(name, quota, credits, SystemArrivals::now())?;
     output::line(format!(
         "created workspace {name}: {} credits, {} requests per {} s",
         output::grouped(credits),
