@@ -284,15 +284,19 @@ impl Account {
         }
     }
 
-    /// The spend of `hold` is durable, but nobody took the answer: it is under way again, to be voided.
-    pub fn reopen_spend(&mut self, hold: &Hold) {
-        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
-            && let State::Spent(credits) = entry.state
-        {
-            *entry = Entry { credits, state: State::Spending { credits, attempts: 1 }, ..*entry };
-            self.spent -= credits;
-            self.held += credits;
+    /// The spend of `credits` of `hold` is durable, but nobody took the answer: it is under way again, to be voided. If it
+    /// was forgotten meanwhile, it is remembered anew.
+    pub fn reopen_spend(&mut self, hold: &Hold, credits: u64) {
+        let state = State::Spending { credits, attempts: 1 };
+        match self.entries.get_mut(&hold.lookup_id) {
+            Some(entry) if entry.state == State::Spent(credits) => {
+                *entry = Entry { credits, state, ..*entry }
+            }
+            Some(_) => return,
+            None => self.remember(&Hold { credits, ..hold.clone() }, state),
         }
+        self.spent -= credits;
+        self.held += credits;
     }
 
     /// The spend of `hold` was durable, nobody was told of it, and it was durably taken back. Its credits are available

@@ -85,4 +85,6 @@ pub mod drive;
 
 pub mod wire;
 
+mod sync;
+
 pub mod memory;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
@@ -13,6 +12,7 @@ use crate::key::KeyDigest;
 use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::refusal::PortError;
+use crate::sync::{Mutex, lock};
 use crate::window::{Window, Workspace};
 
 /// API keys in memory.
@@ -38,13 +38,13 @@ impl Keys for KeyTable {
     }
 }
 
-/// Burst counters in memory: two windows of each workspace.
+/// Burst counters in memory: of each workspace those of its last windows, for requests that are late.
 ///
-/// Two, because a request that was read off the clock just before a window's end may be counted just after it.
+/// It knows the time only by the windows that it is asked to count in.
 #[derive(Debug, Default)]
-pub struct WindowTable(Mutex<BTreeMap<WorkspaceId, [Counter; 2]>>);
+pub struct WindowTable(Mutex<BTreeMap<WorkspaceId, Vec<Counter>>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Counter {
     window: u64,
     count: u64,
@@ -56,25 +56,36 @@ impl Windows for WindowTable {
         let mut table = lock(&self.0);
         let counters = match table.entry(window.workspace().clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Default::default()),
+            Entry::Vacant(entry) => entry.insert(Vec::new()),
         };
-        let counter = counter(counters, window.number());
+        let counter = counter(counters, window);
         counter.count += 1;
         Ok(counter.count)
     }
 }
 
-/// The counter of window `number`, moved to the front. A new one takes the place of the older window if time went on,
-/// and else, for a late request or a clock that jumped, of the one that was not counted last.
-fn counter(counters: &mut [Counter; 2], number: u64) -> &mut Counter {
+/// The counter of `window`, moved to the front.
+fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Counter {
+    let number = window.number();
     let known = counters.iter().position(|c| c.window == number);
-    let time_went_on = counters.iter().all(|c| c.window < number);
-    let at = known.unwrap_or(usize::from(!time_went_on || counters[1].window <= counters[0].window));
-    if known.is_none() {
-        counters[at] = Counter { window: number, count: 0 };
-    }
-    counters.swap(0, at);
+    let at = known.unwrap_or_else(|| {
+        if counters.len() >= window.countable_max() {
+            counters.remove(in_the_way(counters, number));
+        }
+        counters.push(Counter { window: number, count: 0 });
+        counters.len() - 1
+    });
+    counters[..=at].rotate_right(1);
     &mut counters[0]
+}
+
+/// Which counter makes room for window `number`: that of the oldest window if time went on, and else, for a late request or
+/// a clock that jumped, the one that has not counted for longest.
+fn in_the_way(counters: &[Counter], number: u64) -> usize {
+    let last = counters.len() - 1;
+    let time_went_on = counters.iter().all(|c| c.window < number);
+    let oldest = (0..counters.len()).min_by_key(|&at| counters[at].window);
+    oldest.filter(|_| time_went_on).unwrap_or(last)
 }
 
 /// Accounts in memory.
@@ -133,9 +144,4 @@ impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Directory({} people)", lock(&self.0).len())
     }
-}
-
-/// Every critical section here leaves its table whole, so one that panicked spoils nothing.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,8 +24,8 @@ pub trait Keys: Send + Sync {
 #[async_trait]
 pub trait Windows: Send + Sync {
     /// Counts one more request in `window` and returns the new count, 1 for the first: atomic, so that no two
-    /// requests get the same count. The counter may be forgotten after [`Window::closes_at`], by
-    /// the clock of the node that is furthest behind: one that began anew would let the limit through again.
+    /// requests get the same count. The counter is kept until [`Window::forget_at`], by the right time: one that
+    /// began anew would let the limit through again.
     async fn count(&self, window: &Window) -> Result<u64, PortError>;
 }
 

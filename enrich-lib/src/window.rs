@@ -61,7 +61,7 @@ impl Quota {
         let number = now.unix_ms().saturating_add(shift_ms) / length_ms;
         let closes_at =
             Timestamp::from_unix_ms((number.saturating_add(1)).saturating_mul(length_ms) - shift_ms);
-        Window { workspace: workspace.clone(), number, closes_at, limit: self.limit }
+        Window { workspace: workspace.clone(), number, closes_at, quota: *self }
     }
 }
 
@@ -89,10 +89,14 @@ pub struct Window {
     workspace: WorkspaceId,
     number: u64,
     closes_at: Timestamp,
-    limit: NonZeroU32,
+    quota: Quota,
 }
 
 impl Window {
+    /// How late a request may be counted: a node's clock may be 5 s behind, and 5 s may go by between the reading of the
+    /// clock and the count, in which the key is found.
+    pub const LATE_MAX: Duration = Duration::from_secs(10);
+
     /// Whose window it is.
     pub const fn workspace(&self) -> &WorkspaceId {
         &self.workspace
@@ -103,17 +107,30 @@ impl Window {
         self.number
     }
 
-    /// When it ends. A store may forget the counter after that.
+    /// When it ends.
     pub const fn closes_at(&self) -> Timestamp {
         self.closes_at
     }
 
+    /// When a store may forget the counter. Forgotten sooner, it would begin anew for a request that is late, and let the
+    /// limit through again.
+    pub fn forget_at(&self) -> Timestamp {
+        self.closes_at + Self::LATE_MAX
+    }
+
+    /// How many windows of this length requests may be counted in at one moment: the current one, and those that a
+    /// request may be late for.
+    pub(crate) fn countable_max(&self) -> usize {
+        let length = u64::from(self.quota.window_seconds());
+        usize::try_from(Self::LATE_MAX.as_secs().div_ceil(length)).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
     /// What the `count`-th request of this window (counted from 1) is told, `Err` if it is over the limit.
     pub fn admit(&self, count: u64, now: Timestamp) -> Result<Standing, Standing> {
-        let limit = u64::from(self.limit.get());
+        let limit = u64::from(self.quota.limit());
         let left = Duration::from_millis(self.closes_at.unix_ms().saturating_sub(now.unix_ms()));
         let standing = Standing {
-            limit: self.limit.get(),
+            limit: self.quota.limit(),
             remaining: u32::try_from(limit.saturating_sub(count)).unwrap_or(u32::MAX),
             // Rounded up, at least 1: rounded down, clients would come back early.
             reset_seconds: left.as_millis().div_ceil(1_000).max(1) as u64,
@@ -156,6 +173,16 @@ mod tests {
         assert_eq!(Quota::new(1, 0), Err(QuotaFault::Window));
         assert_eq!(Quota::new(1, 86_401), Err(QuotaFault::Window));
         assert_eq!(Quota::new(500, 60), Ok(Quota::default()));
+    }
+
+    /// Nodes of several versions share counters: these numbers are for ever.
+    #[test]
+    fn every_version_names_the_same_windows() {
+        let now = Timestamp::from_unix_ms(1_700_000_000_000);
+        let window = Quota::default().window(&"demo".parse().unwrap(), now);
+        assert_eq!(window.number(), 28_333_334);
+        assert_eq!(window.closes_at(), Timestamp::from_unix_ms(1_700_000_053_152));
+        assert_eq!(window.forget_at(), Timestamp::from_unix_ms(1_700_000_063_152));
     }
 
     #[test]

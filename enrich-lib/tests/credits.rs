@@ -190,6 +190,33 @@ fn a_clock_that_is_set_back_takes_the_deadlines_with_it() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_by_no_more_than_the_memory_is_waited_for() {
+    let mut account = with_credits(5);
+    account.advance(at(30));
+    let placed = Hold { placed_at: at(30), expires_at: at(40), ..hold(1, 1) };
+    account.hold(&placed).unwrap();
+    account.advance(Timestamp::from_unix_ms(at(30).unix_ms() - Account::MEMORY.as_millis() as u64));
+    account.advance(at(39));
+    assert_balance(&account, [4, 1, 0]);
+    account.advance(at(40));
+    assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_does_not_make_the_memory_longer() {
+    let mut account = with_credits(5);
+    account.advance(at(10_000));
+    let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 1) };
+    account.hold(&before).unwrap();
+    account.settle(&before, Settlement::Spend(1)).unwrap();
+    account.advance(at(1_000));
+    account.advance(at(1_010));
+    assert_eq!(account.settle(&before, Settlement::Spend(1)), Ok(()), "still remembered");
+    account.advance(at(1_010) + Account::MEMORY);
+    assert_eq!(account.settle(&before, Settlement::Spend(1)), Err(NoHold));
+}
+
+#[test]
 fn a_hold_that_is_late_does_not_set_the_clock_back() {
     let mut account = with_credits(5);
     account.advance(at(10_000));
@@ -202,7 +229,7 @@ fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
-    account.reopen_spend(&hold(1, 3));
+    account.reopen_spend(&hold(1, 3), 2);
     assert_balance(&account, [3, 2, 0]);
     account.advance(at(1_000));
     assert_balance(&account, [3, 2, 0]);
@@ -212,12 +239,25 @@ fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available
     assert_eq!(account.begin_spend(&hold(1, 3), 2), Err(Ended));
 }
 
+/// Its answer was under way for that long: a machine that slept, or a clock that jumped.
+#[test]
+fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 3)).unwrap();
+    account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
+    account.advance(at(10) + Account::MEMORY);
+    account.reopen_spend(&hold(1, 3), 2);
+    assert_balance(&account, [3, 2, 0]);
+    account.void_spend(&hold(1, 3));
+    assert_balance(&account, [5, 0, 0]);
+}
+
 #[test]
 fn a_reopened_spend_can_be_told_after_all() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
-    account.reopen_spend(&hold(1, 1));
+    account.reopen_spend(&hold(1, 1), 1);
     assert_eq!(account.begin_spend(&hold(1, 1), 1), Ok(Begun));
     account.commit_spend(&hold(1, 1));
     assert_balance(&account, [4, 0, 1]);

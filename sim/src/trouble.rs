@@ -128,6 +128,29 @@ impl Trouble {
     }
 }
 
+impl What {
+    /// What a soak counts it as.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Partition(_) => "partition",
+            Self::OneWay(..) => "one-way partition",
+            Self::Hold(_) => "link holds back",
+            Self::Slow(..) => "slow link",
+            Self::Loss(..) => "messages lost",
+            Self::Crash(_) => "crash",
+            Self::Stall(_) => "disk stalls",
+            Self::Port(_, _, Fault::Errors, _) => "port errors",
+            Self::Port(_, _, Fault::Hangs, _) => "port hangs",
+            Self::Port(_, _, Fault::Late(_), _) => "port works late",
+            Self::Port(_, _, Fault::AnswerLost, _) => "port's answer lost",
+            Self::Vendor(Fault::Errors, _) => "vendor errors",
+            Self::Vendor(Fault::Hangs, _) => "vendor hangs",
+            Self::Vendor(Fault::Late(_), _) => "vendor answers late",
+            Self::Vendor(Fault::AnswerLost, _) => "vendor breaks off",
+        }
+    }
+}
+
 impl Fault {
     /// One of them, and how many calls it befalls, of 1.
     fn draw(dice: &mut StdRng) -> (Self, f64) {

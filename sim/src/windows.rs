@@ -9,17 +9,16 @@ use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
 
-use crate::clock::{SKEW_MAX, right_time};
+use crate::clock::right_time;
 
-/// Counters by name. Each is kept past its window's end for as long as a node's clock may be behind: forgotten sooner, it
-/// would begin anew, and the limit with it.
+/// Counters by name, each kept as long as the port's contract has it, and not a moment longer.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWindows(Mutex<BTreeMap<(WorkspaceId, u64), Counter>>);
 
 #[derive(Debug)]
 struct Counter {
     count: u64,
-    closes_at: Timestamp,
+    forget_at: Timestamp,
 }
 
 #[async_trait]
@@ -28,9 +27,9 @@ impl Windows for SharedWindows {
         let now = right_time();
         // Every critical section leaves the counters whole.
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counters.retain(|_, counter| now <= counter.closes_at + SKEW_MAX);
+        counters.retain(|_, counter| now < counter.forget_at);
         let name = (window.workspace().clone(), window.number());
-        let counter = counters.entry(name).or_insert(Counter { count: 0, closes_at: window.closes_at() });
+        let counter = counters.entry(name).or_insert(Counter { count: 0, forget_at: window.forget_at() });
         counter.count += 1;
         Ok(counter.count)
     }

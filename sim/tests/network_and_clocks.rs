@@ -137,3 +137,18 @@ fn nodes_that_disagree_about_the_time_count_in_the_windows_that_they_name() {
         assert!(admitted >= 4 && statuses.contains(&Some(429)), "{statuses:?}");
     });
 }
+
+/// Seed 29085 of the random worlds found it: the store had forgotten the window, and counted from 1 again.
+#[test]
+fn a_node_whose_clock_is_behind_and_whose_keys_are_slow_counts_in_the_window_that_it_names() {
+    let slow = What::Port(0, Port::Keys, Fault::Late(900 * SECOND / 1_000), 0.5);
+    let plan = |plan: Plan| {
+        let behind = Clock { ahead_ms: -5_000, ..Clock::default() };
+        let plan = Plan { quota: Quota::new(1, 1).unwrap(), clocks: vec![behind; 2], ..plan };
+        let plan = plan.trouble(START, 30 * SECOND, slow.clone());
+        let mut plan = (0..12).fold(plan, |plan, _| plan.ask_of(0, Wish::NoEmail, Http::One, 30 * SECOND));
+        plan.clients = vec![plan.clients[0].clone(); 3];
+        plan
+    };
+    each(plan, |run| assert!(run.statuses().contains(&Some(429)), "{:?}", run.statuses()));
+}

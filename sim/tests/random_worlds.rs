@@ -3,7 +3,7 @@
 #![cfg(feature = "sim")]
 #![allow(clippy::print_stdout, reason = "a soak wants to know what it has seen")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn all_hold(default: u64, plan: impl Fn(u64) -> Plan + Sync) -> Seen {
         seen.lock().expect("nobody panics with it").add(&run);
     });
     let seen = seen.into_inner().expect("nobody panics with it");
-    println!("{seen:?}");
+    println!("{seen:#?}");
     seen
 }
 
@@ -54,7 +54,7 @@ fn all_hold(default: u64, plan: impl Fn(u64) -> Plan + Sync) -> Seen {
 struct Seen {
     runs: u64,
     simulated: Duration,
-    troubles: usize,
+    troubles: BTreeMap<&'static str, u64>,
     requests: usize,
     lookups: usize,
     statuses: BTreeSet<u16>,
@@ -65,9 +65,11 @@ impl Seen {
         let statuses = run.statuses();
         self.runs += 1;
         self.simulated += run.trace.last().map_or(Duration::ZERO, |entry| entry.at);
-        self.troubles += run.plan.troubles.len();
         self.requests += statuses.len();
         self.lookups += run.stories().len();
+        for trouble in &run.plan.troubles {
+            *self.troubles.entry(trouble.what.kind()).or_default() += 1;
+        }
         self.statuses.extend(statuses.into_iter().flatten());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::column::parsed;
 use crate::error::StoreError;
-use crate::lock::lock;
+use crate::sync::{Mutex, RwLock, lock};
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {

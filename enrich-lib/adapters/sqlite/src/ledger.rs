@@ -17,12 +17,12 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::StoreError;
 use crate::shared::{Shared, Slot};
+use crate::sync::{mpsc, oneshot};
 use crate::writer::{Job, Spend, Untold, Writer};
 
 /// The work of the writer, for the executor of the caller's choice.
@@ -111,7 +111,7 @@ impl Ledger {
             slot.account().abort_spend(hold);
             return Err(StoreError::Stopped);
         }
-        Waiting { ledger: self, slot: &slot, hold, answer }.await
+        Waiting { ledger: self, slot: &slot, hold, credits, answer }.await
     }
 }
 
@@ -121,6 +121,7 @@ struct Waiting<'a> {
     ledger: &'a Ledger,
     slot: &'a Arc<Slot>,
     hold: &'a Hold,
+    credits: u64,
     answer: oneshot::Receiver<Result<(), StoreError>>,
 }
 
@@ -138,7 +139,7 @@ impl Drop for Waiting<'_> {
         self.answer.close();
         // An answer that was taken is not here any more.
         if let Ok(Ok(())) = self.answer.try_recv() {
-            self.slot.account().reopen_spend(self.hold);
+            self.slot.account().reopen_spend(self.hold, self.credits);
             let untold = Untold { slot: self.slot.clone(), hold: self.hold.clone() };
             // Without a writer the spend stands: it is as if the process had ended a moment ago.
             let _ = self.ledger.queue.send(Job::Void(untold));

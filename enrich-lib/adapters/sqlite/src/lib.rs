@@ -7,7 +7,7 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `lock` ·
+//! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
 //! `admin` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
 //! `import` · `people`.
 
@@ -22,7 +22,7 @@ mod database;
 
 mod column;
 
-mod lock;
+mod sync;
 
 mod admin;
 

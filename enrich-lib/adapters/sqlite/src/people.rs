@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::TryLockError;
 use std::thread;
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use crate::dir::DataDir;
 use crate::error::StoreError;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::import::Import;
-use crate::lock::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The people directory of a data directory.
 pub struct People {

@@ -1,7 +1,7 @@
 //! What requests and the writer share: the accounts and the keys in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use enrich_lib::credit::Account;
 use enrich_lib::key::KeyDigest;
@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::dir::ServeLock;
 use crate::error::StoreError;
 use crate::keys::KeyCache;
-use crate::lock::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,

@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use enrich_lib::credit::{AccountFault, Hold};
 use enrich_lib::model::Timestamp;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
-use tokio::sync::{mpsc, oneshot};
 
 use crate::column::ms;
 use crate::database::Watch;
 use crate::error::StoreError;
 use crate::shared::{Shared, Slot};
+use crate::sync::{mpsc, oneshot};
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;

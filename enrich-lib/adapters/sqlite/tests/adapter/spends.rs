@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use enrich_lib::credit::{Hold, Settlement};
+use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_sqlite::{Ledger, on_a_thread};
 
@@ -81,6 +81,20 @@ fn a_settle_that_is_given_up_before_its_answer_is_taken_is_voided() {
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
     assert_eq!(world.spend(&hold).unwrap_err().to_string(), "the hold of this lookup has already ended");
     assert_eq!(totals(World::serve(world.close()).balance()), (10, 0, 0));
+}
+
+/// The machine slept, or the clock jumped: when the answer is left, the account has forgotten what it was about.
+#[test]
+fn a_settle_that_is_given_up_after_its_hold_is_forgotten_is_voided() {
+    let world = World::with_credits(10);
+    let hold = world.hold(1);
+    let spend = world.queue_spend(&hold);
+    world.write();
+    world.tick(hold.expires_at);
+    world.tick(hold.expires_at + Account::MEMORY);
+    drop(spend);
+    world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
 }
 
 #[test]

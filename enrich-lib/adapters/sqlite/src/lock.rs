@@ -1,8 +1,0 @@
-//! How this crate locks.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

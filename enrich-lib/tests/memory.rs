@@ -1,0 +1,50 @@
+//! The ports in memory, as those who try the library out meet them.
+
+use enrich_lib::credit::Balance;
+use enrich_lib::email::Email;
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::memory::{AccountTable, Directory, KeyTable};
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::{Keys, Resolver};
+use enrich_lib::window::{Quota, Workspace};
+use futures_executor::block_on;
+
+fn workspace(name: &str) -> Workspace {
+    Workspace { id: name.parse().expect("a name"), quota: Quota::default() }
+}
+
+#[test]
+fn a_key_is_its_workspaces_until_it_is_revoked() {
+    let table = KeyTable::default();
+    let (demos, others) = (ApiKey::generate(|| 1).digest(), ApiKey::generate(|| 2).digest());
+    let find = |key: &KeyDigest| block_on(table.find(key)).unwrap();
+    table.insert(demos, workspace("demo"));
+    table.insert(others, workspace("other"));
+    assert_eq!(find(&demos), Some(workspace("demo")));
+    assert_eq!(find(&others), Some(workspace("other")));
+    table.revoke(&demos);
+    assert_eq!(find(&demos), None);
+    assert_eq!(find(&others), Some(workspace("other")));
+}
+
+#[test]
+fn a_person_is_found_under_every_spelling_of_their_email() {
+    let directory = Directory::default();
+    let (ada, profile) =
+        (Email::parse("ada.marlowe@gmail.com").unwrap(), ProfileUrl::from_name("ada").unwrap());
+    directory.insert(&ada, profile.clone());
+    let find = |email| block_on(directory.find(&Email::parse(email).unwrap())).unwrap();
+    assert_eq!(find("AdaMarlowe+news@googlemail.com"), Some(profile));
+    assert_eq!(find("ben.marlowe@gmail.com"), None);
+    assert_eq!(format!("{directory:?}"), "Directory(1 people)");
+}
+
+#[test]
+fn a_workspace_that_nobody_granted_anything_has_nothing() {
+    let accounts = AccountTable::default();
+    assert_eq!(accounts.balance(&workspace("demo").id), Balance::default());
+    accounts.grant(&workspace("demo").id, 5).unwrap();
+    assert_eq!(accounts.balance(&workspace("demo").id).available, 5);
+    assert!(accounts.grant(&workspace("demo").id, u64::MAX).is_err());
+    assert_eq!(accounts.balance(&workspace("other").id), Balance::default());
+}

@@ -1,0 +1,160 @@
+//! Spends from a ledger, and the writer that makes them durable.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+use enrich_interleavings::{Answer, Ended, GRANTED, START, Scene, Spender, end, explore, write};
+use enrich_lib::credit::{Account, Holding};
+use shuttle::thread::{self, JoinHandle};
+
+const SCHEDULES: usize = 1_500;
+
+fn spend(spender: Spender) -> JoinHandle<Ended> {
+    thread::spawn(move || spender.spend())
+}
+
+fn spend_impatiently(spender: Spender) -> JoinHandle<Ended> {
+    thread::spawn(move || spender.spend_impatiently())
+}
+
+/// Gives up, perhaps, and then tries the same again, as a lookup with time left does.
+fn try_again(spender: Spender) -> JoinHandle<Ended> {
+    thread::spawn(move || match spender.spend_impatiently() {
+        (_, Answer::GivenUp) => spender.spend(),
+        ended => ended,
+    })
+}
+
+fn all<const N: usize>(spends: [JoinHandle<Ended>; N]) -> [Ended; N] {
+    spends.map(|spend| spend.join().unwrap())
+}
+
+#[test]
+fn who_waits_for_a_spend_is_told() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let clock = scene.clock([START]);
+        let spends = [1, 2, 3, 4].map(|n| {
+            let spender = scene.spender(n, 1);
+            thread::spawn(move || (spender.hold() == Holding::Granted).then(|| spender.spend()))
+        });
+        let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
+        assert_eq!(ended.len() as u64, GRANTED, "as many as there are credits");
+        assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
+        clock.join().unwrap();
+        scene.close(writer, &ended);
+    });
+}
+
+#[test]
+fn a_spend_that_is_given_up_is_not_billed() {
+    explore(3 * SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let clock = scene.clock([START]);
+        let spends = [spend_impatiently(scene.holding(1, 2)), spend(scene.holding(2, 1))];
+        let ended = all(spends);
+        assert_eq!(ended[1].1, Answer::Told, "the patient one");
+        clock.join().unwrap();
+        scene.close(writer, &ended);
+    });
+}
+
+#[test]
+fn a_spend_that_is_given_up_and_tried_again_is_billed_once_or_not_at_all() {
+    explore(3 * SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let clock = scene.clock([START]);
+        let ended = all([try_again(scene.holding(1, 2)), try_again(scene.holding(2, 1))]);
+        assert!(ended.iter().all(|(_, answer)| *answer != Answer::GivenUp));
+        clock.join().unwrap();
+        scene.close(writer, &ended);
+    });
+}
+
+/// Nothing was written yet, so nothing has to be taken back, and the second try of each succeeds.
+#[test]
+fn a_spend_that_is_given_up_before_the_writer_looks_is_not_written() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let spenders = [1, 2].map(|n| scene.holding(n, 1));
+        let ended = all(spenders.clone().map(spend_impatiently));
+        assert!(ended.iter().all(|(_, answer)| *answer == Answer::GivenUp));
+        let writer = write(work);
+        let ended = all(spenders.map(spend));
+        assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
+        scene.close(writer, &ended);
+    });
+}
+
+#[test]
+fn attempts_of_one_lookup_at_once_spend_once() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let spender = scene.holding(1, 2);
+        let [first, second, third] = all([(); 3].map(|()| spend(spender.clone())));
+        assert!([&first, &second, &third].iter().all(|(_, answer)| *answer == Answer::Told));
+        drop(spender);
+        scene.close(writer, &[first]);
+    });
+}
+
+#[test]
+fn of_a_spend_and_a_release_one_wins() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let spender = scene.holding(1, 2);
+        let release = thread::spawn({
+            let spender = spender.clone();
+            move || spender.release()
+        });
+        let ended = [spender.spend()];
+        assert_eq!(release.join().unwrap(), ended[0].1 != Answer::Told);
+        drop(spender);
+        scene.close(writer, &ended);
+    });
+}
+
+#[test]
+fn a_spend_that_is_given_up_leaves_its_hold_to_a_release_or_to_nobody() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let spender = scene.holding(1, 2);
+        let release = thread::spawn({
+            let spender = spender.clone();
+            move || spender.release()
+        });
+        let ended = [spender.spend_impatiently()];
+        if release.join().unwrap() {
+            assert_ne!(ended[0].1, Answer::Told);
+        }
+        drop(spender);
+        scene.close(writer, &ended);
+    });
+}
+
+#[test]
+fn a_hold_that_expires_is_spent_or_given_back() {
+    explore(SCHEDULES, || {
+        let (scene, work) = Scene::open();
+        let writer = write(work);
+        let clock = scene.clock([end(), end() + Account::MEMORY]);
+        let spends =
+            [(1, true), (2, false), (3, false)].map(|(n, is_patient)| (scene.spender(n, 1), is_patient));
+        let spends = spends.map(|(spender, is_patient)| {
+            thread::spawn(move || match spender.try_hold() {
+                Some(Holding::Granted) if is_patient => Some(spender.spend()),
+                Some(Holding::Granted) => Some(spender.spend_impatiently()),
+                _ => None,
+            })
+        });
+        let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
+        clock.join().unwrap();
+        scene.close(writer, &ended);
+    });
+}

@@ -1,0 +1,57 @@
+//! The burst counters in memory.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+use std::sync::Arc;
+
+use enrich_interleavings::{START, explore, workspace};
+use enrich_lib::memory::WindowTable;
+use enrich_lib::ports::Windows;
+use enrich_lib::window::{Quota, Window};
+use shuttle::future::block_on;
+use shuttle::thread;
+
+const SCHEDULES: usize = 10_000;
+
+fn window(n: u64) -> Window {
+    let window = Quota::new(3, 60).unwrap().window(&workspace(), START);
+    (0..n).fold(window, |window, _| Quota::new(3, 60).unwrap().window(&workspace(), window.closes_at()))
+}
+
+/// The counts that threads get who count `windows`, each in this order.
+fn counted(windows: &'static [&'static [u64]]) -> Vec<(u64, u64)> {
+    let table = Arc::new(WindowTable::default());
+    let threads: Vec<_> = windows
+        .iter()
+        .map(|windows| {
+            let table = table.clone();
+            thread::spawn(move || {
+                let count = |n: &u64| (*n, block_on(table.count(&window(*n))).unwrap());
+                windows.iter().map(count).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut counts: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    counts.sort_unstable();
+    counts
+}
+
+#[test]
+fn each_count_of_a_window_is_given_once() {
+    explore(SCHEDULES, || {
+        let counts = counted(&[&[0, 0], &[0, 0], &[0]]);
+        assert_eq!(counts, [1, 2, 3, 4, 5].map(|count| (0, count)));
+        let admitted = counts.iter().filter(|(_, count)| window(0).admit(*count, START).is_ok()).count();
+        assert_eq!(admitted, 3);
+    });
+}
+
+/// Requests that were read off the clock before the edge are counted among those after it.
+#[test]
+fn each_count_of_two_windows_around_an_edge_is_given_once() {
+    explore(SCHEDULES, || {
+        let counts = counted(&[&[0, 1], &[0, 1], &[1, 1], &[0, 0]]);
+        assert_eq!(counts, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3), (1, 4)]);
+    });
+}
