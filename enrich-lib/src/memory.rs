@@ -70,7 +70,7 @@ fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Count
     let known = counters.iter().position(|c| c.window == number);
     let at = known.unwrap_or_else(|| {
         if counters.len() >= window.countable_max() {
-            counters.remove(in_the_way(counters, number));
+            counters.remove(in_the_way(counters, window));
         }
         counters.push(Counter { window: number, count: 0 });
         counters.len() - 1
@@ -79,13 +79,12 @@ fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Count
     &mut counters[0]
 }
 
-/// Which counter makes room for window `number`: that of the oldest window if time went on, and else, for a late request or
-/// a clock that jumped, the one that has not counted for longest.
-fn in_the_way(counters: &[Counter], number: u64) -> usize {
-    let last = counters.len() - 1;
-    let time_went_on = counters.iter().all(|c| c.window < number);
+/// Which counter makes room for `window`: that of the oldest, which nobody can be late for any more; but where a clock has
+/// jumped back, so that others are out of its reach, the one that has not counted for longest.
+fn in_the_way(counters: &[Counter], window: &Window) -> usize {
+    let reach = window.number().saturating_add(window.countable_max() as u64);
     let oldest = (0..counters.len()).min_by_key(|&at| counters[at].window);
-    oldest.filter(|_| time_went_on).unwrap_or(last)
+    oldest.filter(|_| counters.iter().all(|c| c.window < reach)).unwrap_or(counters.len() - 1)
 }
 
 /// Accounts in memory.

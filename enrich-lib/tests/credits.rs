@@ -107,6 +107,14 @@ fn a_spend_after_the_hold_has_run_out_is_refused_and_a_release_is_not() {
 }
 
 #[test]
+fn a_release_that_comes_after_its_holds_end_leaves_nothing_behind() {
+    let mut account = with_credits(5);
+    account.advance(at(10));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
+}
+
+#[test]
 fn the_next_hold_tells_the_time_too() {
     let mut account = with_credits(1);
     account.hold(&hold(1, 1)).unwrap();
@@ -170,6 +178,16 @@ fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
     account.commit_spend(&hold(1, 1));
     account.abort_spend(&hold(1, 1));
     assert_balance(&account, [4, 0, 1]);
+}
+
+#[test]
+fn an_attempt_at_another_price_is_refused_while_one_is_under_way() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 3)).unwrap();
+    account.begin_spend(&hold(1, 3), 2).unwrap();
+    assert_eq!(account.begin_spend(&hold(1, 3), 1), Err(Ended));
+    account.abort_spend(&hold(1, 3));
+    assert_eq!(account.settle(&hold(1, 3), Settlement::Release), Ok(()), "it was no attempt");
 }
 
 #[test]
@@ -250,6 +268,17 @@ fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
     assert_balance(&account, [3, 2, 0]);
     account.void_spend(&hold(1, 3));
     assert_balance(&account, [5, 0, 0]);
+}
+
+#[test]
+fn what_was_not_spent_can_not_be_reopened() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 3)).unwrap();
+    account.reopen_spend(&hold(1, 3), 2);
+    assert_balance(&account, [2, 3, 0]);
+    account.settle(&hold(1, 3), Settlement::Spend(1)).unwrap();
+    account.reopen_spend(&hold(1, 3), 2);
+    assert_balance(&account, [4, 0, 1]);
 }
 
 #[test]

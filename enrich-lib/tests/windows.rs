@@ -93,6 +93,13 @@ fn a_late_request_of_a_window_between_two_others_costs_the_older_one_its_place()
 }
 
 #[test]
+fn windows_that_are_counted_out_of_order_are_remembered_as_long_as_a_request_may_be_late() {
+    let mut burst = Burst::new(Quota::new(1, 5).unwrap());
+    let admitted = [2, 1, 4, 3, 2].map(|window| burst.request(0, 1_000_000_000 + window * 5_000));
+    assert_eq!(admitted, [true, true, true, true, false]);
+}
+
+#[test]
 fn threads_that_count_at_once_get_each_number_once() {
     let (threads, requests) = (8, 500);
     let table = WindowTable::default();

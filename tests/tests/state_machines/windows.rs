@@ -6,7 +6,7 @@ use std::fmt;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
-use enrich_lib::window::Quota;
+use enrich_lib::window::{Quota, Window};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
@@ -18,6 +18,9 @@ const START_MS: u64 = 1_700_000_000_000;
 const WORKSPACES: [(&str, u64); 2] = [("north", 3_693_752_514), ("south", 1_091_925_364)];
 
 const NODES: usize = 3;
+
+/// A clock that was set back so far goes on from there. A request that is later than it may be is alone in that.
+const JUMP_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
@@ -64,15 +67,17 @@ struct Request {
     read_ms: u64,
 }
 
-/// How often each window of a workspace was counted. The newest one and the one before are remembered for certain. Where
-/// an older one is counted, for a clock that was set back or windows that have become longer, all begins anew.
+/// How often each window of a workspace was counted. One that requests may still be late for is remembered for certain.
+/// Where another one is counted, or the windows have another length, all begins anew.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     /// Since the last crash.
     ever: BTreeMap<u64, u64>,
     /// Since all began anew.
     surely: BTreeMap<u64, u64>,
-    newest: u64,
+    length_ms: u64,
+    /// The latest time that was read off a clock.
+    read_ms: u64,
     beginnings: u32,
 }
 
@@ -87,12 +92,18 @@ struct Expected {
 }
 
 impl Counted {
-    fn count(&mut self, window: u64) {
-        if window + 1 < self.newest {
+    fn count(&mut self, window: u64, length_ms: u64, read_ms: u64, closes_ms: u64) {
+        let late_ms = self.read_ms.saturating_sub(closes_ms);
+        let is_jump = late_ms >= JUMP_MS || length_ms != self.length_ms;
+        if is_jump || self.read_ms >= closes_ms + Window::LATE_MAX.as_millis() as u64 {
             self.surely.clear();
+            self.length_ms = length_ms;
             self.beginnings += 1;
         }
-        self.newest = if self.surely.is_empty() { window } else { self.newest.max(window) };
+        if is_jump {
+            self.read_ms = 0;
+        }
+        self.read_ms = self.read_ms.max(read_ms);
         *self.surely.entry(window).or_default() += 1;
         *self.ever.entry(window).or_default() += 1;
     }
@@ -103,13 +114,14 @@ impl Model {
         let length_ms = u64::from(request.quota.window_seconds()) * 1_000;
         let shift_ms = WORKSPACES[request.workspace].1 % length_ms;
         let window = (request.read_ms + shift_ms) / length_ms;
+        let closes_ms = (window + 1) * length_ms - shift_ms;
         let counted = &mut self.counted[request.workspace];
-        counted.count(window);
+        counted.count(window, length_ms, request.read_ms, closes_ms);
         self.last = Some(request);
         self.expected = Some(Expected {
             request,
             window,
-            closes_ms: (window + 1) * length_ms - shift_ms,
+            closes_ms,
             surely: counted.surely[&window],
             ever: counted.ever[&window],
             beginnings: counted.beginnings,
@@ -231,14 +243,15 @@ fn step() -> impl Strategy<Value = Step> {
     let node = || 0..NODES;
     let wait = prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64];
     let ahead_ms = prop_oneof![6 => -900..=0_i64, 2 => -5_000..5_000_i64, 1 => -900_000_000..900_000_000_i64];
-    let late_ms = prop_oneof![3 => Just(0), 1 => 0..999_u64];
+    let late_ms = prop_oneof![3 => Just(0), 1 => 0..1_000_u64, 1 => 0..10_000_u64];
+    let seconds = prop_oneof![2 => 1..4_u32, 1 => 4..13_u32];
     prop_oneof![
         4 => wait.prop_map(Step::Wait),
         1 => (node(), ahead_ms).prop_map(|(node, ahead_ms)| Step::Skew { node, ahead_ms }),
         16 => (workspace(), node(), late_ms)
             .prop_map(|(workspace, node, late_ms)| Step::Request { workspace, node, late_ms }),
         3 => Just(Step::Replay),
-        1 => (workspace(), 1..6_u32, 1..4_u32)
+        1 => (workspace(), 1..6_u32, seconds)
             .prop_map(|(workspace, limit, seconds)| Step::Quota { workspace, limit, seconds }),
         1 => Just(Step::Crash),
     ]
