@@ -100,6 +100,13 @@ fn windows_that_are_counted_out_of_order_are_remembered_as_long_as_a_request_may
 }
 
 #[test]
+fn a_clock_that_is_set_back_finds_the_windows_that_it_counted_last() {
+    let mut burst = Burst::new(Quota::new(1, 60).unwrap());
+    let admitted = [13, 12, 11, 12].map(|window| burst.request(0, 1_000_000_000 + window * 60_000));
+    assert_eq!(admitted, [true, true, true, false]);
+}
+
+#[test]
 fn threads_that_count_at_once_get_each_number_once() {
     let (threads, requests) = (8, 500);
     let table = WindowTable::default();

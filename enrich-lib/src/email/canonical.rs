@@ -60,6 +60,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_is_dropped_where_the_provider_documents_it_and_dots_stay() {
+        let microsoft = ["outlook.com", "hotmail.com", "live.com", "msn.com"];
+        let others =
+            ["icloud.com", "me.com", "mac.com", "fastmail.com", "proton.me", "protonmail.com", "pm.me"];
+        for domain in microsoft.into_iter().chain(others) {
+            let email = Email::parse(&format!("Ada.M+shop@{domain}")).unwrap();
+            assert_eq!(email.canonical(), format!("ada.m@{domain}"));
+        }
+    }
+
+    #[test]
     fn a_tag_behind_a_dot_leaves_an_address_when_it_is_dropped() {
         for (address, form) in [
             ("ada.+x@outlook.com", "ada.+x@outlook.com"), // `ada.@outlook.com` is no address
