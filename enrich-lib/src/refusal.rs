@@ -79,4 +79,22 @@ impl PortError {
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(source.into())
     }
+
+    /// The source, if it is a `T`: for an adapter that decides by the kind of failure of another one.
+    pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_error_gives_its_source_to_who_knows_its_type() {
+        let error = PortError::new(BodyFault::TooLarge);
+        assert_eq!(error.downcast_ref(), Some(&BodyFault::TooLarge));
+        assert_eq!(error.downcast_ref::<EmailFault>(), None);
+        assert!(PortError::new("a sentence").downcast_ref::<BodyFault>().is_none());
+    }
 }

@@ -1,0 +1,117 @@
+//! The states of a breaker. They read no clock: `now` is an argument.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// When a breaker opens, and how it closes again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakerPolicy {
+    /// The sliding window: so many of the last calls count, however long ago they were.
+    pub window_calls: usize,
+    /// It does not open before the window holds so many calls.
+    pub calls_min: usize,
+    /// It opens when this share of the window failed, from 0 to 1.
+    pub failure_rate: f64,
+    /// How long it stays open.
+    pub pause: Duration,
+    /// How many calls are let through after the pause; it closes when so many succeeded, and opens when one failed.
+    pub probes: usize,
+}
+
+impl Default for BreakerPolicy {
+    fn default() -> Self {
+        let pause = Duration::from_secs(30);
+        Self { window_calls: 20, calls_min: 10, failure_rate: 0.5, pause, probes: 2 }
+    }
+}
+
+/// See [`Breaker`](crate::Breaker) for the diagram.
+pub(crate) struct Circuit {
+    state: State,
+    /// How often the state changed.
+    changes: u64,
+}
+
+enum State {
+    /// How the last calls went, oldest first: whether each failed.
+    Closed(VecDeque<bool>),
+    Open {
+        since: Instant,
+    },
+    HalfOpen {
+        under_way: usize,
+        succeeded: usize,
+    },
+}
+
+/// What a call that is let through is counted by: the changes of state before it. After another change, it is old news.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket(u64);
+
+/// How a call went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Succeeded,
+    Failed,
+    /// It tells nothing of the vendor's health.
+    ToldNothing,
+}
+
+impl Circuit {
+    /// Lets a call through, or not. Each that is let through has to be [counted](Circuit::count) once.
+    pub(crate) fn admit(&mut self, policy: &BreakerPolicy, now: Instant) -> Option<Ticket> {
+        match &mut self.state {
+            State::Closed(_) => {}
+            State::Open { since } if now.duration_since(*since) < policy.pause => return None,
+            State::Open { .. } => self.turn(State::HalfOpen { under_way: 1, succeeded: 0 }),
+            State::HalfOpen { under_way, succeeded } if *under_way + *succeeded < policy.probes => {
+                *under_way += 1;
+            }
+            State::HalfOpen { .. } => return None,
+        }
+        Some(Ticket(self.changes))
+    }
+
+    /// Counts a call that ended, or was dropped.
+    pub(crate) fn count(&mut self, policy: &BreakerPolicy, now: Instant, ticket: Ticket, outcome: Outcome) {
+        if ticket.0 != self.changes {
+            return;
+        }
+        match &mut self.state {
+            State::Closed(window) if outcome != Outcome::ToldNothing => {
+                window.push_back(outcome == Outcome::Failed);
+                if window.len() > policy.window_calls {
+                    window.pop_front();
+                }
+                let failures = window.iter().filter(|failed| **failed).count();
+                let is_failing = failures as f64 >= policy.failure_rate * window.len() as f64;
+                if outcome == Outcome::Failed && is_failing && window.len() >= policy.calls_min {
+                    self.turn(State::Open { since: now });
+                }
+            }
+            State::HalfOpen { under_way, succeeded } => {
+                *under_way -= 1;
+                *succeeded += usize::from(outcome == Outcome::Succeeded);
+                if outcome == Outcome::Failed {
+                    self.turn(State::Open { since: now });
+                } else if *succeeded >= policy.probes {
+                    self.turn(State::Closed(VecDeque::new()));
+                }
+            }
+            State::Closed(_) | State::Open { .. } => {}
+        }
+    }
+
+    fn turn(&mut self, state: State) {
+        self.state = state;
+        self.changes += 1;
+    }
+}
+
+impl Default for Circuit {
+    fn default() -> Self {
+        Self { state: State::Closed(VecDeque::new()), changes: 0 }
+    }
+}

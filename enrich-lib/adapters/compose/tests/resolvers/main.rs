@@ -1,0 +1,15 @@
+//! What each resolver does with vendors that answer, fail, hang and come back. Time is paused.
+
+mod breaker;
+mod cache;
+mod coalesce;
+mod deadline;
+mod fault;
+mod hedge;
+mod limit;
+mod privacy;
+mod retry;
+mod scripted;
+mod stack;
+mod suppress;
+mod waterfall;

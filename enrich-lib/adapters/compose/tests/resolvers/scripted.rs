@@ -1,0 +1,238 @@
+//! A vendor that does what a script says and writes down how it was asked, and what is asked and expected of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_compose::{FaultKind, VendorFault};
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use tokio::time::{Instant, sleep};
+
+/// What a vendor does with one ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Act {
+    after: Duration,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug)]
+enum Outcome {
+    Finds(String),
+    KnowsNobody,
+    Fails(VendorFault),
+    /// With an error that is no [`VendorFault`].
+    Breaks,
+    Panics,
+}
+
+pub(crate) fn finds(name: &str) -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::Finds(name.to_owned()) }
+}
+
+pub(crate) fn knows_nobody() -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::KnowsNobody }
+}
+
+pub(crate) fn fails(fault: impl Into<Fault>) -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::Fails(fault.into().0) }
+}
+
+pub(crate) fn breaks() -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::Breaks }
+}
+
+pub(crate) fn panics() -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::Panics }
+}
+
+pub(crate) fn hangs() -> Act {
+    knows_nobody().after(365 * 24 * 3_600_000)
+}
+
+impl Act {
+    pub(crate) fn after(self, ms: u64) -> Self {
+        Self { after: Duration::from_millis(ms), ..self }
+    }
+}
+
+/// So that a test may name a kind, or a whole fault.
+pub(crate) struct Fault(VendorFault);
+
+impl From<FaultKind> for Fault {
+    fn from(kind: FaultKind) -> Self {
+        Self(VendorFault::new(kind))
+    }
+}
+
+impl From<VendorFault> for Fault {
+    fn from(fault: VendorFault) -> Self {
+        Self(fault)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Vendor {
+    script: Mutex<VecDeque<Act>>,
+    always: Mutex<Act>,
+    asks: Mutex<Vec<Instant>>,
+    under_way: AtomicUsize,
+    under_way_max: AtomicUsize,
+}
+
+impl Vendor {
+    /// Does this with every ask.
+    pub(crate) fn that(always: Act) -> Arc<Self> {
+        Self::that_first([], always)
+    }
+
+    /// Does these with the first asks, in order, and the last with every one after them.
+    pub(crate) fn that_first(script: impl IntoIterator<Item = Act>, always: Act) -> Arc<Self> {
+        Arc::new(Self {
+            script: Mutex::new(script.into_iter().collect()),
+            always: Mutex::new(always),
+            asks: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            under_way_max: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn now_does_first(&self, next: Act, always: Act) {
+        self.now_does(always);
+        lock(&self.script).push_back(next);
+    }
+
+    pub(crate) fn now_does(&self, always: Act) {
+        lock(&self.script).clear();
+        *lock(&self.always) = always;
+    }
+
+    pub(crate) fn asks(&self) -> usize {
+        lock(&self.asks).len()
+    }
+
+    /// When each ask came, in milliseconds after the first.
+    pub(crate) fn asked_at(&self) -> Vec<u64> {
+        let asks = lock(&self.asks);
+        asks.iter().map(|at| at.duration_since(asks[0]).as_millis() as u64).collect()
+    }
+
+    /// Asks that are neither answered nor dropped.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn under_way_max(&self) -> usize {
+        self.under_way_max.load(Ordering::SeqCst)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no script panics under a lock")
+}
+
+struct UnderWay<'a>(&'a Vendor);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Resolver for Vendor {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        lock(&self.asks).push(Instant::now());
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.under_way_max.fetch_max(under_way, Ordering::SeqCst);
+        let _under_way = UnderWay(self);
+
+        let scripted = lock(&self.script).pop_front();
+        let act = scripted.unwrap_or_else(|| lock(&self.always).clone());
+        if !act.after.is_zero() {
+            sleep(act.after).await;
+        }
+        match act.outcome {
+            Outcome::Finds(name) => ProfileUrl::from_name(&name).map(Some).map_err(PortError::new),
+            Outcome::KnowsNobody => Ok(None),
+            Outcome::Fails(fault) => Err(fault.into()),
+            Outcome::Breaks => Err(PortError::new("it broke")),
+            Outcome::Panics => panic!("the script says so"),
+        }
+    }
+}
+
+/// What a lookup came to: the name of the profile, or the kind of the fault; an error without one is told as a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Found(String),
+    Nobody,
+    Fault(FaultKind),
+    Error(String),
+}
+
+impl From<&Result<Option<ProfileUrl>, PortError>> for Told {
+    fn from(found: &Result<Option<ProfileUrl>, PortError>) -> Self {
+        match found {
+            Ok(Some(profile)) => Self::Found(profile.name().to_owned()),
+            Ok(None) => Self::Nobody,
+            Err(error) => match VendorFault::of(error) {
+                Some(fault) => Self::Fault(fault.kind),
+                None => Self::Error(error.to_string()),
+            },
+        }
+    }
+}
+
+pub(crate) fn found(name: &str) -> Told {
+    Told::Found(name.to_owned())
+}
+
+pub(crate) fn ada() -> Email {
+    email("ada.marlowe@gmail.com")
+}
+
+pub(crate) fn email(text: &str) -> Email {
+    Email::parse(text).expect("an email")
+}
+
+/// Looks Ada up.
+pub(crate) async fn ask(resolver: &dyn Resolver) -> Told {
+    Told::from(&resolver.find(&ada()).await)
+}
+
+/// Looks Ada up, and tells how many milliseconds it took.
+pub(crate) async fn ask_timed(resolver: &dyn Resolver) -> (Told, u64) {
+    let started = Instant::now();
+    let told = ask(resolver).await;
+    (told, started.elapsed().as_millis() as u64)
+}
+
+/// Looks Ada up in a task of its own, and lets it get as far as it can without time passing.
+pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> tokio::task::JoinHandle<Told> {
+    let resolver = resolver.clone();
+    let task = tokio::spawn(async move { ask(&*resolver).await });
+    settle().await;
+    task
+}
+
+/// Lets every task get as far as it can without time passing.
+pub(crate) async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Drops a lookup of Ada before it is begun, and after each millisecond up to `ms_max`; `check` looks at what is left.
+pub(crate) async fn drop_at_each_ms(resolver: &dyn Resolver, ms_max: u64, check: impl Fn(u64)) {
+    drop(resolver.find(&ada()));
+    check(0);
+    for ms in 0..=ms_max {
+        let _ = tokio::time::timeout(Duration::from_millis(ms), resolver.find(&ada())).await;
+        check(ms);
+    }
+}

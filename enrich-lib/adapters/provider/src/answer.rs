@@ -1,0 +1,258 @@
+//! What a vendor's answer says: a profile, or that there is no trusted match.
+//!
+//! A vendor is hostile input: what is not as described is no answer at all, never "no match".
+
+use enrich_lib::model::{ProfileUrl, ProfileUrlFault};
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+/// Where things stand in an answer, and what has to stand there.
+#[derive(Clone)]
+pub(crate) struct AnswerShape {
+    /// The first of them that is there counts.
+    pub(crate) profile: Vec<Pointer>,
+    pub(crate) form: ProfileForm,
+    pub(crate) confidence: Option<Confidence>,
+    pub(crate) untrusted_if: Vec<(Pointer, Value)>,
+}
+
+/// What stands where the profile stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProfileForm {
+    /// An address.
+    #[default]
+    Url,
+    /// An address, or its last part: `ada-marlowe` or `in/ada-marlowe`.
+    UrlOrName,
+}
+
+/// How sure the vendor has to be.
+#[derive(Clone)]
+pub(crate) struct Confidence {
+    pub(crate) at: Pointer,
+    pub(crate) scale: Scale,
+    /// From 0 to 1, whatever the scale.
+    pub(crate) min: f64,
+}
+
+/// The vendor's scale of confidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum Scale {
+    #[default]
+    #[serde(rename = "0-1")]
+    One,
+    /// 8 of 10 is 0.8.
+    #[serde(rename = "1-10")]
+    Ten,
+    #[serde(rename = "0-100")]
+    Hundred,
+}
+
+/// A JSON pointer (RFC 6901).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pointer(String);
+
+/// Why an answer is none. Tells the place, never what is there.
+#[derive(Debug, Error)]
+pub(crate) enum AnswerFault {
+    #[error("the answer is no JSON (in its line {line}, column {column})")]
+    Json { line: usize, column: usize },
+    #[error("{at} is neither a text nor null")]
+    NoText { at: String },
+    #[error("{at} is no profile: {fault}")]
+    NoProfile { at: String, fault: ProfileUrlFault },
+    #[error("{at} is no number on its scale")]
+    NoConfidence { at: String },
+}
+
+impl AnswerShape {
+    /// Reads the body of a 200. `None` is no trusted match.
+    pub(crate) fn read(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerFault> {
+        // The parser gives up at 128 levels of nesting; its own message can quote the text.
+        let answer: Value = serde_json::from_slice(body)
+            .map_err(|e| AnswerFault::Json { line: e.line(), column: e.column() })?;
+        let Some(profile) = self.profile(&answer)? else { return Ok(None) };
+        Ok(self.is_trusted(&answer)?.then_some(profile))
+    }
+
+    fn profile(&self, answer: &Value) -> Result<Option<ProfileUrl>, AnswerFault> {
+        for pointer in &self.profile {
+            let at = || pointer.0.clone();
+            match pointer.find(answer) {
+                None | Some(Value::Null) => {}
+                Some(Value::String(text)) if text.trim().is_empty() => {}
+                Some(Value::String(text)) => {
+                    let profile = self.form.parse(text.trim());
+                    return profile.map(Some).map_err(|fault| AnswerFault::NoProfile { at: at(), fault });
+                }
+                Some(_) => return Err(AnswerFault::NoText { at: at() }),
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_trusted(&self, answer: &Value) -> Result<bool, AnswerFault> {
+        if self.untrusted_if.iter().any(|(pointer, value)| pointer.find(answer) == Some(value)) {
+            return Ok(false);
+        }
+        let Some(Confidence { at, scale, min }) = &self.confidence else { return Ok(true) };
+        let confidence = at.find(answer).and_then(Value::as_f64).and_then(|number| scale.confidence(number));
+        confidence
+            .map(|confidence| confidence >= *min)
+            .ok_or_else(|| AnswerFault::NoConfidence { at: at.0.clone() })
+    }
+}
+
+impl ProfileForm {
+    fn parse(self, text: &str) -> Result<ProfileUrl, ProfileUrlFault> {
+        let name = match self {
+            Self::Url => None,
+            Self::UrlOrName if text.contains('/') => text.strip_prefix("in/"),
+            Self::UrlOrName => Some(text),
+        };
+        name.map_or_else(|| ProfileUrl::parse(text), ProfileUrl::from_name)
+    }
+}
+
+impl Scale {
+    fn confidence(self, number: f64) -> Option<f64> {
+        let (min, max) = match self {
+            Self::One => (0.0, 1.0),
+            Self::Ten => (1.0, 10.0),
+            Self::Hundred => (0.0, 100.0),
+        };
+        (min..=max).contains(&number).then(|| number / max)
+    }
+}
+
+impl Pointer {
+    /// Reads a pointer (RFC 6901, 3).
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let is_rooted = text.is_empty() || text.starts_with('/');
+        let mut tildes = text.split('~').skip(1);
+        if is_rooted && tildes.all(|after| after.starts_with(['0', '1'])) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("has to be a JSON pointer like \"/data/linkedin_url\", with ~0 for ~ and ~1 for /".to_owned())
+        }
+    }
+
+    fn find<'a>(&self, answer: &'a Value) -> Option<&'a Value> {
+        answer.pointer(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shape() -> AnswerShape {
+        AnswerShape {
+            profile: vec![Pointer::parse("/a/url").unwrap(), Pointer::parse("/list/0").unwrap()],
+            form: ProfileForm::Url,
+            confidence: None,
+            untrusted_if: Vec::new(),
+        }
+    }
+
+    /// The profile's name, or why there is none.
+    fn read(shape: &AnswerShape, answer: &Value) -> Result<Option<String>, String> {
+        let profile = shape.read(answer.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
+        Ok(profile.map(|profile| profile.name().to_owned()))
+    }
+
+    #[test]
+    fn the_first_candidate_that_is_there_counts() {
+        let ada = Ok(Some("ada".to_owned()));
+        for answer in [
+            json!({"a": {"url": "https://www.linkedin.com/in/ada"}}),
+            json!({"a": {"url": "de.linkedin.com/in/ada/?trk=1"}, "list": ["linkedin.com/in/bob"]}),
+            json!({"a": {"url": null}, "list": [" http://linkedin.com/in/ada/ "]}),
+            json!({"a": {"url": ""}, "list": ["linkedin.com/in/ada"]}),
+            json!({"a": [], "list": ["linkedin.com/in/ada", 7]}),
+        ] {
+            assert_eq!(read(&shape(), &answer), ada, "{answer}");
+        }
+    }
+
+    #[test]
+    fn null_missing_and_empty_are_no_match() {
+        for answer in
+            [json!({}), json!([]), json!(null), json!({"a": null}), json!({"a": {"url": " "}, "list": []})]
+        {
+            assert_eq!(read(&shape(), &answer), Ok(None), "{answer}");
+        }
+    }
+
+    #[test]
+    fn anything_else_where_the_profile_stands_is_a_bad_answer() {
+        for profile in [
+            json!("https://evil.example/in/ada"),
+            json!("https://www.linkedin.com/company/ada"),
+            json!("javascript:alert(1)//linkedin.com/in/ada"),
+            json!("ada"),
+            json!("n/a"),
+            json!(7),
+            json!(false),
+            json!({"url": "https://www.linkedin.com/in/ada"}),
+            json!(["https://www.linkedin.com/in/ada"]),
+        ] {
+            let told = read(&shape(), &json!({"a": {"url": profile}})).unwrap_err();
+            assert!(told.starts_with("/a/url is n") && !told.contains("ada"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_name_counts_where_the_vendor_answers_names() {
+        let shape = AnswerShape { form: ProfileForm::UrlOrName, ..shape() };
+        for text in ["ada", "in/ada", "linkedin.com/in/ada", "https://uk.linkedin.com/in/ada/"] {
+            assert_eq!(read(&shape, &json!({"a": {"url": text}})), Ok(Some("ada".to_owned())), "{text}");
+        }
+        for text in ["company/ada", "in/ada/x", "a d a", "linkedin.com", "../ada"] {
+            assert!(read(&shape, &json!({"a": {"url": text}})).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_match_is_trusted_from_the_least_confidence_on() {
+        for (scale, below, enough) in [
+            (Scale::One, json!(0.79), json!(0.8)),
+            (Scale::Ten, json!(7), json!(8)),
+            (Scale::Hundred, json!(79.9), json!(80)),
+        ] {
+            let confidence = Confidence { at: Pointer::parse("/c").unwrap(), scale, min: 0.8 };
+            let shape = AnswerShape { confidence: Some(confidence), ..shape() };
+            let with = |c: &Value| read(&shape, &json!({"c": c, "list": ["linkedin.com/in/ada"]}));
+            assert_eq!(with(&below), Ok(None), "{scale:?}");
+            assert_eq!(with(&enough), Ok(Some("ada".to_owned())), "{scale:?}");
+            // Without a profile there is nothing to be sure of.
+            assert_eq!(read(&shape, &json!({})), Ok(None));
+            for c in [json!(null), json!("9"), json!(-1), json!(101), json!(true)] {
+                assert_eq!(with(&c), Err("/c is no number on its scale".to_owned()), "{scale:?} {c}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_that_the_vendor_doubts_is_none() {
+        let doubt = (Pointer::parse("/fuzzy").unwrap(), json!(true));
+        let shape = AnswerShape { untrusted_if: vec![doubt], ..shape() };
+        for (fuzzy, found) in [(json!(true), false), (json!(false), true), (json!(null), true)] {
+            let answer = json!({"fuzzy": fuzzy, "list": ["linkedin.com/in/ada"]});
+            assert_eq!(read(&shape, &answer).map(|profile| profile.is_some()), Ok(found), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_is_as_rfc_6901_has_it() {
+        for good in ["", "/", "/a/0/b", "/a~1b/~0", "/é"] {
+            assert!(Pointer::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["a", "a/b", "$.a", "/a~", "/~2", "/a~x", "#/a"] {
+            assert!(Pointer::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! HTTP: one exchange, with a limit on everything that the other side decides.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::legacy::{self, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::crypto::ring;
+use thiserror::Error;
+
+/// The longest answer that is read, in octets.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// The longest time that TCP takes to connect.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// The longest wait that a vendor can ask for.
+pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// An HTTP client that all vendors can share: HTTP/1.1 with pooled connections, HTTP/2 where a vendor offers it.
+///
+/// It follows no redirect, knows no proxy and keeps no cookie. Cheap to clone.
+#[derive(Clone)]
+pub struct Client(Arc<dyn Exchange>);
+
+/// Why there is no HTTPS client.
+#[derive(Debug, Error)]
+#[error("can't use the certificates that this machine trusts: {0}")]
+pub struct ClientFault(#[source] io::Error);
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Incoming>, ClientError>> + Send>>;
+
+/// A client over any connector.
+trait Exchange: Send + Sync {
+    fn send(&self, request: Request<Full<Bytes>>) -> Answering;
+}
+
+/// Why a body is not read.
+#[derive(Debug, Error)]
+pub(crate) enum BodyFault {
+    #[error("the answer is over {ANSWER_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("the answer broke off")]
+    BrokenOff,
+}
+
+impl Client {
+    /// A client that trusts the certificates that this machine trusts.
+    pub fn new() -> Result<Self, ClientFault> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // A vendor that can't be reached has not done any work: better to know it before the deadline.
+        tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
+        let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
+        // Plain HTTP is for a vendor on this machine: a description allows no other.
+        Ok(Self::over(tls.map_err(ClientFault)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
+    }
+
+    /// A client over another network: a simulated one, or one through a tunnel. The connector does TLS itself.
+    pub fn over<C>(connector: C) -> Self
+    where
+        C: Connect + Clone + Send + Sync + 'static,
+    {
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            // Before most servers close an idle connection, so that a request rarely meets a closing one.
+            .pool_idle_timeout(Duration::from_secs(20))
+            .pool_max_idle_per_host(32)
+            .http1_max_buf_size(64 * 1024)
+            .http2_initial_stream_window_size(64 * 1024)
+            .http2_max_header_list_size(64 * 1024)
+            .build::<_, Full<Bytes>>(connector);
+        Self(Arc::new(client))
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        self.0.send(request).await
+    }
+}
+
+impl<C> Exchange for legacy::Client<C, Full<Bytes>>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    fn send(&self, request: Request<Full<Bytes>>) -> Answering {
+        Box::pin(self.request(request))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// Reads a whole body, and stops where it is too large, whatever its length was said to be.
+pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyFault> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
+        // Trailers say nothing.
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > ANSWER_BYTES_MAX {
+            return Err(BodyFault::TooLarge);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Whether a body calls itself JSON: `application/json`, or `application/` and a suffix `+json` (RFC 6839, 3.1).
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence
+        .strip_prefix("application/")
+        .is_some_and(|subtype| subtype == "json" || subtype.ends_with("+json"))
+}
+
+/// How long the other side asks to wait (RFC 9110, 10.2.3), up to an hour.
+///
+/// A date is taken relative to the answer's own `Date`: no clock is asked, and theirs may differ from ours.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !value.is_empty() && value.bytes().all(|c| c.is_ascii_digit()) {
+        Duration::from_secs(value.parse().unwrap_or(u64::MAX))
+    } else {
+        let date = |text: &str| httpdate::parse_http_date(text).ok();
+        let now: SystemTime = date(headers.get(DATE)?.to_str().ok()?)?;
+        date(value)?.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
+}
+
+/// Why there is no response. Once a request is sent, nothing of it is told: HTTP/2 lets the other side name its reasons,
+/// and they could hold what it was sent.
+pub(crate) fn reason(error: &ClientError) -> String {
+    if !error.is_connect() {
+        return "the connection ended before an answer".to_owned();
+    }
+    let sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
+    let tls = sources.clone().find_map(|error| error.downcast_ref());
+    match (tls, sources.last()) {
+        (Some(rustls::Error::InvalidCertificate(_)), _) => {
+            "no connection: its certificate is not trusted".to_owned()
+        }
+        (Some(_), _) => "no connection: TLS failed".to_owned(),
+        (None, Some(error)) => format!("no connection: {error}"),
+        (None, None) => "no connection".to_owned(),
+    }
+}
+
+/// The cause of an error. That of an [`io::Error`] is what is in it: its `source` is one further.
+fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn headers(pairs: &[(http::HeaderName, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn a_wait_is_in_seconds_or_up_to_a_date_and_never_over_an_hour() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for (value, wait) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("3601", Some(3600)),
+            ("99999999999999999999999", Some(3600)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("Fri, 31 Dec 2100 23:59:59 GMT", Some(3600)),
+            ("", None),
+            ("-5", None),
+            ("1.5", None),
+            ("soon", None),
+        ] {
+            let found = retry_after(&headers(&[(DATE, date), (RETRY_AFTER, value)]));
+            assert_eq!(found, wait.map(Duration::from_secs), "{value}");
+        }
+        assert_eq!(retry_after(&headers(&[(RETRY_AFTER, date)])), None, "no date to compare with");
+        assert_eq!(retry_after(&headers(&[(DATE, "now"), (RETRY_AFTER, date)])), None);
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn only_json_is_an_answer() {
+        for good in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
+            assert!(is_json(&headers(&[(CONTENT_TYPE, good)])), "{good}");
+        }
+        for bad in [
+            "",
+            "text/html",
+            "text/json",
+            "application/jsonp",
+            "application/json-seq",
+            "json",
+            "application/+jsonx",
+        ] {
+            assert!(!is_json(&headers(&[(CONTENT_TYPE, bad)])), "{bad}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,315 @@
+//! A vendor in TOML: how it is asked, what its answers mean, and what an ask costs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::answer::{AnswerShape, Confidence, Pointer, ProfileForm, Scale};
+use crate::request::RequestShape;
+use crate::secret::SecretSource;
+use crate::status::Statuses;
+
+/// A vendor: how it is asked, what its answers mean, and what an ask costs.
+///
+/// It is read from TOML, whole and checked, alone by [`Description::parse`] or as a part of another file by serde; then
+/// that file's parser tells what is wrong, and may show the line. Its `Debug` shows its name alone.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "Settings")]
+pub struct Description {
+    pub(crate) name: Arc<str>,
+    pub(crate) request: RequestShape,
+    pub(crate) secret: Option<SecretSource>,
+    pub(crate) answer: AnswerShape,
+    pub(crate) statuses: Statuses,
+    bills: Bills,
+    limits: Limits,
+}
+
+/// What a vendor bills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bills {
+    /// Every ask: who asks two vendors at once pays both.
+    Asks,
+    /// Matches alone.
+    Matches,
+}
+
+/// How much of a vendor is asked. A [`Provider`](crate::Provider) keeps the deadline itself; the rest is for the resolvers
+/// around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// How long one exchange may take, from the connection to the last byte of the answer: 1 to 20,000 ms.
+    pub deadline_ms: u64,
+    /// The most asks at a time: 1 to 1,000.
+    pub concurrency: usize,
+    /// The most asks for one lookup, if they fail in a way that is safe to repeat: 1 to 5.
+    pub tries: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { deadline_ms: 8_000, concurrency: 16, tries: 2 }
+    }
+}
+
+/// Why a description can't be used: the line, if the text is not as it has to be; the setting, and what it can be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{place}: {why}")]
+pub struct DescriptionFault {
+    place: String,
+    why: String,
+}
+
+impl DescriptionFault {
+    fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { place: setting.into(), why: why.into() }
+    }
+}
+
+impl Description {
+    /// Reads and checks a description. Nothing is loaded yet.
+    pub fn parse(text: &str) -> Result<Self, DescriptionFault> {
+        let settings: Settings = toml::from_str(text).map_err(|error| located(text, &error))?;
+        settings.try_into()
+    }
+
+    /// Reads and checks the description in a file.
+    pub fn read(path: &Path) -> Result<Self, DescriptionFault> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| DescriptionFault::new(path.display().to_string(), error.to_string()))?;
+        let located = |fault: DescriptionFault| {
+            DescriptionFault::new(format!("{}, {}", path.display(), fault.place), fault.why)
+        };
+        Self::parse(&text).map_err(located)
+    }
+
+    /// The vendor's name, as it is logged.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the vendor bills.
+    pub const fn bills(&self) -> Bills {
+        self.bills
+    }
+
+    /// How much of the vendor is asked.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How long one exchange may take.
+    pub const fn deadline(&self) -> Duration {
+        Duration::from_millis(self.limits.deadline_ms)
+    }
+
+    /// The same vendor with other limits.
+    pub fn with_limits(self, limits: Limits) -> Result<Self, DescriptionFault> {
+        limits.check()?;
+        Ok(Self { limits, ..self })
+    }
+
+    /// The same vendor with its key elsewhere. A vendor that takes no key stays without.
+    pub fn with_secret(self, source: SecretSource) -> Self {
+        Self { secret: self.secret.is_some().then_some(source), ..self }
+    }
+}
+
+impl fmt::Debug for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Description").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The line and the setting that stands there. The parser's own picture of the line is left out, and so is a text in the
+/// place of something else: they could show a secret that stands where it should not.
+fn located(text: &str, error: &toml::de::Error) -> DescriptionFault {
+    let place = error.span().map(|span| {
+        let before = &text[..span.start.min(text.len())];
+        let above = before.matches('\n').count();
+        let line = text.lines().nth(above).unwrap_or_default();
+        // What is missing stands on no line.
+        let setting = line.split_once('=').filter(|_| !error.message().starts_with("missing"));
+        let setting = setting.map(|(setting, _)| format!(", {}", setting.trim()));
+        format!("line {}{}", above + 1, setting.unwrap_or_default())
+    });
+    let told = error.message();
+    let quoted = told.strip_prefix("invalid type: string").and_then(|rest| rest.rsplit_once(", expected"));
+    let told =
+        quoted.map_or(told.to_owned(), |(_, expected)| format!("invalid type: a text, expected{expected}"));
+    DescriptionFault::new(place.unwrap_or_else(|| "the description".to_owned()), told)
+}
+
+/// The text as it is written, before it is checked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    name: String,
+    bills: Bills,
+    request: RequestSettings,
+    secret: Option<SecretSource>,
+    answer: AnswerSettings,
+    #[serde(default)]
+    statuses: Statuses,
+    #[serde(default)]
+    limits: Limits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestSettings {
+    method: MethodSetting,
+    url: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    body: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum MethodSetting {
+    Get,
+    Post,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerSettings {
+    profile: Vec<String>,
+    #[serde(default)]
+    profile_is: ProfileForm,
+    confidence: Option<ConfidenceSettings>,
+    #[serde(default)]
+    untrusted_if: Vec<DoubtSettings>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfidenceSettings {
+    at: String,
+    #[serde(default)]
+    scale: Scale,
+    min: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DoubtSettings {
+    at: String,
+    is: Value,
+}
+
+impl TryFrom<Settings> for Description {
+    type Error = DescriptionFault;
+
+    fn try_from(settings: Settings) -> Result<Self, DescriptionFault> {
+        let Settings { name, bills, request, secret, answer, statuses, limits } = settings;
+        check_name(&name)?;
+        if let Some(source) = &secret {
+            check_secret(source)?;
+        }
+        let method = match request.method {
+            MethodSetting::Get => Method::GET,
+            MethodSetting::Post => Method::POST,
+        };
+        let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
+        let request = request.map_err(|(setting, why)| DescriptionFault::new(setting, why))?;
+        if request.takes_secret() != secret.is_some() {
+            let why = "has to be there if, and only if, {secret} stands in the request";
+            return Err(DescriptionFault::new("secret", why));
+        }
+        let answer = answer.check()?;
+        statuses.check().map_err(|(setting, why)| DescriptionFault::new(setting, why))?;
+        limits.check()?;
+        Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), DescriptionFault> {
+    let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    if (1..=64).contains(&name.len()) && name.bytes().all(is_name) {
+        Ok(())
+    } else {
+        Err(DescriptionFault::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
+    }
+}
+
+fn check_secret(source: &SecretSource) -> Result<(), DescriptionFault> {
+    let why = match source {
+        SecretSource::Env(name) => {
+            let is_name = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+            let starts_well = !name.starts_with(|c: char| c.is_ascii_digit());
+            (name.is_empty() || !starts_well || !name.bytes().all(is_name))
+                .then_some(("secret.env", "has to be the name of an environment variable"))
+        }
+        SecretSource::File(path) => {
+            path.as_os_str().is_empty().then_some(("secret.file", "has to be the path of a file"))
+        }
+    };
+    why.map_or(Ok(()), |(setting, why)| Err(DescriptionFault::new(setting, why)))
+}
+
+fn check_confidence_min(min: f64) -> Result<(), DescriptionFault> {
+    if (0.0..=1.0).contains(&min) {
+        Ok(())
+    } else {
+        Err(DescriptionFault::new(
+            "answer.confidence.min",
+            "has to be from 0 to 1, whatever the vendor's scale",
+        ))
+    }
+}
+
+impl AnswerSettings {
+    fn check(self) -> Result<AnswerShape, DescriptionFault> {
+        let pointer = |setting: &str, text: &str| {
+            Pointer::parse(text).map_err(|why| DescriptionFault::new(setting, why))
+        };
+        if self.profile.is_empty() {
+            return Err(DescriptionFault::new("answer.profile", "has to name at least one JSON pointer"));
+        }
+        let profile = self.profile.iter().map(|text| pointer("answer.profile", text));
+        let confidence = self.confidence.map(|ConfidenceSettings { at, scale, min }| {
+            check_confidence_min(min)?;
+            Ok(Confidence { at: pointer("answer.confidence.at", &at)?, scale, min })
+        });
+        let untrusted_if = self.untrusted_if.into_iter().map(|DoubtSettings { at, is }| {
+            if is.is_array() || is.is_object() || is.is_null() {
+                let why = "has to be true, false, a number or a text";
+                return Err(DescriptionFault::new("answer.untrusted_if.is", why));
+            }
+            Ok((pointer("answer.untrusted_if.at", &at)?, is))
+        });
+        Ok(AnswerShape {
+            profile: profile.collect::<Result<_, _>>()?,
+            form: self.profile_is,
+            confidence: confidence.transpose()?,
+            untrusted_if: untrusted_if.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), DescriptionFault> {
+        for (setting, value, max) in [
+            // A lookup ends before its hold expires.
+            ("limits.deadline_ms", self.deadline_ms, 20_000),
+            ("limits.concurrency", self.concurrency as u64, 1_000),
+            ("limits.tries", self.tries.into(), 5),
+        ] {
+            if !(1..=max).contains(&value) {
+                return Err(DescriptionFault::new(setting, format!("has to be from 1 to {max}")));
+            }
+        }
+        Ok(())
+    }
+}

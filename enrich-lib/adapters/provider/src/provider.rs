@@ -1,0 +1,164 @@
+//! The resolver: one lookup is one exchange with the vendor.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use enrich_compose::FaultKind;
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use http::{HeaderMap, Response};
+use hyper::body::Incoming;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::time::{Duration, Instant, timeout_at};
+
+use crate::client::{self, Client};
+use crate::description::Description;
+use crate::fault::Trouble;
+use crate::secret::{Secret, SecretFault};
+use crate::status::Meaning;
+use crate::template::Filling;
+
+/// Finds people at one vendor: one lookup is one exchange, within its deadline.
+///
+/// The vendor gets the address as the person gave it, in lower case, and not its canonical form: it knows people by
+/// the addresses that they use, and a Gmail address without its dots is one that nobody gave it. A hash is the
+/// SHA-256 of that.
+///
+/// A failure has a [`VendorFault`](enrich_compose::VendorFault) in its chain, and no email, key or profile.
+pub struct Provider {
+    description: Description,
+    secret: Secret,
+    headers: HeaderMap,
+    client: Client,
+}
+
+/// Why a description can't be put to work.
+#[derive(Debug, Error)]
+pub enum ProviderFault {
+    /// Its key can't be used.
+    #[error("{vendor}: {fault}")]
+    Secret {
+        /// The vendor's name.
+        vendor: String,
+        /// Why.
+        #[source]
+        fault: SecretFault,
+    },
+    /// A header can't have this key in it.
+    #[error("{vendor}: the secret can't stand in the header {header}")]
+    Header {
+        /// The vendor's name.
+        vendor: String,
+        /// The header's name.
+        header: String,
+    },
+}
+
+/// How long the rest of an answer is waited for that is known by its status, so that its connection can be used again.
+const REST: Duration = Duration::from_millis(100);
+
+impl Provider {
+    /// Loads the vendor's key.
+    pub fn new(description: Description, client: Client) -> Result<Self, ProviderFault> {
+        let vendor = || description.name().to_owned();
+        let secret = description.secret.as_ref().map(|source| source.load()).transpose();
+        let secret =
+            secret.map_err(|fault| ProviderFault::Secret { vendor: vendor(), fault })?.unwrap_or_default();
+        let headers = description.request.headers(secret.reveal());
+        let headers = headers
+            .map_err(|header| ProviderFault::Header { vendor: vendor(), header: header.to_string() })?;
+        Ok(Self { description, secret, headers, client })
+    }
+
+    /// What it was made from.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    async fn ask(&self, email: &Email) -> Result<Option<ProfileUrl>, Trouble> {
+        let deadline = Instant::now() + self.description.deadline();
+        let late = |_| {
+            let waited = self.description.deadline();
+            Trouble::new(FaultKind::TimedOut, format!("no whole answer in {waited:?}"))
+        };
+        let response = timeout_at(deadline, self.send(email)).await.map_err(late)??;
+        let status = response.status();
+        match self.description.statuses.meaning(status) {
+            Meaning::Answer => timeout_at(deadline, self.read(response)).await.map_err(late)?,
+            Meaning::NoMatch => {
+                drain(response, deadline).await;
+                Ok(None)
+            }
+            Meaning::Fault(kind) => {
+                let retry_after = client::retry_after(response.headers());
+                drain(response, deadline).await;
+                Err(Trouble::new(kind, format!("it answered {}", status.as_u16()))
+                    .with_retry_after(retry_after))
+            }
+        }
+    }
+
+    async fn send(&self, email: &Email) -> Result<Response<Incoming>, Trouble> {
+        let email = email.as_str().to_ascii_lowercase();
+        let email_sha256 = hex(&Sha256::digest(&email));
+        let filling = Filling { email: &email, email_sha256: &email_sha256, secret: self.secret.reveal() };
+        let request = self.description.request.fill(&filling, &self.headers);
+        let request =
+            request.map_err(|_| Trouble::new(FaultKind::BadRequest, "the request can't be built"))?;
+        self.client.send(request).await.map_err(|error| {
+            // What breaks off after the request is sent may have been done and billed: it is not safe to repeat.
+            let kind = if error.is_connect() { FaultKind::Unavailable } else { FaultKind::BadAnswer };
+            Trouble::new(kind, client::reason(&error))
+        })
+    }
+
+    async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, Trouble> {
+        let bad = |what: &dyn fmt::Display| Trouble::new(FaultKind::BadAnswer, what);
+        if !client::is_json(response.headers()) {
+            return Err(bad(&"the answer is not of type application/json"));
+        }
+        let body: Bytes = client::read(response.into_body()).await.map_err(|fault| bad(&fault))?;
+        self.description.answer.read(&body).map_err(|fault| bad(&fault))
+    }
+}
+
+/// Reads what is left of an answer, for the sake of its connection; how that goes changes nothing.
+async fn drain(response: Response<Incoming>, deadline: Instant) {
+    let rest = deadline.min(Instant::now() + REST);
+    drop(timeout_at(rest, client::read(response.into_body())).await);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[async_trait]
+impl Resolver for Provider {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.ask(email).await.map_err(|trouble| trouble.at(&self.description.name))
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_64_digits_in_lower_case() {
+        // The first test vector of FIPS 180-4.
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hex(&Sha256::digest("abc")), abc);
+    }
+}

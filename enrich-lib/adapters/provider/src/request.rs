@@ -1,0 +1,157 @@
+//! How a vendor is asked.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+
+use crate::template::{Filling, JsonTemplate, Place, Template};
+
+/// A request with places to fill in.
+#[derive(Clone)]
+pub(crate) struct RequestShape {
+    method: Method,
+    url: Template,
+    headers: Vec<(HeaderName, Template)>,
+    body: Option<JsonTemplate>,
+}
+
+/// What the client sets by itself; set by hand, it could make two requests of one.
+const RESERVED_HEADERS: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The setting that can't be, and why.
+type Refused = (String, String);
+
+impl RequestShape {
+    pub(crate) fn new(
+        method: Method,
+        url: &str,
+        headers: &BTreeMap<String, String>,
+        body: Option<&str>,
+    ) -> Result<Self, Refused> {
+        let shape = Self {
+            url: parse_url(url).map_err(refused("request.url"))?,
+            headers: headers
+                .iter()
+                .map(|(name, value)| parse_header(name, value))
+                .collect::<Result<_, _>>()?,
+            body: body.map(JsonTemplate::parse).transpose().map_err(refused("request.body"))?,
+            method,
+        };
+        if shape.body.is_some() && shape.method == Method::GET {
+            return Err(refused("request.body")("can't be there with the method GET".to_owned()));
+        }
+        if !shape.has(Place::Email) && !shape.has(Place::EmailSha256) {
+            let why = "or request.body has to have {email} or {email_sha256} in it";
+            return Err(refused("request.url")(why.to_owned()));
+        }
+        Ok(shape)
+    }
+
+    /// Whether the key stands in it.
+    pub(crate) fn takes_secret(&self) -> bool {
+        self.has(Place::Secret) || self.headers.iter().any(|(_, value)| value.has(Place::Secret))
+    }
+
+    fn has(&self, place: Place) -> bool {
+        self.url.has(place) || self.body.as_ref().is_some_and(|body| body.has(place))
+    }
+
+    /// The headers, which are the same for every ask.
+    ///
+    /// # Errors
+    ///
+    /// With the name of a header that the secret can't stand in.
+    pub(crate) fn headers(&self, secret: &str) -> Result<HeaderMap, HeaderName> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if self.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let filling = Filling { email: "", email_sha256: "", secret };
+        for (name, value) in &self.headers {
+            let mut filled = HeaderValue::try_from(value.fill(&filling)).map_err(|_| name.clone())?;
+            // Kept out of `Debug` and of HTTP/2's table of headers.
+            filled.set_sensitive(value.has(Place::Secret));
+            headers.insert(name.clone(), filled);
+        }
+        Ok(headers)
+    }
+
+    /// The request for one person, with `headers` from [`RequestShape::headers`].
+    pub(crate) fn fill(
+        &self,
+        filling: &Filling<'_>,
+        headers: &HeaderMap,
+    ) -> Result<Request<Full<Bytes>>, http::Error> {
+        let body = self.body.as_ref().map(|body| Bytes::from(body.fill(filling).to_string()));
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(self.url.fill_url(filling))
+            .body(Full::new(body.unwrap_or_default()))?;
+        headers.clone_into(request.headers_mut());
+        Ok(request)
+    }
+}
+
+/// For `map_err`: `setting` can't be as it is.
+fn refused(setting: &str) -> impl FnOnce(String) -> Refused + use<> {
+    let setting = setting.to_owned();
+    |why| (setting, why)
+}
+
+fn parse_header(name: &str, value: &str) -> Result<(HeaderName, Template), Refused> {
+    let setting = format!("request.headers.{name}");
+    let refused = |why: &str| (setting.clone(), why.to_owned());
+    let parsed: HeaderName = name.parse().map_err(|_| refused("is no name of a header"))?;
+    if RESERVED_HEADERS.contains(&parsed.as_str()) {
+        return Err(refused("can't be set: the client does"));
+    }
+    let template = Template::parse(value, &[Place::Secret]).map_err(|why| refused(&why))?;
+    let sample = template.fill(&Filling { email: "", email_sha256: "", secret: "x" });
+    HeaderValue::try_from(sample).map_err(|_| refused("has a character that no header has"))?;
+    Ok((parsed, template))
+}
+
+/// Reads an address: https, or http to this machine; its host is fixed.
+fn parse_url(text: &str) -> Result<Template, String> {
+    let template = Template::parse(text, &Place::ALL)?;
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('{') {
+        return Err("can't have a placeholder in its host".to_owned());
+    }
+    if text.contains('#') || authority.contains('@') {
+        return Err("can't have a fragment, a user or a password".to_owned());
+    }
+    let sample = template.fill_url(&Filling { email: "x", email_sha256: "x", secret: "x" });
+    let uri: Uri = sample.parse().map_err(|_| "is no address".to_owned())?;
+    let host = uri.host().unwrap_or_default();
+    if uri.scheme() == Some(&Scheme::HTTPS) && !host.is_empty()
+        || uri.scheme() == Some(&Scheme::HTTP) && is_loopback(host)
+    {
+        Ok(template)
+    } else {
+        Err("has to start with https://, or with http:// and localhost, 127.0.0.1 or [::1]".to_owned())
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}

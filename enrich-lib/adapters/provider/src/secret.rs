@@ -1,0 +1,173 @@
+//! The key to a vendor: where it is, and what it is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::{env, fmt};
+
+use serde::Deserialize;
+use serde::de::{self, MapAccess, Visitor};
+use thiserror::Error;
+
+/// Where the key to a vendor is: in an environment variable, or alone in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In the environment variable of this name.
+    Env(String),
+    /// In this file; one line break at its end is not part of it.
+    File(PathBuf),
+}
+
+/// Why there is no key. Names the place, never what is there.
+#[derive(Debug, Error)]
+#[error("can't use the secret in {place}: {why}")]
+pub struct SecretFault {
+    place: String,
+    why: String,
+}
+
+/// A key. It has no `Display`, and its `Debug` hides it.
+#[derive(Clone, Default)]
+pub(crate) struct Secret(String);
+
+impl SecretSource {
+    /// The longest key, in octets.
+    pub const OCTETS_MAX: usize = 4096;
+
+    pub(crate) fn load(&self) -> Result<Secret, SecretFault> {
+        let (place, text) = match self {
+            Self::Env(name) => {
+                let text = env::var(name).map_err(|e| match e {
+                    env::VarError::NotPresent => "it is not set".to_owned(),
+                    env::VarError::NotUnicode(_) => "it is no UTF-8".to_owned(),
+                });
+                (format!("the environment variable {name}"), text)
+            }
+            Self::File(path) => {
+                let text = File::open(path).and_then(read).map_err(|e| e.to_string());
+                (path.display().to_string(), text)
+            }
+        };
+        text.and_then(Secret::parse).map_err(|why| SecretFault { place, why })
+    }
+}
+
+fn read(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    // One more than can be, and its line break: whatever is longer is refused.
+    file.take(SecretSource::OCTETS_MAX as u64 + 3).read_to_string(&mut text)?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+}
+
+impl Secret {
+    fn parse(text: String) -> Result<Self, String> {
+        let is_visible = text.bytes().all(|c| matches!(c, b' '..=b'~'));
+        let is_bare = !text.starts_with(' ') && !text.ends_with(' ');
+        if text.is_empty() || text.len() > SecretSource::OCTETS_MAX || !is_visible || !is_bare {
+            return Err(format!(
+                "it has to be 1 to {} visible ASCII characters, without a line break or a space around it",
+                SecretSource::OCTETS_MAX
+            ));
+        }
+        Ok(Self(text))
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// By hand, as serde's own errors quote a text that stands where a table should: here that would be the key.
+impl<'de> Deserialize<'de> for SecretSource {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Table;
+
+        const ALLOWED: &str =
+            "has to be { env = \"NAME\" } or { file = \"PATH\" }; the secret itself never stands here";
+
+        impl<'de> Visitor<'de> for Table {
+            type Value = SecretSource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with `env` or `file`")
+            }
+
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<SecretSource, E> {
+                Err(E::custom(ALLOWED))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SecretSource, A::Error> {
+                let source = match map.next_key::<String>()?.as_deref() {
+                    Some("env") => map.next_value().map(SecretSource::Env),
+                    Some("file") => map.next_value().map(SecretSource::File),
+                    _ => return Err(de::Error::custom(ALLOWED)),
+                };
+                match map.next_key::<String>()? {
+                    None => source,
+                    Some(_) => Err(de::Error::custom(ALLOWED)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_a_file(content: impl AsRef<[u8]>) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, content).unwrap();
+        let secret = SecretSource::File(path).load();
+        secret.map(|secret| secret.reveal().to_owned()).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn a_line_break_at_the_end_of_a_file_is_not_part_of_the_secret() {
+        for content in ["s3cret", "s3cret\n", "s3cret\r\n"] {
+            assert_eq!(in_a_file(content).as_deref(), Ok("s3cret"));
+        }
+        let longest = "x".repeat(SecretSource::OCTETS_MAX);
+        assert_eq!(in_a_file(format!("{longest}\r\n")), Ok(longest));
+    }
+
+    #[test]
+    fn what_could_break_a_header_is_refused_and_not_shown() {
+        let long = "s3cret".repeat(1000);
+        for content in [
+            "",
+            "\n",
+            "s3cret\n\n",
+            "s3\ncret",
+            "s3\0cret",
+            "s3\tcret",
+            " s3cret",
+            "s3cret ",
+            "s3crét",
+            &long,
+        ] {
+            let told = in_a_file(content).unwrap_err();
+            assert!(told.contains("visible ASCII") && !told.contains("s3c"), "{told}");
+        }
+        assert!(in_a_file(b"s3cret\xff").is_err_and(|told| !told.contains("s3c")));
+    }
+
+    #[test]
+    fn a_secret_can_be_in_the_environment() {
+        let source = SecretSource::Env("CARGO_PKG_NAME".to_owned());
+        assert_eq!(source.load().unwrap().reveal(), "enrich-provider");
+        assert_eq!(format!("{:?}", source.load().unwrap()), "Secret(…)");
+        let missing = SecretSource::Env("NO_SUCH_VARIABLE".to_owned()).load().unwrap_err();
+        assert!(missing.to_string().contains("NO_SUCH_VARIABLE: it is not set"), "{missing}");
+    }
+}

@@ -1,0 +1,250 @@
+//! Texts with places to fill in: an address, a header, the strings of a JSON body.
+//!
+//! A value can't break out of its place: in an address it is percent-encoded, and a body is filled in as a tree of values
+//! before it becomes text.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+/// What a place can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The address as it was given, in lower case.
+    Email,
+    /// Its SHA-256, as 64 hex digits in lower case.
+    EmailSha256,
+    /// The key.
+    Secret,
+}
+
+/// What goes into the places.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling<'a> {
+    pub(crate) email: &'a str,
+    pub(crate) email_sha256: &'a str,
+    pub(crate) secret: &'a str,
+}
+
+/// A text with places.
+#[derive(Clone)]
+pub(crate) struct Template(Vec<Part>);
+
+#[derive(Clone)]
+enum Part {
+    Text(String),
+    Place(Place),
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 3] = [Self::Email, Self::EmailSha256, Self::Secret];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Email => "{email}",
+            Self::EmailSha256 => "{email_sha256}",
+            Self::Secret => "{secret}",
+        }
+    }
+}
+
+impl Filling<'_> {
+    const fn of(&self, place: Place) -> &str {
+        match place {
+            Place::Email => self.email,
+            Place::EmailSha256 => self.email_sha256,
+            Place::Secret => self.secret,
+        }
+    }
+}
+
+impl Template {
+    /// Reads a text in which `places` may stand. A brace that is not part of one is an error.
+    pub(crate) fn parse(mut text: &str, places: &[Place]) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        while let Some(at) = text.find(['{', '}']) {
+            let place = places.iter().find(|place| text[at..].starts_with(place.name()));
+            let place = place.ok_or_else(|| {
+                let names: Vec<_> = places.iter().map(|place| place.name()).collect();
+                format!("has a brace that starts no known placeholder; there can be {}", names.join(", "))
+            })?;
+            parts.extend([Part::Text(text[..at].to_owned()), Part::Place(*place)]);
+            text = &text[at + place.name().len()..];
+        }
+        parts.push(Part::Text(text.to_owned()));
+        Ok(Self(parts))
+    }
+
+    /// Whether `place` stands in it.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Place(p) if *p == place))
+    }
+
+    /// The text, with each value as it is.
+    pub(crate) fn fill(&self, filling: &Filling<'_>) -> String {
+        self.fill_with(filling, String::push_str)
+    }
+
+    /// The text, with each value percent-encoded.
+    pub(crate) fn fill_url(&self, filling: &Filling<'_>) -> String {
+        self.fill_with(filling, push_percent_encoded)
+    }
+
+    fn fill_with(&self, filling: &Filling<'_>, push: fn(&mut String, &str)) -> String {
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Place(place) => push(&mut text, filling.of(*place)),
+            }
+        }
+        text
+    }
+}
+
+/// All but RFC 3986's unreserved characters (2.3).
+fn push_percent_encoded(text: &mut String, value: &str) {
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
+            _ => write!(text, "%{byte:02X}").expect("a String takes all"),
+        }
+    }
+}
+
+/// A JSON body with places in its strings.
+#[derive(Clone)]
+pub(crate) enum JsonTemplate {
+    Text(Template),
+    Array(Vec<Self>),
+    Object(Vec<(String, Self)>),
+    Other(Value),
+}
+
+impl JsonTemplate {
+    /// Reads JSON in whose strings, but not in whose names, places may stand.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        // The parser's own message can quote the text.
+        let value = serde_json::from_str(text)
+            .map_err(|e| format!("is no JSON (in its line {}, column {})", e.line(), e.column()))?;
+        Self::of(value)
+    }
+
+    fn of(value: Value) -> Result<Self, String> {
+        Ok(match value {
+            Value::String(text) => Self::Text(Template::parse(&text, &Place::ALL)?),
+            Value::Array(items) => Self::Array(items.into_iter().map(Self::of).collect::<Result<_, _>>()?),
+            Value::Object(fields) => {
+                let fields = fields.into_iter().map(|(name, value)| {
+                    if name.contains(['{', '}']) {
+                        return Err("has a placeholder in a name; one can stand in strings only".to_owned());
+                    }
+                    Ok((name, Self::of(value)?))
+                });
+                Self::Object(fields.collect::<Result<_, _>>()?)
+            }
+            other => Self::Other(other),
+        })
+    }
+
+    /// Whether `place` stands in one of its strings.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        match self {
+            Self::Text(text) => text.has(place),
+            Self::Array(items) => items.iter().any(|item| item.has(place)),
+            Self::Object(fields) => fields.iter().any(|(_, value)| value.has(place)),
+            Self::Other(_) => false,
+        }
+    }
+
+    /// The body with all places filled in.
+    pub(crate) fn fill(&self, filling: &Filling<'_>) -> Value {
+        match self {
+            Self::Text(text) => Value::String(text.fill(filling)),
+            Self::Array(items) => items.iter().map(|item| item.fill(filling)).collect(),
+            Self::Object(fields) => {
+                let fields = fields.iter().map(|(name, value)| (name.clone(), value.fill(filling)));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+            Self::Other(value) => value.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Uri;
+    use proptest::prelude::*;
+
+    /// A local part, quoted or not: a domain is not where the harm would be.
+    fn emails() -> impl Strategy<Value = String> {
+        let plain = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
+        let quoted = r#""([ !#-\[\]-~]|\\[ -~]){0,20}""#;
+        prop_oneof![plain, quoted, "[é{}&?#\"\\\\]{1,9}"].prop_map(|local| format!("{local}@example.org"))
+    }
+
+    fn filling<'a>(email: &'a str, secret: &'a str) -> Filling<'a> {
+        Filling { email, email_sha256: "00", secret }
+    }
+
+    fn decoded(text: &str) -> String {
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
+        while let [first, tail @ ..] = rest {
+            rest = tail;
+            if *first == b'%' {
+                bytes.push(u8::from_str_radix(str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
+                rest = &tail[2..];
+            } else {
+                bytes.push(*first);
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_breaks_out_of_an_address(email in emails(), secret in "[ -~]{1,20}") {
+            let text = "https://api.example/v1/{secret}/of?first=1&email={email}&last=2";
+            let template = Template::parse(text, &Place::ALL).unwrap();
+            let uri: Uri = template.fill_url(&filling(&email, &secret)).parse().unwrap();
+            prop_assert_eq!(uri.host(), Some("api.example"));
+            let path: Vec<_> = uri.path().split('/').collect();
+            prop_assert_eq!((path.len(), decoded(path[2])), (4, secret));
+            let query: Vec<_> = uri.query().unwrap().split('&').collect();
+            prop_assert_eq!((query.len(), query[0], query[2]), (3, "first=1", "last=2"));
+            prop_assert_eq!(decoded(query[1].strip_prefix("email=").unwrap()), email);
+        }
+
+        #[test]
+        fn no_value_breaks_out_of_a_body(email in emails(), secret in any::<String>()) {
+            let text = r#"{"a": [{"email": "<{email}>"}], "key": "{secret}", "n": 1}"#;
+            let template = JsonTemplate::parse(text).unwrap();
+            let body = template.fill(&filling(&email, &secret)).to_string();
+            let read: Value = serde_json::from_str(&body).unwrap();
+            let meant = serde_json::json!({
+                "a": [{ "email": format!("<{email}>") }],
+                "key": secret,
+                "n": 1,
+            });
+            prop_assert_eq!(read, meant);
+        }
+    }
+
+    #[test]
+    fn a_placeholder_that_nobody_knows_is_told() {
+        for text in ["{mail}", "{", "}", "{email", "{{email}}", "{email_sha1}", "{Email}", "{ email }"] {
+            let told = Template::parse(text, &Place::ALL).map(drop).unwrap_err();
+            assert!(told.contains("{email}, {email_sha256}, {secret}"), "{text}: {told}");
+        }
+        assert!(Template::parse("{email}", &[Place::Secret]).is_err());
+    }
+
+    #[test]
+    fn a_body_has_to_be_json() {
+        for text in ["", "{", r#"{"email": {email}}"#, r#"{"{email}": 1}"#, r#"["{mail}"]"#, "[1] 2"] {
+            assert!(JsonTemplate::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What can't be a description, and what is told of it.
+
+use enrich_provider::{Client, Description, Limits, Provider, SecretSource};
+use serde::Deserialize;
+
+const WHOLE: &str = r#"name = "acme"
+bills = "matches"
+
+[request]
+method = "GET"
+url = "https://api.acme.example/people?email={email}"
+headers = { X-Api-Key = "{secret}" }
+
+[secret]
+env = "ACME_API_KEY"
+
+[answer]
+profile = ["/data/linkedin_url"]
+confidence = { at = "/likelihood", scale = "1-10", min = 0.8 }
+untrusted_if = [{ at = "/fuzzy", is = true }]
+
+[statuses]
+no_match = [404]
+slow_down = [429]
+
+[limits]
+deadline_ms = 8000
+concurrency = 16
+tries = 2
+"#;
+
+/// What is told if `from` is replaced with `to`.
+fn told(from: &str, to: &str) -> String {
+    assert!(WHOLE.contains(from), "{from}");
+    Description::parse(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_whole_description_says_what_others_need_to_know() {
+    let description = Description::parse(WHOLE).unwrap();
+    assert_eq!(description.name(), "acme");
+    assert_eq!(description.limits(), Limits { deadline_ms: 8000, concurrency: 16, tries: 2 });
+    assert_eq!(format!("{description:?}"), r#"Description { name: "acme", .. }"#);
+}
+
+#[test]
+fn what_does_not_parse_is_told_with_its_line_and_its_setting() {
+    for (from, to, parts) in [
+        ("tries = 2", "retries = 2", ["line 24, retries:", "unknown field `retries`", "`tries`"]),
+        ("tries = 2", "tries = \"two\"", ["line 24, tries:", "a text", "u32"]),
+        ("tries = 2", "tries = 2 2", ["line 24, tries:", "", ""]),
+        ("\"matches\"", "\"hits\"", ["line 2, bills:", "hits", "`asks` or `matches`"]),
+        ("\"GET\"", "\"PUT\"", ["line 5, method:", "PUT", "`GET` or `POST`"]),
+        ("\"1-10\"", "\"1-5\"", ["line 14, confidence:", "1-5", "`1-10`"]),
+        ("[404]", "[-1]", ["line 18, no_match:", "-1", "u16"]),
+        ("bills = \"matches\"", "", ["line 1:", "missing field `bills`", ""]),
+        ("method = \"GET\"", "", ["line 4:", "missing field `method`", ""]),
+    ] {
+        let told = told(from, to);
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+    }
+}
+
+#[test]
+fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
+    let url = "https://api.acme.example/people?email={email}";
+    for (from, to, parts) in [
+        ("\"acme\"", "\"Acme Inc\"", ["name:", "lower-case letters"]),
+        (url, "http://api.acme.example/{email}", ["request.url:", "https://"]),
+        (url, "http://127.0.0.1.acme.example/{email}", ["request.url:", "https://"]),
+        (url, "ftp://localhost/{email}", ["request.url:", "https://"]),
+        (url, "api.acme.example/{email}", ["request.url:", ""]),
+        (url, "https:///{email}", ["request.url:", ""]),
+        (url, "https://{email}/", ["request.url:", "host"]),
+        (url, "https://api.{secret}.example/{email}", ["request.url:", "host"]),
+        (url, "https://{email}@acme.example/", ["request.url:", "host"]),
+        (url, "https://user:pass@acme.example/{email}", ["request.url:", "password"]),
+        (url, "https://acme.example/#{email}", ["request.url:", "fragment"]),
+        (url, "https://acme.example/a b/{email}", ["request.url:", "no address"]),
+        (url, "https://acme.example/{mail}", ["request.url:", "{email}, {email_sha256}, {secret}"]),
+        (url, "https://acme.example/people", ["request.url:", "has to have {email} or {email_sha256}"]),
+        ("{secret}", "{email}", ["request.headers.X-Api-Key:", "{secret}"]),
+        ("{secret}", "key", ["secret:", "if, and only if"]),
+        ("{secret}", "{secret}\\n", ["request.headers.X-Api-Key:", "character"]),
+        ("X-Api-Key", "\"X Api\"", ["request.headers.X Api:", "name"]),
+        ("X-Api-Key", "Host", ["request.headers.Host:", "client"]),
+        ("X-Api-Key", "transfer-encoding", ["request.headers.transfer-encoding:", "client"]),
+        ("\"GET\"", "\"GET\"\nbody = '{}'", ["request.body:", "GET"]),
+        ("\"GET\"", "\"POST\"\nbody = '{'", ["request.body:", "JSON"]),
+        ("\"GET\"", "\"POST\"\nbody = '{\"e\": \"{mail}\"}'", ["request.body:", "{email}"]),
+        ("[secret]\nenv = \"ACME_API_KEY\"\n", "", ["secret:", "if, and only if"]),
+        ("\"ACME_API_KEY\"", "\"sk-live/abc\"", ["secret.env:", "name of an environment variable"]),
+        ("env = \"ACME_API_KEY\"", "file = \"\"", ["secret.file:", "path"]),
+        ("[\"/data/linkedin_url\"]", "[]", ["answer.profile:", "at least one"]),
+        ("\"/data/linkedin_url\"", "\"data.linkedin_url\"", ["answer.profile:", "JSON pointer"]),
+        ("\"/likelihood\"", "\"likelihood\"", ["answer.confidence.at:", "JSON pointer"]),
+        ("0.8", "8", ["answer.confidence.min:", "from 0 to 1"]),
+        ("0.8", "nan", ["answer.confidence.min:", "from 0 to 1"]),
+        ("\"/fuzzy\"", "\"/~\"", ["answer.untrusted_if.at:", "JSON pointer"]),
+        ("is = true", "is = []", ["answer.untrusted_if.is:", "true, false"]),
+        ("[404]", "[200]", ["statuses.no_match:", "201 to 599"]),
+        ("[404]", "[4040]", ["statuses.no_match:", "201 to 599"]),
+        ("[429]", "[404]", ["statuses.slow_down:", "statuses.no_match"]),
+        ("8000", "0", ["limits.deadline_ms:", "1 to 20000"]),
+        ("8000", "20001", ["limits.deadline_ms:", "1 to 20000"]),
+        ("concurrency = 16", "concurrency = 0", ["limits.concurrency:", "1 to 1000"]),
+        ("tries = 2", "tries = 6", ["limits.tries:", "1 to 5"]),
+    ] {
+        let told = told(from, to);
+        assert!(parts.iter().all(|part| told.contains(part)), "{from} -> {to}: {told}");
+    }
+}
+
+#[test]
+fn plain_http_is_for_this_machine() {
+    for base in [
+        "http://localhost",
+        "http://LOCALHOST:8080",
+        "http://127.0.0.1:1",
+        "http://127.9.9.9",
+        "http://[::1]:80",
+    ] {
+        let text = WHOLE.replace("https://api.acme.example", base);
+        assert!(Description::parse(&text).is_ok(), "{base}");
+    }
+}
+
+#[test]
+fn a_secret_that_stands_in_a_description_is_refused_and_not_shown() {
+    for to in [
+        "secret = \"sk-live-abc\"",
+        "[secret]\nsk-live-abc = \"ACME\"",
+        "[secret]\nenv = \"A\"\nfile = \"sk-live-abc\"",
+        "[secret]\nenv = \"sk-live-abc\"",
+        "[secret]\nkey = \"sk-live-abc\"",
+    ] {
+        let text = WHOLE.replace("[secret]\nenv = \"ACME_API_KEY\"\n", "");
+        // A setting without a table has to stand above the tables.
+        let text = if to.starts_with('[') { format!("{text}\n{to}\n") } else { format!("{to}\n{text}") };
+        let told = Description::parse(&text).unwrap_err().to_string();
+        assert!(told.contains("secret") && !told.contains("sk-live"), "{to}: {told}");
+    }
+    let told = told("{ X-Api-Key = \"{secret}\" }", "\"X-Api-Key: sk-live-abc\"");
+    assert!(told.contains("line 7, headers: invalid type: a text") && !told.contains("sk-live"), "{told}");
+}
+
+#[test]
+fn a_description_can_be_a_part_of_another_file() {
+    #[derive(Debug, Deserialize)]
+    struct Config {
+        vendor: Vec<Description>,
+    }
+
+    let acme = WHOLE.replace("\n[", "\n[vendor.");
+    let config: Config = toml::from_str(&format!("[[vendor]]\n{acme}")).unwrap();
+    assert_eq!(config.vendor[0].name(), "acme");
+    let acme = acme.replace("[404]", "[200]");
+    let told = toml::from_str::<Config>(&format!("[[vendor]]\n{acme}")).unwrap_err().to_string();
+    assert!(told.contains("statuses.no_match: has 200"), "{told}");
+}
+
+#[test]
+fn a_file_that_can_t_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("acme.toml");
+    let told = Description::read(&path).unwrap_err().to_string();
+    assert!(told.contains("acme.toml: "), "{told}");
+    std::fs::write(&path, WHOLE.replace("tries = 2", "tries = 6")).unwrap();
+    let told = Description::read(&path).unwrap_err().to_string();
+    assert!(told.contains("acme.toml, limits.tries: has to be from 1 to 5"), "{told}");
+    std::fs::write(&path, WHOLE).unwrap();
+    assert_eq!(Description::read(&path).unwrap().name(), "acme");
+}
+
+#[test]
+fn a_description_can_get_other_limits() {
+    let limits = Limits { deadline_ms: 1, concurrency: 1, tries: 1 };
+    let description = Description::parse(WHOLE).unwrap().with_limits(limits).unwrap();
+    assert_eq!((description.limits(), description.deadline().as_millis()), (limits, 1));
+    let none = Limits { concurrency: 0, ..limits };
+    assert!(description.with_limits(none).unwrap_err().to_string().starts_with("limits.concurrency:"));
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_told_with_its_place() {
+    let client = || Client::new().unwrap();
+    let description = Description::parse(WHOLE).unwrap();
+    let told = Provider::new(description.clone(), client()).unwrap_err().to_string();
+    assert!(
+        told.contains("acme: can't use the secret in the environment variable ACME_API_KEY: it is not set")
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    std::fs::write(&path, "s3cr3t\r\nhost: evil.example").unwrap();
+    let fault = Provider::new(description.with_secret(SecretSource::File(path)), client()).unwrap_err();
+    let told = format!("{fault} {fault:?}");
+    assert!(told.contains("visible ASCII") && !told.contains("s3cr3t"), "{told}");
+}

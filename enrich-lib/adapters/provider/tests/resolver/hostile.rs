@@ -1,0 +1,198 @@
+//! Vendors that don't speak HTTP well, or not at all.
+
+use std::time::Duration;
+
+use enrich_compose::FaultKind::{BadAnswer, TimedOut, Unavailable};
+use enrich_provider::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::world::{NAME, Outcome, ask, description, provider};
+
+/// Long enough for a busy machine.
+const PATIENT_MS: u64 = 20_000;
+/// For what is waited for in vain.
+const HASTY_MS: u64 = 300;
+
+/// What a vendor does after it got a request.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Closes,
+    /// Ends the connection without a goodbye, after these bytes.
+    Resets(&'static str),
+    /// Sends these bytes and no more.
+    Says(&'static str),
+    SaysNothing,
+    /// Sends one byte, and after this time the next.
+    Drips(&'static str, Duration),
+    /// Repeats the second text after the first until nobody listens.
+    Floods(&'static str, &'static str),
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+
+/// What comes of an ask, and how many bytes the vendor got rid of.
+async fn asked(does: Does, deadline_ms: u64) -> (Outcome, usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (told, mut sent) = mpsc::unbounded_channel();
+    let vendor = tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let told = told.clone();
+            tokio::spawn(async move { told.send(serve(tcp, does).await) });
+        }
+    });
+    let outcome = ask(&provider(description(&base, deadline_ms), Client::new().unwrap())).await;
+    let sent = if matches!(does, Does::Floods(..)) { sent.recv().await.unwrap() } else { 0 };
+    vendor.abort();
+    (outcome, sent)
+}
+
+async fn serve(mut tcp: TcpStream, does: Does) -> usize {
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        if tcp.read_buf(&mut request).await.unwrap_or(0) == 0 {
+            return 0;
+        }
+    }
+    match does {
+        Does::Closes => 0,
+        Does::Resets(text) => {
+            let _ = tcp.write_all(text.as_bytes()).await;
+            // What is sent has to be there before the reset, which overtakes it.
+            sleep(Duration::from_millis(50)).await;
+            tcp.set_zero_linger().unwrap();
+            text.len()
+        }
+        Does::Says(text) => {
+            let _ = tcp.write_all(text.as_bytes()).await;
+            let _ = tcp.shutdown().await;
+            let _ = tcp.read_to_end(&mut request).await;
+            text.len()
+        }
+        Does::SaysNothing => tcp.read_to_end(&mut request).await.unwrap_or(0),
+        Does::Drips(text, pause) => {
+            for byte in text.as_bytes() {
+                if tcp.write_all(&[*byte]).await.is_err() {
+                    break;
+                }
+                sleep(pause).await;
+            }
+            0
+        }
+        Does::Floods(first, again) => {
+            let mut sent = 0;
+            let mut write = tcp.write_all(first.as_bytes()).await;
+            while write.is_ok() && sent < 1 << 30 {
+                sent += again.len();
+                write = tcp.write_all(again.as_bytes()).await;
+            }
+            sent
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_way_to_break_off_has_its_outcome() {
+    for (does, outcome) in [
+        (Does::Closes, Outcome::lasting(BadAnswer)),
+        (Does::Resets(""), Outcome::lasting(BadAnswer)),
+        (Does::Says("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::lasting(BadAnswer)),
+        (Does::Says("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::lasting(BadAnswer)),
+        (Does::Says("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::lasting(BadAnswer)),
+        (
+            Does::Resets(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"score\": 9",
+            ),
+            Outcome::lasting(BadAnswer),
+        ),
+        (
+            Does::Says("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
+            Outcome::lasting(BadAnswer),
+        ),
+        (
+            Does::Says(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+            ),
+            Outcome::lasting(BadAnswer),
+        ),
+        (
+            Does::Says(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+            ),
+            Outcome::lasting(BadAnswer),
+        ),
+        // What a status alone says stands, even if the rest of the answer breaks off.
+        (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
+    ] {
+        assert_eq!(asked(does, PATIENT_MS).await.0, outcome, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
+    let spaces = " ".repeat(64 * 1024).leak();
+    let sized = format!("{HEAD}content-length: 1073741824\r\n\r\n").leak();
+    let chunked = format!("{HEAD}transfer-encoding: chunked\r\n\r\n").leak();
+    let chunk = format!("10000\r\n{spaces}\r\n").leak();
+    for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
+        let (outcome, sent) = asked(does, PATIENT_MS).await;
+        assert_eq!(outcome, Outcome::lasting(BadAnswer));
+        // The rest is what the system's buffers take.
+        assert!(sent < 64 << 20, "{sent} bytes were taken");
+    }
+}
+
+#[tokio::test]
+async fn headers_without_end_are_not_read_to_their_end() {
+    let (outcome, sent) = asked(Does::Floods(HEAD, "x-more: and more and more\r\n"), PATIENT_MS).await;
+    assert_eq!(outcome, Outcome::lasting(BadAnswer));
+    assert!(sent < 64 << 20, "{sent} bytes were taken");
+}
+
+#[tokio::test]
+async fn a_slow_vendor_is_given_up_at_its_deadline() {
+    let second = Duration::from_secs(1);
+    let body = format!("{{\"score\":95,\"person\":{{\"linkedin\":\"linkedin.com/in/{NAME}\"}}}}");
+    let whole = format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len()).leak();
+    for does in [Does::SaysNothing, Does::Drips(whole, second), Does::Drips(HEAD, second)] {
+        let started = Instant::now();
+        assert_eq!(asked(does, HASTY_MS).await.0, Outcome::lasting(TimedOut), "{does:?}");
+        assert!(started.elapsed() >= Duration::from_millis(HASTY_MS));
+    }
+    // Slow, and yet in time.
+    let millisecond = Duration::from_millis(1);
+    assert_eq!(asked(Does::Drips(whole, millisecond), PATIENT_MS).await.0, Outcome::found());
+}
+
+#[tokio::test]
+async fn the_rest_of_an_answer_is_not_waited_for_once_its_status_says_all() {
+    let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 1073741824\r\n\r\n";
+    for does in [Does::Floods(head, HEAD.repeat(1000).leak()), Does::Drips(head, Duration::ZERO)] {
+        assert_eq!(asked(does, PATIENT_MS).await.0, Outcome::NoMatch, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_vendor_that_is_not_there_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let provider = provider(description(&base, PATIENT_MS), Client::new().unwrap());
+    assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
+}
+
+#[tokio::test]
+async fn a_vendor_without_tls_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://{}", listener.local_addr().unwrap());
+    let vendor = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.write_all(HEAD.as_bytes()).await.unwrap();
+    });
+    let provider = provider(description(&base, PATIENT_MS), Client::new().unwrap());
+    assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
+    vendor.await.unwrap();
+}

@@ -1,0 +1,140 @@
+//! A vendor's description, and what is told of an ask.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use enrich_compose::{FaultKind, VendorFault};
+use enrich_lib::email::Email;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use enrich_provider::{Client, Description, Provider, SecretSource};
+use tracing::level_filters::LevelFilter;
+
+/// What nobody may ever tell. The address is not in its canonical form, nor in lower case.
+pub(crate) const EMAIL: &str = "Ada.Marlowe+news@GMail.com";
+pub(crate) const SECRET: &str = "s3cr3t-k3y";
+pub(crate) const NAME: &str = "ada-marlowe-7";
+
+/// What came of an ask.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With the profile's name.
+    Found(String),
+    NoMatch,
+    Fault {
+        kind: FaultKind,
+        retry_after_seconds: Option<u64>,
+        is_safe_to_repeat: bool,
+    },
+}
+
+impl Outcome {
+    pub(crate) fn found() -> Self {
+        Self::Found(NAME.to_owned())
+    }
+
+    pub(crate) fn repeatable(kind: FaultKind) -> Self {
+        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: true }
+    }
+
+    pub(crate) fn repeatable_after(kind: FaultKind, seconds: u64) -> Self {
+        Self::Fault { kind, retry_after_seconds: Some(seconds), is_safe_to_repeat: true }
+    }
+
+    pub(crate) fn lasting(kind: FaultKind) -> Self {
+        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: false }
+    }
+}
+
+/// A vendor at `base`, that takes the email and the key wherever they can be.
+pub(crate) fn description(base: &str, deadline_ms: u64) -> Description {
+    let text = format!(
+        r#"
+        name = "acme"
+        bills = "matches"
+        [request]
+        method = "POST"
+        url = "{base}/people/{{email_sha256}}?email={{email}}&key={{secret}}"
+        headers = {{ Authorization = "Bearer {{secret}}" }}
+        body = '{{ "email": "{{email}}" }}'
+        [secret]
+        env = "ACME_KEY"
+        [answer]
+        profile = ["/person/linkedin", "/person/links/0"]
+        confidence = {{ at = "/score", scale = "0-100", min = 0.8 }}
+        [statuses]
+        no_match = [404]
+        [limits]
+        deadline_ms = {deadline_ms}
+        "#
+    );
+    Description::parse(&text).unwrap()
+}
+
+/// Puts a description to work with the key that a file has.
+pub(crate) fn provider(description: Description, client: Client) -> Provider {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    std::fs::write(&path, format!("{SECRET}\n")).unwrap();
+    Provider::new(description.with_secret(SecretSource::File(path)), client).unwrap()
+}
+
+/// Asks once, and checks that nothing is told that may not be: not in the error, not in the log.
+pub(crate) async fn ask(provider: &Provider) -> Outcome {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        })
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    tracing::trace!("asking {provider:?}");
+    let answer = provider.find(&Email::parse(EMAIL).unwrap()).await;
+    if let Err(error) = &answer {
+        tracing::error!("{}", chain(error));
+        tracing::error!("{error:?}");
+    }
+    drop(guard);
+    let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(told.contains("asking"), "the log is not read: {told}");
+    for secret in [EMAIL, SECRET, NAME, "ada.marlowe", "ada%2E", "%40gmail", "gmail.com", "linkedin.com/in/"]
+    {
+        let told = told.to_lowercase();
+        assert!(!told.contains(&secret.to_lowercase()), "{secret} is told: {told}");
+    }
+    match answer {
+        Ok(Some(profile)) => Outcome::Found(profile.name().to_owned()),
+        Ok(None) => Outcome::NoMatch,
+        Err(error) => {
+            let fault = VendorFault::of(&error).unwrap_or_else(|| panic!("no fault in {error:?}"));
+            Outcome::Fault {
+                kind: fault.kind,
+                retry_after_seconds: fault.retry_after.map(|wait| wait.as_secs()),
+                is_safe_to_repeat: fault.is_safe_to_repeat(),
+            }
+        }
+    }
+}
+
+/// The error and all its sources.
+pub(crate) fn chain(error: &PortError) -> String {
+    let sources = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
