@@ -1,9 +1,7 @@
 //! One request: routed, its body gathered, looked up, logged.
 
 use std::any::Any;
-use std::error::Error;
 use std::future::poll_fn;
-use std::iter::successors;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::arrivals::Arrivals;
+use crate::causes::chain;
 use crate::limits::Limits;
 use crate::outlive::outlive;
 
@@ -154,10 +153,4 @@ fn log_panic(lookup_id: LookupId, started: Instant, _: Box<dyn Any + Send>) {
 
 fn us_since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The error and its sources, outermost first.
-fn chain(error: &dyn Error) -> String {
-    let texts: Vec<_> = successors(Some(error), |&error| error.source()).map(ToString::to_string).collect();
-    texts.join(": ")
 }

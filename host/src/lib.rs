@@ -6,9 +6,11 @@
 //! # Layout
 //!
 //! In reading order, each module using only those before it: [`Limits`] · [`Arrivals`] the clock and the randomness ·
-//! [`Listener`] · [`tls`] · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream`
-//! a connection's bytes · `outlive` lookups whose clients hang up · `answer` one request · `connection` · [`run`].
-//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`rows`] files of people.
+//! [`Listener`] · [`swap`] what is taken anew while the host serves · [`tls`] · `pulse` what a connection waits for ·
+//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · `outlive` lookups whose clients hang up ·
+//! `causes` errors as the log tells them · `answer` one request · `connection` · [`run`].
+//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`vendors`] whom a lookup asks ·
+//! [`rows`] files of people.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -18,6 +20,8 @@ mod limits;
 mod arrivals;
 
 mod listener;
+
+pub mod swap;
 
 pub mod tls;
 
@@ -29,11 +33,15 @@ mod stream;
 
 mod outlive;
 
+mod causes;
+
 mod answer;
 
 mod connection;
 
 pub mod patience;
+
+pub mod vendors;
 
 pub mod rows;
 

@@ -1,4 +1,5 @@
-//! How long a port may take, and how often a settlement is asked for. The library has no clock, so this is the host's.
+//! How long a port may take, and how often a settlement is asked for. The library has no clock, so this is the host's. A
+//! resolver's patience is [`enrich_compose::Deadline`].
 //!
 //! Together the times stay below [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl), or holds would expire under
 //! their lookups.
@@ -9,10 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
-use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -54,26 +53,6 @@ impl TimelyWindows {
 impl Windows for TimelyWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         in_time(self.deadline, "nothing was counted", self.windows.count(window)).await
-    }
-}
-
-/// A resolver that answers in time, or fails: 502.
-pub struct TimelyResolver {
-    /// The resolver.
-    pub resolver: Arc<dyn Resolver>,
-    /// How long it may take.
-    pub deadline: Duration,
-}
-
-impl TimelyResolver {
-    /// The deadline unless the operator sets another.
-    pub const DEADLINE: Duration = Duration::from_secs(10);
-}
-
-#[async_trait]
-impl Resolver for TimelyResolver {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        in_time(self.deadline, "the resolver did not answer", self.resolver.find(email)).await
     }
 }
 
@@ -141,12 +120,6 @@ impl fmt::Debug for TimelyKeys {
 impl fmt::Debug for TimelyWindows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimelyWindows").field("deadline", &self.deadline).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TimelyResolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimelyResolver").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 

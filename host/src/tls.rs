@@ -7,7 +7,10 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 use thiserror::Error;
+
+use crate::swap::Swap;
 
 /// Why there is no HTTPS. Says which file, and what to do.
 #[derive(Debug, Error)]
@@ -38,16 +41,31 @@ pub enum TlsFault {
     },
 }
 
-/// Makes the TLS configuration of [`Services`](crate::Services) from two PEM files: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1.
+/// Makes the TLS configuration of [`Services`](crate::Services) from two PEM files, as they are now.
 pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsFault> {
-    let (chain, secret) = (read_chain(cert)?, read_key(key)?);
+    Ok(config(Arc::new(Swap::new(read(cert, key)?))))
+}
+
+/// The TLS configuration of [`Services`](crate::Services) with a certificate that can be swapped: TLS 1.2 and 1.3, HTTP/2
+/// and HTTP/1.1.
+pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
-    let mut config =
-        config.map_err(|source| TlsFault::Unusable { cert: cert.into(), key: key.into(), source })?;
+        .expect("ring has both versions");
+    let mut config = config.with_no_client_auth().with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Arc::new(config)
+}
+
+/// Reads a certificate and its key from two PEM files.
+pub fn read(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsFault> {
+    let (chain, secret) = (read_chain(cert)?, read_key(key)?);
+    let certified = CertifiedKey::from_der(chain, secret, &ring::default_provider());
+    certified.map(Arc::new).map_err(|source| TlsFault::Unusable {
+        cert: cert.into(),
+        key: key.into(),
+        source,
+    })
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {

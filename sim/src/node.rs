@@ -5,7 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyResolver, TimelyWindows};
+use enrich_compose::Deadline;
+use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
 use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
@@ -65,10 +66,10 @@ impl Node {
             deadline: PersistentCredits::DEADLINE,
         });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
-        let resolver: Arc<dyn Resolver> = Arc::new(TimelyResolver {
-            resolver: Arc::new(Faulty { port: vendor, faults: self.faults.clone() }),
-            deadline: TimelyResolver::DEADLINE,
-        });
+        let resolver: Arc<dyn Resolver> = Arc::new(Deadline::new(
+            Arc::new(Faulty { port: vendor, faults: self.faults.clone() }),
+            Deadline::BUDGET,
+        ));
         let witness = &self.witness;
         Service {
             policy: Arc::new(Policy::default()),

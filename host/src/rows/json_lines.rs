@@ -4,46 +4,26 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;
 
-use super::{Columns, Person, Row, RowFault, person, rejected};
+use super::{Columns, Person, Row, RowFault, person, rejected, unmarked};
 
 /// The longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(super) struct JsonLines<R> {
-    text: BufReader<R>,
-    line: u64,
+    lines: Lines<R>,
     columns: Columns,
 }
 
 impl<R: Read> JsonLines<R> {
     pub(super) fn new(text: R, columns: &Columns) -> Self {
-        Self { text: BufReader::new(text), line: 0, columns: columns.clone() }
-    }
-
-    /// The next line with something in it, and its number; a too long one is cut.
-    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            let mut line = Vec::new();
-            let taken = self.text.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line)?;
-            if taken == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            if taken as u64 > LINE_BYTES_MAX && !line.ends_with(b"\n") {
-                self.text.skip_until(b'\n')?;
-            }
-            if !line.trim_ascii().is_empty() {
-                return Ok(Some(line));
-            }
-        }
+        Self { lines: Lines::new(text, LINE_BYTES_MAX), columns: columns.clone() }
     }
 
     fn person(&self, line: &[u8]) -> Result<Person, String> {
         if line.len() as u64 > LINE_BYTES_MAX {
             return Err("the line is longer than 64 KiB".to_owned());
         }
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        let Ok(Value::Object(row)) = serde_json::from_slice(line) else {
+        let Ok(Value::Object(row)) = serde_json::from_slice(unmarked(line)) else {
             return Err("the line is not one JSON object".to_owned());
         };
         let text = |name: &str| {
@@ -63,10 +43,42 @@ impl<R: Read> Iterator for JsonLines<R> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
-        match self.next_line() {
+        match self.lines.next() {
             Ok(None) => None,
-            Ok(Some(line)) => Some(self.person(&line).or_else(|reason| rejected(self.line, reason))),
+            Ok(Some(line)) => Some(self.person(&line).or_else(|reason| rejected(self.lines.line, reason))),
             Err(error) => Some(Err(RowFault::Unreadable(error))),
+        }
+    }
+}
+
+/// The lines of a text that have something in them.
+pub(super) struct Lines<R> {
+    text: BufReader<R>,
+    line_bytes_max: u64,
+    /// The number of the line that was read last.
+    pub(super) line: u64,
+}
+
+impl<R: Read> Lines<R> {
+    pub(super) fn new(text: R, line_bytes_max: u64) -> Self {
+        Self { text: BufReader::new(text), line_bytes_max, line: 0 }
+    }
+
+    /// The next one. A too long one is cut, to one byte more than the most.
+    pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let mut line = Vec::new();
+            let taken = self.text.by_ref().take(self.line_bytes_max + 1).read_until(b'\n', &mut line)?;
+            if taken == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if taken as u64 > self.line_bytes_max && !line.ends_with(b"\n") {
+                self.text.skip_until(b'\n')?;
+            }
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(line));
+            }
         }
     }
 }

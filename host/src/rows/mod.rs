@@ -1,10 +1,12 @@
-//! Rows of people out of CSV or JSON Lines, gzipped or not: what it is, the first bytes tell.
+//! Rows out of CSV or JSON Lines, gzipped or not: what it is, the first bytes tell. [`Rows`] are people, [`Table`] is
+//! any file with a column of emails.
 //!
 //! Files come from other systems' exports, so a bad row is one rejected row, told by line and reason; what is in it
 //! is not repeated.
 
 mod csv;
 mod json_lines;
+mod table;
 
 use std::fmt;
 use std::io::{self, Chain, Cursor, Read};
@@ -16,6 +18,7 @@ use thiserror::Error;
 
 use self::csv::Csv;
 use self::json_lines::JsonLines;
+pub use self::table::{BadRow, Table, TableFault, TableRow};
 
 /// The names of the columns, or of the fields in JSON. CSV headers are compared without regard to case.
 #[derive(Clone, Debug)]
@@ -92,19 +95,12 @@ pub struct Rows<'a>(Box<dyn Iterator<Item = Row> + 'a>);
 
 impl<'a> Rows<'a> {
     /// Looks at the beginning of `file` and, if it is CSV, at its header.
-    pub fn read(file: impl Read + 'a, columns: &Columns) -> Result<Self, FileFault> {
-        let (start, file) = peek(file)?;
-        let text: Box<dyn Read + 'a> = if start.starts_with(&[0x1f, 0x8b]) {
-            Box::new(MultiGzDecoder::new(file))
-        } else {
-            Box::new(file)
-        };
-        let (start, text) = peek(text)?;
-        match unmarked(&start).iter().find(|byte| !byte.is_ascii_whitespace()) {
-            None => Err(FileFault::Empty),
-            Some(b'{') => Ok(Self(Box::new(JsonLines::new(text, columns)))),
-            Some(_) => Ok(Self(Box::new(Csv::new(text, columns)?))),
-        }
+    pub fn read(file: impl Read + Send + 'a, columns: &Columns) -> Result<Self, FileFault> {
+        let Text { form, bytes, .. } = Text::open(file)?;
+        Ok(match form {
+            Form::JsonLines => Self(Box::new(JsonLines::new(bytes, columns))),
+            Form::Csv => Self(Box::new(Csv::new(bytes, columns)?)),
+        })
     }
 }
 
@@ -113,6 +109,41 @@ impl Iterator for Rows<'_> {
 
     fn next(&mut self) -> Option<Row> {
         self.0.next()
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// RFC 4180, with a header.
+    Csv,
+    /// One object a line.
+    JsonLines,
+}
+
+/// The text of a file, gunzipped.
+struct Text<'a> {
+    form: Form,
+    /// Whether it begins with a byte order mark.
+    is_marked: bool,
+    bytes: Box<dyn Read + Send + 'a>,
+}
+
+impl<'a> Text<'a> {
+    fn open(file: impl Read + Send + 'a) -> Result<Self, FileFault> {
+        let (start, file) = peek(file)?;
+        let bytes: Box<dyn Read + Send + 'a> = if start.starts_with(&[0x1f, 0x8b]) {
+            Box::new(MultiGzDecoder::new(file))
+        } else {
+            Box::new(file)
+        };
+        let (start, bytes) = peek(bytes)?;
+        let form = match unmarked(&start).iter().find(|byte| !byte.is_ascii_whitespace()) {
+            None => return Err(FileFault::Empty),
+            Some(b'{') => Form::JsonLines,
+            Some(_) => Form::Csv,
+        };
+        Ok(Self { form, is_marked: start.starts_with(MARK), bytes: Box::new(bytes) })
     }
 }
 
@@ -136,9 +167,12 @@ fn peek<R: Read>(mut file: R) -> io::Result<(Vec<u8>, Rewound<R>)> {
     Ok((start.clone(), Cursor::new(start).chain(file)))
 }
 
+/// The byte order mark.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// `start` without a byte order mark.
 fn unmarked(start: &[u8]) -> &[u8] {
-    start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start)
+    start.strip_prefix(MARK).unwrap_or(start)
 }
 
 fn person(email: &str, url: &str, confidence: Option<f64>) -> Result<Person, String> {

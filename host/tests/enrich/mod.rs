@@ -1,10 +1,13 @@
 //! The binary as its users run it: each test has a data directory of its own.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
 
+pub mod vendor;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -86,7 +89,12 @@ impl Enrich {
         Server::start(command.env("ENRICH_LOG", "info").stdin(Stdio::null()))
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// The same, with a file of settings.
+    pub fn serve_with(&self, config: &Path) -> Server {
+        self.serve(&["--config", config.to_str().unwrap()])
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_enrich"));
         // Nothing of the one who runs the tests.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
@@ -98,7 +106,8 @@ impl Enrich {
 pub struct Server {
     child: Child,
     pub url: String,
-    log: std::thread::JoinHandle<String>,
+    log: Arc<Mutex<String>>,
+    reading: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
@@ -115,11 +124,14 @@ impl Server {
             }
         };
         // Read on, or a server whose log fills the pipe stands still.
-        let log = std::thread::spawn(move || {
-            let _ = stderr.read_to_string(&mut log);
-            log
+        let log = Arc::new(Mutex::new(log));
+        let reading = std::thread::spawn({
+            let log = log.clone();
+            move || {
+                stderr.lines().map_while(Result::ok).for_each(|line| *log.lock().unwrap() += &(line + "\n"))
+            }
         });
-        Self { child, url, log }
+        Self { child, url, log, reading: Some(reading) }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -140,10 +152,24 @@ impl Server {
         stdout.lines().map(|line| line.unwrap()).find(|line| line.contains(marker)).unwrap()
     }
 
+    /// Waits until so many lines of the log have `part` in them.
+    pub fn wait_for_log(&self, part: &str, count: usize) {
+        eventually(part, || (self.log.lock().unwrap().matches(part).count() >= count).then_some(()));
+    }
+
+    /// Asks it to take its settings anew.
+    pub fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    fn signal(&self, signal: &str) {
+        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+
     /// Asks it to stop, waits until it has, and returns its log.
     pub fn stop(mut self) -> String {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+        self.signal("-TERM");
         assert!(self.child.wait().unwrap().success(), "a server that was asked to stop stops well");
         self.take_log()
     }
@@ -156,7 +182,8 @@ impl Server {
     }
 
     fn take_log(&mut self) -> String {
-        std::mem::replace(&mut self.log, std::thread::spawn(String::new)).join().unwrap()
+        self.reading.take().unwrap().join().unwrap();
+        std::mem::take(&mut self.log.lock().unwrap())
     }
 }
 
@@ -169,8 +196,13 @@ impl Drop for Server {
 
 /// A connection on which one request follows the other.
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Stream>>,
 }
+
+/// TCP, or TLS over it.
+pub trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
 
 pub struct Reply {
     pub status: u16,
@@ -180,10 +212,11 @@ pub struct Reply {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self::over(dial(address)?))
+    }
+
+    pub fn over(stream: impl Stream + 'static) -> Self {
+        Self { stream: BufReader::new(Box::new(stream)) }
     }
 
     pub fn enrich(&mut self, key: &str, email: &str) -> std::io::Result<Reply> {
@@ -211,6 +244,13 @@ impl Client {
         let status = head[9..12].parse().unwrap();
         Ok(Reply { status, head, body: serde_json::from_slice(&body).unwrap() })
     }
+}
+
+pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Asks `probe` until it has an answer.

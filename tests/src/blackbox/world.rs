@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyResolver, TimelyWindows};
+use enrich_compose::Deadline;
+use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
+use enrich_host::vendors::{Asked, Vendors};
 use enrich_host::{Arrivals, Limits, Services, SystemArrivals, run};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
@@ -44,6 +46,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How long each port may take.
     pub deadline: Duration,
+    /// Whom a lookup asks. Nobody here is the people directory alone.
+    pub asked: Vec<Asked>,
 }
 
 /// A workspace and one key of it.
@@ -67,8 +71,8 @@ impl World {
     }
 
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings =
-            Settings { policy: Policy::default(), limits: Limits::default(), deadline: PATIENCE };
+        let (policy, limits) = (Policy::default(), Limits::default());
+        let mut settings = Settings { policy, limits, deadline: PATIENCE, asked: Vec::new() };
         change(&mut settings);
 
         let files = TempDir::new().unwrap();
@@ -76,12 +80,14 @@ impl World {
         let ledger = Arc::new(Ledger::open(&dir, now(), on_a_thread).unwrap());
         let people = Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 32]).unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());
+        let asked = std::mem::take(&mut settings.asked);
+        let vendors = Vendors { asked, ..Vendors::people(settings.deadline) };
         let tap = Arc::new(Tap::new(Service {
             policy: Arc::default(),
             keys: ledger.clone(),
             windows: Arc::new(WindowTable::default()),
             credits: ledger.clone(),
-            resolver: people.clone(),
+            resolver: vendors.resolver(&people),
         }));
         let services = services(&tap, settings);
         let stop = CancellationToken::new();
@@ -185,13 +191,13 @@ impl World {
 }
 
 /// As `enrich serve` puts them together.
-fn services(tap: &Arc<Tap>, Settings { policy, limits, deadline }: Settings) -> Services {
+fn services(tap: &Arc<Tap>, Settings { policy, limits, deadline, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
         keys: Arc::new(TimelyKeys { keys: tap.clone(), deadline }),
         windows: Arc::new(TimelyWindows { windows: tap.clone(), deadline }),
         credits: Arc::new(PersistentCredits { credits: tap.clone(), deadline }),
-        resolver: Arc::new(TimelyResolver { resolver: tap.clone(), deadline }),
+        resolver: Arc::new(Deadline::new(tap.clone(), deadline)),
     };
     Services { limits, ..Services::new(service) }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::answer::{AnswerShape, Confidence, Pointer, ProfileForm, Scale};
 use crate::request::RequestShape;
 use crate::secret::SecretSource;
+use crate::setting::{SettingFault, parse_toml};
 use crate::status::Statuses;
 
 /// A vendor: how it is asked, what its answers mean, and what an ask costs.
@@ -61,35 +61,20 @@ impl Default for Limits {
     }
 }
 
-/// Why a description can't be used: the line, if the text is not as it has to be; the setting, and what it can be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{place}: {why}")]
-pub struct DescriptionFault {
-    place: String,
-    why: String,
-}
-
-impl DescriptionFault {
-    fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { place: setting.into(), why: why.into() }
-    }
-}
-
 impl Description {
     /// Reads and checks a description. Nothing is loaded yet.
-    pub fn parse(text: &str) -> Result<Self, DescriptionFault> {
-        let settings: Settings = toml::from_str(text).map_err(|error| located(text, &error))?;
-        settings.try_into()
+    pub fn parse(text: &str) -> Result<Self, SettingFault> {
+        let checked = parse_toml::<Settings>(text)?.try_into();
+        checked.map_err(|fault: SettingFault| fault.on_its_line(text))
     }
 
-    /// Reads and checks the description in a file.
-    pub fn read(path: &Path) -> Result<Self, DescriptionFault> {
+    /// Reads and checks the description in a file. If its key is in a file too, a relative path is taken from there.
+    pub fn read(path: &Path) -> Result<Self, SettingFault> {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| DescriptionFault::new(path.display().to_string(), error.to_string()))?;
-        let located = |fault: DescriptionFault| {
-            DescriptionFault::new(format!("{}, {}", path.display(), fault.place), fault.why)
-        };
-        Self::parse(&text).map_err(located)
+            .map_err(|error| SettingFault::new("", error.to_string()).in_file(path))?;
+        let description = Self::parse(&text).map_err(|fault| fault.in_file(path))?;
+        let secret = description.secret.map(|source| source.beside(path));
+        Ok(Self { secret, ..description })
     }
 
     /// The vendor's name, as it is logged.
@@ -112,15 +97,21 @@ impl Description {
         Duration::from_millis(self.limits.deadline_ms)
     }
 
+    /// Where the vendor's key is; `None` if it takes none.
+    pub const fn secret(&self) -> Option<&SecretSource> {
+        self.secret.as_ref()
+    }
+
     /// The same vendor with other limits.
-    pub fn with_limits(self, limits: Limits) -> Result<Self, DescriptionFault> {
+    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingFault> {
         limits.check()?;
         Ok(Self { limits, ..self })
     }
 
     /// The same vendor with its key elsewhere. A vendor that takes no key stays without.
-    pub fn with_secret(self, source: SecretSource) -> Self {
-        Self { secret: self.secret.is_some().then_some(source), ..self }
+    pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingFault> {
+        check_secret(&source)?;
+        Ok(Self { secret: self.secret.is_some().then_some(source), ..self })
     }
 }
 
@@ -128,25 +119,6 @@ impl fmt::Debug for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Description").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// The line and the setting that stands there. The parser's own picture of the line is left out, and so is a text in the
-/// place of something else: they could show a secret that stands where it should not.
-fn located(text: &str, error: &toml::de::Error) -> DescriptionFault {
-    let place = error.span().map(|span| {
-        let before = &text[..span.start.min(text.len())];
-        let above = before.matches('\n').count();
-        let line = text.lines().nth(above).unwrap_or_default();
-        // What is missing stands on no line.
-        let setting = line.split_once('=').filter(|_| !error.message().starts_with("missing"));
-        let setting = setting.map(|(setting, _)| format!(", {}", setting.trim()));
-        format!("line {}{}", above + 1, setting.unwrap_or_default())
-    });
-    let told = error.message();
-    let quoted = told.strip_prefix("invalid type: string").and_then(|rest| rest.rsplit_once(", expected"));
-    let told =
-        quoted.map_or(told.to_owned(), |(_, expected)| format!("invalid type: a text, expected{expected}"));
-    DescriptionFault::new(place.unwrap_or_else(|| "the description".to_owned()), told)
 }
 
 /// The text as it is written, before it is checked.
@@ -209,9 +181,9 @@ struct DoubtSettings {
 }
 
 impl TryFrom<Settings> for Description {
-    type Error = DescriptionFault;
+    type Error = SettingFault;
 
-    fn try_from(settings: Settings) -> Result<Self, DescriptionFault> {
+    fn try_from(settings: Settings) -> Result<Self, SettingFault> {
         let Settings { name, bills, request, secret, answer, statuses, limits } = settings;
         check_name(&name)?;
         if let Some(source) = &secret {
@@ -222,28 +194,28 @@ impl TryFrom<Settings> for Description {
             MethodSetting::Post => Method::POST,
         };
         let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
-        let request = request.map_err(|(setting, why)| DescriptionFault::new(setting, why))?;
+        let request = request.map_err(|(setting, why)| SettingFault::new(setting, why))?;
         if request.takes_secret() != secret.is_some() {
             let why = "has to be there if, and only if, {secret} stands in the request";
-            return Err(DescriptionFault::new("secret", why));
+            return Err(SettingFault::new("secret", why));
         }
         let answer = answer.check()?;
-        statuses.check().map_err(|(setting, why)| DescriptionFault::new(setting, why))?;
+        statuses.check().map_err(|(setting, why)| SettingFault::new(setting, why))?;
         limits.check()?;
         Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
     }
 }
 
-fn check_name(name: &str) -> Result<(), DescriptionFault> {
+fn check_name(name: &str) -> Result<(), SettingFault> {
     let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     if (1..=64).contains(&name.len()) && name.bytes().all(is_name) {
         Ok(())
     } else {
-        Err(DescriptionFault::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
+        Err(SettingFault::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
     }
 }
 
-fn check_secret(source: &SecretSource) -> Result<(), DescriptionFault> {
+fn check_secret(source: &SecretSource) -> Result<(), SettingFault> {
     let why = match source {
         SecretSource::Env(name) => {
             let is_name = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
@@ -255,27 +227,23 @@ fn check_secret(source: &SecretSource) -> Result<(), DescriptionFault> {
             path.as_os_str().is_empty().then_some(("secret.file", "has to be the path of a file"))
         }
     };
-    why.map_or(Ok(()), |(setting, why)| Err(DescriptionFault::new(setting, why)))
+    why.map_or(Ok(()), |(setting, why)| Err(SettingFault::new(setting, why)))
 }
 
-fn check_confidence_min(min: f64) -> Result<(), DescriptionFault> {
+fn check_confidence_min(min: f64) -> Result<(), SettingFault> {
     if (0.0..=1.0).contains(&min) {
         Ok(())
     } else {
-        Err(DescriptionFault::new(
-            "answer.confidence.min",
-            "has to be from 0 to 1, whatever the vendor's scale",
-        ))
+        Err(SettingFault::new("answer.confidence.min", "has to be from 0 to 1, whatever the vendor's scale"))
     }
 }
 
 impl AnswerSettings {
-    fn check(self) -> Result<AnswerShape, DescriptionFault> {
-        let pointer = |setting: &str, text: &str| {
-            Pointer::parse(text).map_err(|why| DescriptionFault::new(setting, why))
-        };
+    fn check(self) -> Result<AnswerShape, SettingFault> {
+        let pointer =
+            |setting: &str, text: &str| Pointer::parse(text).map_err(|why| SettingFault::new(setting, why));
         if self.profile.is_empty() {
-            return Err(DescriptionFault::new("answer.profile", "has to name at least one JSON pointer"));
+            return Err(SettingFault::new("answer.profile", "has to name at least one JSON pointer"));
         }
         let profile = self.profile.iter().map(|text| pointer("answer.profile", text));
         let confidence = self.confidence.map(|ConfidenceSettings { at, scale, min }| {
@@ -285,7 +253,7 @@ impl AnswerSettings {
         let untrusted_if = self.untrusted_if.into_iter().map(|DoubtSettings { at, is }| {
             if is.is_array() || is.is_object() || is.is_null() {
                 let why = "has to be true, false, a number or a text";
-                return Err(DescriptionFault::new("answer.untrusted_if.is", why));
+                return Err(SettingFault::new("answer.untrusted_if.is", why));
             }
             Ok((pointer("answer.untrusted_if.at", &at)?, is))
         });
@@ -299,7 +267,7 @@ impl AnswerSettings {
 }
 
 impl Limits {
-    fn check(&self) -> Result<(), DescriptionFault> {
+    fn check(&self) -> Result<(), SettingFault> {
         for (setting, value, max) in [
             // A lookup ends before its hold expires.
             ("limits.deadline_ms", self.deadline_ms, 20_000),
@@ -307,7 +275,7 @@ impl Limits {
             ("limits.tries", self.tries.into(), 5),
         ] {
             if !(1..=max).contains(&value) {
-                return Err(DescriptionFault::new(setting, format!("has to be from 1 to {max}")));
+                return Err(SettingFault::new(setting, format!("has to be from 1 to {max}")));
             }
         }
         Ok(())

@@ -37,7 +37,7 @@
 //!
 //! // Some are described already.
 //! assert!(Description::ready_made("people-data-labs").is_some());
-//! # Ok::<(), enrich_provider::DescriptionFault>(())
+//! # Ok::<(), enrich_provider::SettingFault>(())
 //! ```
 //!
 //! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` can be left out.
@@ -50,12 +50,14 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `template` texts with places · `secret` the key · `request` how a vendor is asked
-//! · `answer` what it says · `status` what its statuses mean · `description` all of it from TOML · `ready_made` · `client`
-//! HTTP · `fault` · `provider` the resolver.
+//! Each module uses only those before it: `setting` what is wrong with one · `template` texts with places · `secret` the
+//! key · `request` how a vendor is asked · `answer` what it says · `status` what its statuses mean · `description` all of
+//! it from TOML · `ready_made` · `client` HTTP · `fault` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+
+mod setting;
 
 mod template;
 
@@ -78,6 +80,7 @@ mod fault;
 mod provider;
 
 pub use client::{Client, ClientFault};
-pub use description::{Bills, Description, DescriptionFault, Limits};
+pub use description::{Bills, Description, Limits};
 pub use provider::{Provider, ProviderFault};
 pub use secret::{SecretFault, SecretSource};
+pub use setting::{SettingFault, parse_toml};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fmt};
 
 use serde::Deserialize;
@@ -33,6 +33,15 @@ pub(crate) struct Secret(String);
 impl SecretSource {
     /// The longest key, in octets.
     pub const OCTETS_MAX: usize = 4096;
+
+    /// The same place, if it stands in this file: a relative path is taken from the file's directory.
+    #[must_use]
+    pub fn beside(self, file: &Path) -> Self {
+        match (self, file.parent()) {
+            (Self::File(path), Some(dir)) => Self::File(dir.join(path)),
+            (source, _) => source,
+        }
+    }
 
     pub(crate) fn load(&self) -> Result<Secret, SecretFault> {
         let (place, text) = match self {

@@ -89,6 +89,12 @@ impl People {
         Ok(())
     }
 
+    /// Whether the person behind `email`, in any of its forms, opted out: for a lookup that asks others than this
+    /// directory. As fresh as a look-up is.
+    pub fn is_suppressed(&self, email: &Email) -> Result<bool, StoreError> {
+        self.reader().is_suppressed(&self.hasher.hash(email))
+    }
+
     /// Counts the directory: reads all of it.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
@@ -118,16 +124,27 @@ impl Resolver for People {
 
 impl Reader {
     fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, StoreError> {
-        if !self.is_reading {
-            self.db.execute_batch("BEGIN")?;
-            self.is_reading = true;
-        }
+        self.begin_transaction()?;
         let mut select =
             self.db.prepare_cached("SELECT profile FROM person WHERE email_hash = ? AND confidence >= ?")?;
         let row = select.query_row(params![hash, confidence_min], |row| {
             parsed(row, 0, |name: String| ProfileUrl::from_name(&name))
         });
         Ok(row.optional()?)
+    }
+
+    fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, StoreError> {
+        self.begin_transaction()?;
+        let mut select = self.db.prepare_cached("SELECT 1 FROM suppressed WHERE email_hash = ?")?;
+        Ok(select.exists([hash])?)
+    }
+
+    fn begin_transaction(&mut self) -> Result<(), StoreError> {
+        if !self.is_reading {
+            self.db.execute_batch("BEGIN")?;
+            self.is_reading = true;
+        }
+        Ok(())
     }
 
     fn end_transaction(&mut self) -> Result<(), StoreError> {

@@ -41,11 +41,19 @@ pub enum Command {
         #[command(subcommand)]
         command: PeopleCommand,
     },
+    /// Check the settings of `serve`, and show what there are
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Ask a running server for one person
     Lookup(LookupArgs),
+    /// Ask a running server for a file of people
+    #[command(after_long_help = BULK_HELP)]
+    Bulk(BulkArgs),
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN")]
@@ -68,6 +76,14 @@ pub struct ServeArgs {
     /// The form of the log
     #[arg(long, value_enum, default_value_t, env = "ENRICH_LOG_FORMAT")]
     pub log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Say what is wrong in a file of settings, or else what it would serve; keys are read, and never shown
+    Check { file: PathBuf },
+    /// Print a file with all settings and their defaults
+    Example,
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -176,6 +192,12 @@ pub struct ImportArgs {
 #[derive(Debug, clap::Args)]
 pub struct LookupArgs {
     pub email: String,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(clap::Args)]
+pub struct ServerArgs {
     /// An API key
     #[arg(long, env = "ENRICH_KEY", hide_env_values = true)]
     pub key: String,
@@ -186,6 +208,55 @@ pub struct LookupArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 }
+
+impl std::fmt::Debug for ServerArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerArgs").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct BulkArgs {
+    /// CSV or JSON Lines, gzipped or not: what it is, its first bytes tell. `-` is stdin
+    pub file: PathBuf,
+    /// Where the rows and their answers go, readable by you alone; the same command goes on where one stopped.
+    /// Without it, they go to stdout
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// The column with the email
+    #[arg(long, value_name = "NAME", default_value = "email")]
+    pub column: String,
+    /// What the names of the added columns begin with
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// The most lookups at a time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub concurrency: u16,
+    /// Start OUT anew: the answers in it are lost, and are paid for again
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+const BULK_HELP: &str = "\
+Added to each row: linkedin_url, status (found, not_found or an error's code) and lookup_id. All else is kept as it \
+is, rows and columns in their order; what a spreadsheet would take for a formula is kept too, as it is your data.
+
+Each email is asked for once, however many rows it stands in. Temporary failures and broken connections are tried \
+again up to 4 times. If an answer was made and lost on its way, the lookup is repeated, and a match may be billed \
+twice; the service bills no failure.
+
+The limit is obeyed: when it is used up, everything waits until the server takes requests again.
+
+With -o, the same command goes on where one stopped. Ctrl-C finishes the lookups in flight, a second one ends at \
+once; what is killed loses those lookups, and a loss of power the last second's. Answers that wait for one of an \
+earlier row are in OUT.journal until then.
+
+The exit status is 0 if every row has found or not_found; 1 if a row has another status, or if it stopped early, as \
+when credits are used up. The last lines say which.";
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {

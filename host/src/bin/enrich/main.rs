@@ -1,12 +1,15 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `lookup`. `args` has what they take,
-//! `config` the file of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are.
+//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `config`, `lookup`, `bulk`. `args` has what
+//! they take, `client` asks a server, `config` also has the file of `serve`, `sample` the sample data, `output` how answers
+//! are printed, `failure` how errors are.
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "nothing in a binary is public")]
 
 mod args;
+mod bulk;
+mod client;
 mod config;
 mod credits;
 mod failure;
@@ -45,7 +48,9 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Key { command } => key::run(data, command),
         Command::Credits { command } => credits::run(data, command),
         Command::People { command } => people::run(data, command),
+        Command::Config { command } => config::command::run(&command),
         Command::Lookup(args) => lookup::run(&args),
+        Command::Bulk(args) => bulk::run(&args),
     }
 }
 

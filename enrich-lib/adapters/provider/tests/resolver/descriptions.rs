@@ -108,6 +108,8 @@ fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
     ] {
         let told = told(from, to);
         assert!(parts.iter().all(|part| told.contains(part)), "{from} -> {to}: {told}");
+        let is_missing = told.starts_with("secret: ");
+        assert!(is_missing || told.starts_with("line "), "{from} -> {to}: {told}");
     }
 }
 
@@ -167,9 +169,20 @@ fn a_file_that_can_t_be_used_is_named() {
     assert!(told.contains("acme.toml: "), "{told}");
     std::fs::write(&path, WHOLE.replace("tries = 2", "tries = 6")).unwrap();
     let told = Description::read(&path).unwrap_err().to_string();
-    assert!(told.contains("acme.toml, limits.tries: has to be from 1 to 5"), "{told}");
+    assert!(told.contains("acme.toml, line 24, limits.tries: has to be from 1 to 5"), "{told}");
     std::fs::write(&path, WHOLE).unwrap();
     assert_eq!(Description::read(&path).unwrap().name(), "acme");
+}
+
+#[test]
+fn a_key_in_a_file_is_looked_for_beside_the_description() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("acme.toml");
+    std::fs::write(&path, WHOLE.replace("env = \"ACME_API_KEY\"", "file = \"acme.key\"")).unwrap();
+    let description = Description::read(&path).unwrap();
+    assert_eq!(description.secret(), Some(&SecretSource::File(dir.path().join("acme.key"))));
+    std::fs::write(dir.path().join("acme.key"), "s3cr3t\n").unwrap();
+    assert!(Provider::new(description, Client::new().unwrap()).is_ok());
 }
 
 #[test]
@@ -192,7 +205,10 @@ fn a_secret_that_is_not_there_is_told_with_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     std::fs::write(&path, "s3cr3t\r\nhost: evil.example").unwrap();
-    let fault = Provider::new(description.with_secret(SecretSource::File(path)), client()).unwrap_err();
+    let elsewhere = description.clone().with_secret(SecretSource::File(path)).unwrap();
+    let fault = Provider::new(elsewhere, client()).unwrap_err();
     let told = format!("{fault} {fault:?}");
     assert!(told.contains("visible ASCII") && !told.contains("s3cr3t"), "{told}");
+    let told = description.with_secret(SecretSource::Env("sk-live".to_owned())).unwrap_err().to_string();
+    assert!(told.starts_with("secret.env: has to be the name") && !told.contains("sk-live"), "{told}");
 }

@@ -77,7 +77,7 @@ pub(crate) fn provider(description: Description, client: Client) -> Provider {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     std::fs::write(&path, format!("{SECRET}\n")).unwrap();
-    Provider::new(description.with_secret(SecretSource::File(path)), client).unwrap()
+    Provider::new(description.with_secret(SecretSource::File(path)).unwrap(), client).unwrap()
 }
 
 /// Asks once, and checks that nothing is told that may not be: not in the error, not in the log.

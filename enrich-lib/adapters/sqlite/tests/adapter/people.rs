@@ -109,6 +109,28 @@ fn a_person_who_opted_out_stays_away_after_an_import() {
 }
 
 #[test]
+fn an_opt_out_is_told_in_all_spellings_to_who_asks_others() {
+    let town = Town::new();
+    town.import("bob@posteo.net", "bob", 0.9);
+    let other = open(&town.files);
+    let is_suppressed = |email: &str| other.is_suppressed(&parse(email)).unwrap();
+    assert!(!is_suppressed("ada.marlowe@gmail.com"));
+    town.suppress("Ada.Marlowe+out@googlemail.com");
+    other.refresh().unwrap();
+    assert!(is_suppressed("ada.marlowe@gmail.com") && is_suppressed("AdaMarlowe@gmail.com"));
+    assert!(!is_suppressed("bob@posteo.net"), "a person who is in the directory did not opt out");
+}
+
+#[test]
+fn opt_outs_that_can_t_be_read_are_an_error_and_nobody_counts_as_willing() {
+    let town = Town::new();
+    let db = rusqlite::Connection::open(town.files.path("people.db")).unwrap();
+    db.execute_batch("DROP TABLE suppressed").unwrap();
+    town.people.refresh().unwrap();
+    assert!(town.people.is_suppressed(&parse("ada@posteo.net")).is_err());
+}
+
+#[test]
 fn an_opt_out_survives_a_reopen() {
     let town = Town::new();
     town.import("ada@posteo.net", "ada", 0.9);

@@ -1,70 +1,39 @@
 //! `enrich serve`
+//!
+//! `settings` what it works with · `stores` · `reload` what SIGHUP takes anew.
 
-use std::net::SocketAddr;
+mod reload;
+mod settings;
+mod stores;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use enrich_host::patience::{PersistentCredits, TimelyResolver};
 use enrich_host::{Services, SystemArrivals, tls};
-use enrich_lib::drive::Service;
-use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::ApiKey;
-use enrich_lib::lookup::Policy;
-use enrich_lib::memory::WindowTable;
 use enrich_lib::wire;
-use enrich_sqlite::{DataDir, Ledger, People, on_a_thread};
+use enrich_sqlite::DataDir;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
+use self::reload::Reload;
+use self::stores::Stores;
 use crate::args::{LogFormat, ServeArgs};
-use crate::config::{Config, Tls};
 use crate::failure::Failure;
 use crate::{output, sample};
 
-pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
-
-/// How often the stores take over what other processes changed: several times within the second that is promised.
-const TICK: Duration = Duration::from_millis(250);
+pub use self::settings::Settings;
 
 pub fn run(data: PathBuf, args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
-    let config = Settings::resolve(args)?;
+    let settings = Settings::resolve(args)?;
     let key = if args.sample { make_sample(&data)? } else { None };
-    let stores = Stores::open(&DataDir::open(data)?, &config.file)?;
+    let stores = Stores::open(&DataDir::open(data)?, &settings.file)?;
     allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
-    runtime.block_on(serve(&config, &stores, key))
-}
-
-/// The file and the flags as one: flags win.
-struct Settings {
-    file: Config,
-    listen: SocketAddr,
-    tls: Option<Tls>,
-}
-
-impl Settings {
-    fn resolve(args: &ServeArgs) -> Result<Self, Failure> {
-        let file = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-        let listen = args.listen.or(file.listen).unwrap_or(LISTEN);
-        let tls = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone() }),
-            _ => file.tls.clone(),
-        };
-        let plaintext = args.plaintext || file.plaintext;
-        if tls.is_none() && !plaintext && !listen.ip().is_loopback() {
-            let what = format!(
-                "keys and emails would cross the network in the clear: {listen} is not this machine alone"
-            );
-            return Err(Failure::new(what).advise(
-                "--tls-cert and --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS",
-            ));
-        }
-        Ok(Self { file, listen, tls })
-    }
+    runtime.block_on(serve(args, &settings, &stores, key))
 }
 
 /// Makes the sample if there is no data yet; its key is known only then.
@@ -79,65 +48,17 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
     sample::create(data).map(Some)
 }
 
-struct Stores {
-    ledger: Arc<Ledger>,
-    people: Arc<People>,
-}
-
-impl Stores {
-    fn open(dir: &DataDir, config: &Config) -> Result<Self, Failure> {
-        let ledger = Arc::new(Ledger::open(dir, SystemArrivals::now(), on_a_thread)?);
-        let people = Arc::new(People::open(dir, config.people.confidence_min, rand::random())?);
-        Ok(Self { ledger, people })
-    }
-
-    fn service(&self, config: &Config) -> Service {
-        let policy = Policy {
-            price: config.price(),
-            emails: EmailPolicy { providers_allowed: config.providers_allowed() },
-            ..Policy::default()
-        };
-        Service {
-            policy: Arc::new(policy),
-            keys: self.ledger.clone(),
-            windows: Arc::new(WindowTable::default()),
-            credits: Arc::new(PersistentCredits {
-                credits: self.ledger.clone(),
-                deadline: PersistentCredits::DEADLINE,
-            }),
-            resolver: Arc::new(TimelyResolver {
-                resolver: self.people.clone(),
-                deadline: config.resolver_deadline(),
-            }),
-        }
-    }
-
-    /// A tick that fails is told once, and made up for by the next one that does not.
-    async fn keep_current(&self) {
-        let mut is_failing = false;
-        let mut interval = tokio::time::interval(TICK);
-        loop {
-            interval.tick().await;
-            let ticked = self.tick().await;
-            if let (Err(error), false) = (&ticked, is_failing) {
-                warn!(%error, "the stores are not current");
-            }
-            is_failing = ticked.is_err();
-        }
-    }
-
-    async fn tick(&self) -> Result<(), enrich_sqlite::StoreError> {
-        let (ledger, people) = (self.ledger.tick(SystemArrivals::now()).await, self.people.refresh());
-        ledger.and(people)
-    }
-}
-
-async fn serve(settings: &Settings, stores: &Stores, key: Option<ApiKey>) -> Result<(), Failure> {
-    let tls = settings.tls.as_ref().map(|files| tls::load(&files.cert, &files.key)).transpose();
-    let tls = tls.map_err(|fault| Failure::new(fault.to_string()))?;
+async fn serve(
+    args: &ServeArgs,
+    settings: &Settings,
+    stores: &Stores,
+    key: Option<ApiKey>,
+) -> Result<(), Failure> {
+    let reload = Reload::new(args, settings, &stores.people)?;
+    let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let services = Services {
-        service: stores.service(&settings.file),
+        service: stores.service(&settings.file, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
         limits: settings.file.limits(),
         tls,
@@ -157,6 +78,7 @@ async fn serve(settings: &Settings, stores: &Stores, key: Option<ApiKey>) -> Res
     tokio::select! {
         () = enrich_host::run(listener, services, shutdown) => {}
         () = stores.keep_current() => {}
+        () = reload.keep_current() => {}
     }
     // What keys were used last, and that nothing is held any more.
     if let Err(error) = stores.tick().await {

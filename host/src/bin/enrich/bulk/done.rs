@@ -1,0 +1,118 @@
+//! What a run before has left in OUT: whole rows, and what was cut off.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use enrich_host::rows::TableRow;
+
+use super::answer::{Answer, Columns};
+use super::input::Input;
+use super::key;
+use crate::failure::Failure;
+
+#[derive(Default)]
+pub struct Done {
+    /// The rows in OUT, by status.
+    pub statuses: BTreeMap<String, u64>,
+    /// Answers by email, as [`key`] has it.
+    pub answers: HashMap<String, Answer>,
+    /// Those of them that OUT does not have yet, but the journal.
+    pub ahead: Vec<String>,
+    /// The row whose answer was cut off: it is taken from the input already.
+    pub next: Option<TableRow>,
+    /// How long OUT is without what was cut off.
+    pub bytes: u64,
+}
+
+impl Done {
+    /// Reads OUT, which has to agree with the input row by row. Returns what is to be written first, too.
+    pub fn read(
+        path: &Path,
+        file: &File,
+        columns: &Columns,
+        input: &mut Input,
+    ) -> Result<(Self, Vec<u8>), Failure> {
+        let mut out = Out { path, input: &input.path.clone(), text: BufReader::new(file) };
+        let mut done = Self::default();
+        if let Some(header) = input.header() {
+            let header = [header, &columns.header_end()].concat();
+            let start = out.take(header.len())?;
+            if start != header {
+                return if header.starts_with(&start) {
+                    Ok((done, header))
+                } else {
+                    Err(out.differs("its header"))
+                };
+            }
+            done.bytes = header.len() as u64;
+        }
+        while !out.is_over()? {
+            let Some(row) = input.next() else { return Err(out.differs("the number of rows")) };
+            let row = row?;
+            let Some((answer, bytes)) = out.take_row(&row, columns)? else {
+                done.next = Some(row);
+                break;
+            };
+            done.bytes += bytes;
+            done.add(&row, answer);
+        }
+        Ok((done, Vec::new()))
+    }
+
+    fn add(&mut self, row: &TableRow, answer: Answer) {
+        *self.statuses.entry(answer.status.clone()).or_default() += 1;
+        // What failed for a while may be asked for another row.
+        if let (Ok(email), false) = (&row.email, answer.is_temporary()) {
+            self.answers.insert(key(email), answer);
+        }
+    }
+}
+
+struct Out<'a> {
+    path: &'a Path,
+    input: &'a Path,
+    text: BufReader<&'a File>,
+}
+
+impl Out<'_> {
+    /// The answer to this row and the length of both; none if they are not there whole.
+    fn take_row(&mut self, row: &TableRow, columns: &Columns) -> Result<Option<(Answer, u64)>, Failure> {
+        let start = self.take(row.text.len())?;
+        let mut end = Vec::new();
+        self.text.read_until(b'\n', &mut end).map_err(|e| self.failed(e))?;
+        if !end.ends_with(b"\n") {
+            return if is_cut_off(&row.text, &start) { Ok(None) } else { Err(self.differs("its last row")) };
+        }
+        let answer = columns.read_row_end(&row.text, &end).filter(|_| start == row.text);
+        let answer = answer.ok_or_else(|| self.differs(&format!("the row for line {}", row.line)))?;
+        Ok(Some((answer, (start.len() + end.len()) as u64)))
+    }
+
+    fn is_over(&mut self) -> Result<bool, Failure> {
+        Ok(self.text.fill_buf().map_err(|e| Failure::file("read", self.path, e))?.is_empty())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        self.text.by_ref().take(bytes as u64).read_to_end(&mut text).map_err(|e| self.failed(e))?;
+        Ok(text)
+    }
+
+    fn failed(&self, error: io::Error) -> Failure {
+        Failure::file("read", self.path, error)
+    }
+
+    fn differs(&self, where_: &str) -> Failure {
+        let (path, input) = (self.path.display(), self.input.display());
+        Failure::new(format!("{path} is not the output for {input}: {where_} differs"))
+            .advise("-o names another file; --force starts this one anew, and what is in it is lost")
+    }
+}
+
+/// Whether this is the beginning of `text`. A loss of power may leave zeros where the rest was to be.
+fn is_cut_off(text: &[u8], start: &[u8]) -> bool {
+    let agreed = text.iter().zip(start).take_while(|(a, b)| a == b).count();
+    start[agreed..].iter().all(|&byte| byte == 0)
+}

@@ -1,0 +1,83 @@
+//! The rows of FILE.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use enrich_host::rows::{FileFault, Form, Table, TableFault, TableRow};
+
+use super::answer::Columns;
+use crate::args::BulkArgs;
+use crate::failure::Failure;
+
+pub struct Input {
+    pub path: PathBuf,
+    table: Table<'static>,
+}
+
+impl Input {
+    pub fn open(args: &BulkArgs) -> Result<Self, Failure> {
+        let path = &args.file;
+        let file: Box<dyn Read + Send> = if is_stdin(path) {
+            Box::new(io::stdin())
+        } else {
+            Box::new(File::open(path).map_err(|e| Failure::file("read", path, e))?)
+        };
+        let table = Table::read(file, &args.column, &Columns::names(&args.prefix));
+        Ok(Self { path: path.clone(), table: table.map_err(|fault| unreadable(path, &fault))? })
+    }
+
+    /// Reads a file once before anything is asked, so that what would end the run ends it before it costs anything.
+    /// Returns how many rows there are. What can be read only once is not.
+    pub fn check(args: &BulkArgs) -> Result<Option<u64>, Failure> {
+        if is_stdin(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
+            return Ok(None);
+        }
+        let mut rows = 0;
+        for row in Self::open(args)? {
+            row?;
+            rows += 1;
+        }
+        Ok(Some(rows))
+    }
+
+    pub fn form(&self) -> Form {
+        self.table.form()
+    }
+
+    pub fn header(&self) -> Option<&[u8]> {
+        self.table.header()
+    }
+}
+
+impl Iterator for Input {
+    type Item = Result<TableRow, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.table.next()?.map_err(|fault| unreadable(&self.path, &fault)))
+    }
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// What is told of a file that can't be read, or not on.
+fn unreadable(path: &Path, fault: &TableFault) -> Failure {
+    let name = if is_stdin(path) { "stdin".into() } else { path.display().to_string() };
+    let failure = Failure::new(format!("{name}: {fault}"));
+    match fault {
+        TableFault::File(FileFault::NoColumn { present, .. }) => {
+            let is_one = present.len() == 1 && present[0].contains([';', '\t']);
+            failure.advise(if is_one {
+                "the columns have to be separated by commas"
+            } else {
+                "--column NAME names the one with the email"
+            })
+        }
+        TableFault::Twice(_) => failure.advise("rename one of them"),
+        TableFault::Taken { .. } => failure.advise("--prefix TEXT gives the added columns other names"),
+        TableFault::OpenQuote { .. } => failure.advise("the rows after it can't be told apart"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,68 @@
+//! `enrich bulk`: a file of people, each looked up as `lookup` does it.
+//!
+//! `run` is one loop: it takes rows, asks for emails that are new, and writes rows whose turn it is. `ask` is one email
+//! until it is answered, `pace` when a request may be sent, `input` the rows, `sink` where they go, `done` and `journal` what a run
+//! before has left, `answer` the columns that are added, `summary` what is shown.
+
+mod answer;
+mod ask;
+mod done;
+mod input;
+mod journal;
+mod pace;
+mod run;
+mod sink;
+mod summary;
+
+use self::answer::Columns;
+use self::ask::Asker;
+use self::done::Done;
+use self::input::Input;
+use self::pace::Pace;
+use self::run::{Run, Stopped};
+use self::sink::Sink;
+use self::summary::{Summary, progress};
+use crate::args::BulkArgs;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output;
+
+pub fn run(args: &BulkArgs) -> Result<(), Failure> {
+    let asker = Asker { client: Client::new(&args.server)?, pace: Pace::default(), stop: Default::default() };
+    let rows = Input::check(args)?;
+    let mut input = Input::open(args)?;
+    let columns = Columns::new(input.form(), &args.prefix);
+    let (mut sink, mut done) = match &args.output {
+        Some(out) => Sink::file(out, args.force, columns, &mut input)?,
+        None => (Sink::stdout(columns, input.header())?, Done::default()),
+    };
+    let statuses = std::mem::take(&mut done.statuses);
+    let summary = Summary::new(statuses);
+    if summary.resumed > 0 {
+        output::remark(format!("{} rows are done already", output::grouped(summary.resumed)));
+    }
+    let progress = progress(rows, summary.resumed, sink.is_stdout());
+
+    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
+    let mut run = Run::new(asker, &mut sink, summary, progress.clone(), args.concurrency.into());
+    let stopped = runtime.block_on(run.go(done, input));
+    progress.finish_and_clear();
+    let (stopped, summary) = (stopped?, run.into_summary());
+    // Requests that a second Ctrl-C would have ended are over: nothing is waited for.
+    runtime.shutdown_background();
+
+    let is_resumable = !sink.is_stdout();
+    summary.show(args.format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
+    let how_to_go_on = if is_resumable {
+        "the same command goes on where this stopped"
+    } else {
+        "what was answered is on stdout; with -o OUT, the same command would go on where this stopped"
+    };
+    let stopped = stopped.map(|stopped: Stopped| (stopped.why, how_to_go_on));
+    summary::failure(&summary, stopped).map_or(Ok(()), Err)
+}
+
+/// Emails that differ in no more than case are asked for once.
+fn key(email: &str) -> String {
+    email.to_lowercase()
+}

@@ -1,0 +1,85 @@
+//! `enrich config`
+
+use std::path::Path;
+
+use enrich_compose::CachePolicy;
+use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_provider::{Bills, SecretSource};
+
+use crate::args::{ConfigCommand, ServeArgs};
+use crate::failure::Failure;
+use crate::output;
+use crate::serve::Settings;
+
+const EXAMPLE: &str = include_str!("example.toml");
+
+pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { file } => check(file),
+        ConfigCommand::Example => {
+            output::line(EXAMPLE.trim_end());
+            Ok(())
+        }
+    }
+}
+
+/// Everything that `serve` would refuse is refused here, keys and certificates included.
+fn check(file: &Path) -> Result<(), Failure> {
+    let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
+    let settings = Settings::resolve(&args)?;
+    let certificate = settings.certificate()?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    output::line(format!("{} can be served", file.display()));
+    output::line(format!("listens on {scheme}://{}", settings.listen));
+    output::line(match settings.vendors.cache {
+        Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
+            "remembers {entries_max} answers: a match for {} s, none for {} s",
+            found_ttl.as_secs(),
+            not_found_ttl.as_secs(),
+        ),
+        None => "remembers no answers".to_owned(),
+    });
+    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()));
+    list(&settings.vendors);
+    Ok(())
+}
+
+fn list(vendors: &Vendors) {
+    let header = ["", "NAME", "BILLS", "DEADLINE", "AT ONCE", "TRIES", "QUEUE", "HEDGE", "KEY IN"];
+    let nobody = [Asked::People];
+    let asked = if vendors.asked.is_empty() { &nobody[..] } else { &vendors.asked };
+    let rows = asked.iter().zip(1..).map(|(asked, number)| {
+        let [name, rest @ ..] = match asked {
+            Asked::People => std::array::from_fn(|i| if i == 0 { Vendors::PEOPLE } else { "–" }.to_owned()),
+            Asked::Vendor(vendor) => row(vendor),
+        };
+        let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
+        [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
+    });
+    output::table(header, rows);
+}
+
+/// Where the key is, and never the key.
+fn row(vendor: &Vendor) -> [String; 8] {
+    let description = vendor.provider.description();
+    let limits = description.limits();
+    let bills = match description.bills() {
+        Bills::Asks => "asks",
+        Bills::Matches => "matches",
+    };
+    let key = match description.secret() {
+        None => "–".to_owned(),
+        Some(SecretSource::Env(name)) => format!("${name}"),
+        Some(SecretSource::File(path)) => path.display().to_string(),
+    };
+    [
+        vendor.name().to_owned(),
+        bills.to_owned(),
+        format!("{} ms", limits.deadline_ms),
+        limits.concurrency.to_string(),
+        limits.tries.to_string(),
+        vendor.queue_max.to_string(),
+        vendor.hedge.map_or_else(|| "–".to_owned(), |hedge| format!("{} ms", hedge.as_millis())),
+        key,
+    ]
+}

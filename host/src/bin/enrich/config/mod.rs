@@ -1,0 +1,263 @@
+//! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
+//!
+//! `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
+
+pub mod command;
+mod vendors;
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use enrich_compose::{CachePolicy, Deadline};
+use enrich_host::Limits;
+use enrich_host::vendors::Vendors;
+use enrich_lib::credit::Price;
+use enrich_provider::{SettingFault, parse_toml};
+use enrich_sqlite::People;
+use serde::Deserialize;
+
+use self::vendors::VendorConfig;
+use crate::failure::Failure;
+
+/// A path in it is relative to the file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: Option<SocketAddr>,
+    /// Serve plain HTTP beyond this machine.
+    pub plaintext: bool,
+    pub tls: Option<Tls>,
+    pub price: PriceConfig,
+    pub people: PeopleConfig,
+    pub resolver: ResolverConfig,
+    pub emails: EmailsConfig,
+    pub connections: ConnectionsConfig,
+    /// Off, unless it is there.
+    pub cache: Option<CacheConfig>,
+    /// In the order in which they are asked.
+    vendors: Vec<VendorConfig>,
+}
+
+/// PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// In credits.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceConfig {
+    pub found: u32,
+    pub not_found: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeopleConfig {
+    /// The least confidence of a trusted match, from 0 to 1.
+    pub confidence_min: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResolverConfig {
+    /// How long a lookup may take at all whom it asks: up to 20 s, so that it ends before its hold expires.
+    pub deadline_ms: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmailsConfig {
+    /// If set, only addresses at these domains are looked up.
+    pub providers_allowed: Option<BTreeSet<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectionsConfig {
+    /// The most connections at a time.
+    pub max: usize,
+    /// How long a client may take for a request's head.
+    pub head_ms: u64,
+    /// How long a client may take for a request's body.
+    pub body_ms: u64,
+    /// How long a connection may be without a request.
+    pub idle_ms: u64,
+}
+
+/// What is remembered of those who are asked.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// How long a match is.
+    pub found_seconds: u64,
+    /// How long it is that there is none.
+    pub not_found_seconds: u64,
+    /// The most of them.
+    pub entries: usize,
+}
+
+impl Default for PriceConfig {
+    fn default() -> Self {
+        Self { found: 1, not_found: 0 }
+    }
+}
+
+impl Default for PeopleConfig {
+    fn default() -> Self {
+        Self { confidence_min: People::CONFIDENCE_MIN }
+    }
+}
+
+impl Default for ResolverConfig {
+    fn default() -> Self {
+        Self { deadline_ms: ms(Deadline::BUDGET) }
+    }
+}
+
+impl Default for ConnectionsConfig {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            max: limits.connections_max,
+            head_ms: ms(limits.head_time_max),
+            body_ms: ms(limits.body_time_max),
+            idle_ms: ms(limits.idle_time_max),
+        }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { found_seconds: 86_400, not_found_seconds: 3_600, entries: 100_000 }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// That a number is from `min` to `max`.
+fn check_range<T: Copy + PartialOrd + Display>(
+    setting: &str,
+    number: T,
+    min: T,
+    max: T,
+) -> Result<(), SettingFault> {
+    if (min..=max).contains(&number) {
+        return Ok(());
+    }
+    Err(SettingFault::new(setting, format!("has to be from {min} to {max}")))
+}
+
+impl Config {
+    /// With it a lookup ends before its hold expires, whatever else takes its time.
+    const RESOLVER_DEADLINE_MS_MAX: u64 = 20_000;
+    /// An hour: whoever waits longer is not there any more.
+    const CONNECTION_MS_MAX: u64 = 3_600_000;
+    /// A year.
+    const CACHE_SECONDS_MAX: u64 = 366 * 86_400;
+    /// About two gigabytes.
+    const CACHE_ENTRIES_MAX: usize = 10_000_000;
+
+    /// Reads and checks a file, and puts to work whom it asks, which reads what they need: their descriptions and keys.
+    pub fn read(path: &Path) -> Result<(Self, Vendors), Failure> {
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, e))?;
+        Self::parse(&text, path).map_err(|fault| Failure::new(format!("can't use {}", fault.in_file(path))))
+    }
+
+    /// Reads the text of the file at `path`.
+    fn parse(text: &str, path: &Path) -> Result<(Self, Vendors), SettingFault> {
+        let config: Self = parse_toml(text)?;
+        let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
+        let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |dir| dir.join(file));
+        if let Some(tls) = &mut config.tls {
+            *tls = Tls { cert: beside(&tls.cert), key: beside(&tls.key) };
+        }
+        let vendors = Vendors {
+            asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
+            deadline: config.resolver_deadline(),
+            cache: config.cache_policy(),
+        };
+        Ok((config, vendors))
+    }
+
+    fn check(self) -> Result<Self, SettingFault> {
+        check_range("people.confidence_min", self.people.confidence_min, 0.0, 1.0)?;
+        check_range("resolver.deadline_ms", self.resolver.deadline_ms, 1, Self::RESOLVER_DEADLINE_MS_MAX)?;
+        if self.connections.max == 0 {
+            return Err(SettingFault::new("connections.max", "has to be at least 1"));
+        }
+        let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
+        for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
+            check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX)?;
+        }
+        if let Some(CacheConfig { found_seconds, not_found_seconds, entries }) = self.cache {
+            check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX)?;
+            check_range("cache.not_found_seconds", not_found_seconds, 0, Self::CACHE_SECONDS_MAX)?;
+            check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX)?;
+            if self.vendors.iter().all(VendorConfig::is_people) {
+                let why = "can only be there beside a vendor: the people directory answers as fast by itself";
+                return Err(SettingFault::new("cache", why));
+            }
+        }
+        vendors::check(&self.vendors, self.resolver.deadline_ms)?;
+        Ok(self)
+    }
+
+    /// What differs from `other` and can't be changed while it serves.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let differences = [
+            ("price", self.price != other.price),
+            ("people", self.people != other.people),
+            ("emails", self.emails != other.emails),
+            ("connections", self.connections != other.connections),
+        ];
+        differences.into_iter().filter(|(_, is_different)| *is_different).map(|(name, _)| name).collect()
+    }
+
+    pub fn price(&self) -> Price {
+        Price { found: self.price.found.into(), not_found: self.price.not_found.into() }
+    }
+
+    pub fn resolver_deadline(&self) -> Duration {
+        Duration::from_millis(self.resolver.deadline_ms)
+    }
+
+    pub fn limits(&self) -> Limits {
+        let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
+        Limits {
+            connections_max: max,
+            head_time_max: Duration::from_millis(head_ms),
+            body_time_max: Duration::from_millis(body_ms),
+            idle_time_max: Duration::from_millis(idle_ms),
+            ..Limits::default()
+        }
+    }
+
+    /// In lower case, as domains are compared.
+    pub fn providers_allowed(&self) -> Option<BTreeSet<String>> {
+        let providers = self.emails.providers_allowed.as_ref()?;
+        Some(providers.iter().map(|domain| domain.to_ascii_lowercase()).collect())
+    }
+
+    fn cache_policy(&self) -> Option<CachePolicy> {
+        let CacheConfig { found_seconds, not_found_seconds, entries } = *self.cache.as_ref()?;
+        Some(CachePolicy {
+            entries_max: NonZeroUsize::new(entries)?,
+            found_ttl: Duration::from_secs(found_seconds),
+            not_found_ttl: Duration::from_secs(not_found_seconds),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+use super::*;
+use enrich_host::patience::PersistentCredits;
+use enrich_lib::lookup::Policy;
+
+const EXAMPLE: &str = include_str!("example.toml");
+
+/// Reads a file of this text in a directory with a vendor `acme.toml` in it.
+fn read(text: &str) -> Result<(Config, Vendors), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let acme = "name = \"acme\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
+                [answer]\nprofile = [\"/url\"]\n";
+    std::fs::write(dir.path().join("acme.toml"), acme).unwrap();
+    std::fs::write(dir.path().join("bad.toml"), acme.replace("GET", "PUT")).unwrap();
+    std::fs::write(dir.path().join("short.toml"), acme.replace("[\"/url\"]", "[]")).unwrap();
+    std::fs::write(dir.path().join("key"), "s3cret\n").unwrap();
+    let path = dir.path().join("enrich.toml");
+    std::fs::write(&path, text).unwrap();
+    let place = format!("{}/", dir.path().display());
+    Config::read(&path).map_err(|failure| failure.what.replace(&place, "").replacen("can't use ", "", 1))
+}
+
+fn refused(text: &str) -> String {
+    read(text).map(drop).expect_err(text)
+}
+
+fn defaults() -> Config {
+    Config { listen: Some(crate::serve::Settings::LISTEN), ..Config::default() }
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    let (config, vendors) = read("").unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.price(), Price::default());
+    assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
+    assert!(vendors.asked.is_empty() && vendors.cache.is_none());
+    assert_eq!(vendors.deadline, Deadline::BUDGET);
+}
+
+#[test]
+fn the_readme_and_the_example_show_the_defaults() {
+    let readme = include_str!("../../../../../README.md");
+    let shown = readme.split_once("```toml").unwrap().1.split_once("```").unwrap().0;
+    for text in [shown, EXAMPLE] {
+        assert_eq!(read(text).unwrap().0, defaults());
+    }
+}
+
+/// The example with all that is off switched on.
+fn example_in_full() -> String {
+    let is_setting = |text: &str| {
+        text.starts_with('[') || text.split_once(" = ").is_some_and(|(name, _)| !name.contains(' '))
+    };
+    let line = |line: &'static str| match line.strip_prefix("# ") {
+        Some(setting) if is_setting(setting) => setting,
+        _ => line,
+    };
+    EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_has_every_setting() {
+    let text = example_in_full();
+    let config: Config = parse_toml(&text).unwrap();
+    assert_eq!(config.cache, Some(CacheConfig::default()));
+    vendors::tests::assert_example(&config.vendors);
+    // serde names all settings there are once it meets another one.
+    for table in [
+        "",
+        "[tls]",
+        "[price]",
+        "[people]",
+        "[resolver]",
+        "[emails]",
+        "[connections]",
+        "[cache]",
+        "[[vendors]]",
+    ] {
+        let told = parse_toml::<Config>(&format!("{table}\nbogus = 1")).unwrap_err().to_string();
+        let expected = told.split_once("expected ").unwrap().1;
+        let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{told}");
+        for name in names {
+            let is_shown = [format!("{name} = "), format!("[{name}]"), format!("[[{name}]]")]
+                .iter()
+                .any(|shown| text.contains(shown));
+            assert!(is_shown, "{table} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_mistake_is_told_with_its_line_and_setting() {
+    for (text, told) in [
+        ("plaintext = true\n[people]\nconfidence = 1", "line 3, confidence: unknown field `confidence`"),
+        ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: has to be from 0 to 1"),
+        ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: has to be from 0 to 1"),
+        ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: has to be from 1 to 20000"),
+        ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: has to be from 1 to 20000"),
+        ("[connections]\nmax = 0", "line 2, connections.max:"),
+        ("[connections]\nhead_ms = 0", "line 2, connections.head_ms:"),
+        ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms:"),
+        ("[connections]\nidle_ms = 0", "line 2, connections.idle_ms:"),
+        ("[cache]\nentries = 0", "line 2, cache.entries:"),
+        ("[cache]\nfound_seconds = 40000000", "line 2, cache.found_seconds:"),
+        ("[cache]", "line 1, cache: can only be there beside a vendor"),
+        ("[cache]\n[[vendors]]\nuse = \"people\"", "line 1, cache: can only be there beside a vendor"),
+    ] {
+        let refused = refused(text);
+        assert!(refused.starts_with(&format!("enrich.toml, {told}")), "{refused}");
+    }
+}
+
+#[test]
+fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
+    let resolver = Duration::from_millis(Config::RESOLVER_DEADLINE_MS_MAX);
+    assert!(resolver + PersistentCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
+}
+
+#[test]
+fn what_needs_a_restart_is_named() {
+    let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
+    assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
+    assert_eq!(
+        change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
+        ["people", "emails"]
+    );
+    assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let config = Config::parse("tls = { cert = \"c.pem\", key = \"/k.pem\" }", Path::new("etc/enrich.toml"))
+        .unwrap()
+        .0;
+    assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
+}
+
+mod vendor {
+    use super::*;
+    use enrich_host::vendors::Asked;
+
+    const ACME: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
+    const PDL: &str = "[[vendors]]\nuse = \"people-data-labs\"\nsecret = { file = \"key\" }\n";
+
+    #[test]
+    fn each_is_asked_in_the_order_of_the_file_with_what_is_set_for_it() {
+        let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\nhedge_ms = 900\n";
+        let text = format!("{ACME}[[vendors]]\nuse = \"people\"\n{PDL}{more}[cache]\nfound_seconds = 60\n");
+        let (_, vendors) = read(&text).unwrap();
+        let [Asked::Vendor(acme), Asked::People, Asked::Vendor(pdl)] = &vendors.asked[..] else {
+            panic!("{vendors:?}")
+        };
+        assert_eq!((acme.name(), acme.queue_max, acme.hedge), ("acme", 100, None));
+        assert_eq!(
+            (pdl.name(), pdl.queue_max, pdl.hedge),
+            ("people-data-labs", 7, Some(Duration::from_millis(900)))
+        );
+        let limits = pdl.provider.description().limits();
+        assert_eq!((limits.tries, limits.concurrency, limits.deadline_ms), (5, 16, 8_000));
+        assert_eq!((acme.breaker.probes, pdl.breaker.probes, pdl.breaker.window_calls), (2, 1, 20));
+        let cache = vendors.cache.unwrap();
+        assert_eq!((cache.found_ttl.as_secs(), cache.not_found_ttl.as_secs()), (60, 3_600));
+    }
+
+    #[test]
+    fn a_mistake_is_told_where_it_is() {
+        for (text, told) in [
+            (
+                "[[vendors]]\nqueue = 1".to_owned(),
+                "enrich.toml, line 1, vendors: has to have one of `use` and `file`",
+            ),
+            (
+                format!("{ACME}use = \"people\""),
+                "enrich.toml, line 1, vendors: has to have one of `use` and `file`",
+            ),
+            (format!("{ACME}hedge = 1"), "enrich.toml, line 3, hedge: unknown field `hedge`"),
+            (
+                "[[vendors]]\nuse = \"pdl\"".to_owned(),
+                "enrich.toml, line 2, vendors.use: can be people, contactout,",
+            ),
+            (
+                "[[vendors]]\nuse = \"people\"\nqueue = 1".to_owned(),
+                "enrich.toml, line 3, vendors.queue: is for vendors",
+            ),
+            (format!("{ACME}{ACME}"), "enrich.toml, line 4, vendors.file: there is acme already"),
+            (
+                "[[vendors]]\nfile = \"no.toml\"".to_owned(),
+                "enrich.toml, line 2, vendors.file: can't read no.toml:",
+            ),
+            ("[[vendors]]\nfile = \"bad.toml\"".to_owned(), "bad.toml, line 4, method: unknown variant"),
+            (
+                "[[vendors]]\nfile = \"short.toml\"".to_owned(),
+                "short.toml, line 7, answer.profile: has to name",
+            ),
+            (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: can't be there"),
+            (
+                format!("{PDL}hedge_ms = 8000"),
+                "enrich.toml, line 4, vendors.hedge_ms: has to be from 1 to 7999",
+            ),
+            (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is nowhere"),
+            (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),
+            (
+                format!("{ACME}limits = {{ tries = 6 }}"),
+                "enrich.toml, line 3, vendors.limits.tries: has to be from 1 to 5",
+            ),
+            (
+                format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
+                "enrich.toml, line 3, vendors.limits.deadline_ms: has to be from 1 to 10000",
+            ),
+            (
+                format!("{ACME}breaker = {{ window_calls = 5 }}"),
+                "enrich.toml, line 3, vendors.breaker.calls_min:",
+            ),
+            (
+                format!("{ACME}breaker = {{ failure_rate = 2 }}"),
+                "enrich.toml, line 3, vendors.breaker.failure_rate:",
+            ),
+            (
+                format!("{ACME}{PDL}[vendors.breaker]\npause_ms = 0"),
+                "enrich.toml, line 7, vendors.breaker.pause_ms:",
+            ),
+        ] {
+            let refused = refused(&text);
+            assert!(refused.starts_with(told), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_missing_is_named_by_its_place_and_one_that_stands_there_is_not_shown() {
+        let missing = refused("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
+        assert!(
+            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: can't use the secret in"),
+            "{missing}"
+        );
+        assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");
+        for secret in [
+            "\"sk-live\"",
+            "{ env = \"sk-live\" }",
+            "{ key = \"sk-live\" }",
+            "{ file = \"f\", env = \"sk-live\" }",
+        ] {
+            let told = refused(&format!("[[vendors]]\nuse = \"hunter\"\nsecret = {secret}"));
+            assert!(told.contains("line 3") && !told.contains("sk-live"), "{secret}: {told}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `[[vendors]]`: whom a lookup asks, in this order.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_compose::BreakerPolicy;
+use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_provider::{
+    Bills, Client, Description, Limits, Provider, ProviderFault, SecretSource, SettingFault,
+};
+use serde::Deserialize;
+
+use super::{check_range, ms};
+
+/// One of those who are asked. What it leaves out is as the description has it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VendorConfig {
+    /// `people`, or the name of a description that is ready-made.
+    #[serde(rename = "use")]
+    name: Option<String>,
+    /// A description of one's own.
+    file: Option<PathBuf>,
+    secret: Option<SecretSource>,
+    limits: Option<LimitsConfig>,
+    /// The most lookups that wait for it.
+    queue: Option<usize>,
+    breaker: Option<BreakerConfig>,
+    /// When a second ask is made.
+    hedge_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsConfig {
+    deadline_ms: Option<u64>,
+    concurrency: Option<usize>,
+    tries: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BreakerConfig {
+    window_calls: usize,
+    calls_min: usize,
+    failure_rate: f64,
+    pause_ms: u64,
+    probes: usize,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        let BreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } = BreakerPolicy::default();
+        Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
+    }
+}
+
+/// Checks what can be checked without reading a description.
+pub fn check(vendors: &[VendorConfig], deadline_ms: u64) -> Result<(), SettingFault> {
+    vendors.iter().enumerate().try_for_each(|(index, vendor)| {
+        vendor.check(deadline_ms).map_err(|fault| fault.within(&format!("vendors.{index}")))
+    })
+}
+
+/// Puts the vendors of the file at `path` with this `text` to work: reads descriptions and keys. Each may take up to
+/// `deadline`.
+pub fn open(
+    vendors: &[VendorConfig],
+    path: &Path,
+    text: &str,
+    deadline: Duration,
+) -> Result<Vec<Asked>, SettingFault> {
+    let mut client = None;
+    let mut names = BTreeSet::new();
+    let mut asked = Vec::new();
+    for (index, vendor) in vendors.iter().enumerate() {
+        // What is wrong in a description is told by its own lines.
+        let here =
+            |fault: SettingFault| fault.within(&format!("vendors.{index}")).on_its_line(text).in_file(path);
+        let (name, one) = if vendor.is_people() {
+            (Vendors::PEOPLE.to_owned(), Asked::People)
+        } else {
+            let described = vendor.describe(path).map_err(|fault| match fault {
+                Mistake::Here(fault) => here(fault),
+                Mistake::InDescription(fault) => fault,
+            })?;
+            let client = match &mut client {
+                Some(client) => client,
+                None => {
+                    let made = Client::new();
+                    client.insert(made.map_err(|e| here(SettingFault::new("", e.to_string())))?)
+                }
+            };
+            let vendor = vendor.open(described, client.clone(), deadline).map_err(here)?;
+            (vendor.name().to_owned(), Asked::Vendor(vendor))
+        };
+        if !names.insert(name.clone()) {
+            let why = format!("there is {name} already, and the log could not tell them apart");
+            return Err(here(SettingFault::new(vendor.source(), why)));
+        }
+        asked.push(one);
+    }
+    Ok(asked)
+}
+
+/// Where a mistake is.
+enum Mistake {
+    Here(SettingFault),
+    InDescription(SettingFault),
+}
+
+impl VendorConfig {
+    const QUEUE_MAX: usize = 10_000;
+    /// An hour.
+    const PAUSE_MS_MAX: u64 = 3_600_000;
+
+    pub fn is_people(&self) -> bool {
+        self.name.as_deref() == Some(Vendors::PEOPLE)
+    }
+
+    /// The setting that says who it is.
+    fn source(&self) -> &'static str {
+        if self.file.is_some() { "file" } else { "use" }
+    }
+
+    fn check(&self, deadline_ms: u64) -> Result<(), SettingFault> {
+        if self.name.is_some() == self.file.is_some() {
+            return Err(SettingFault::new("", "has to have one of `use` and `file`"));
+        }
+        if self.is_people() {
+            return self.check_bare();
+        }
+        if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
+            check_range("limits.deadline_ms", limit, 1, deadline_ms)?;
+        }
+        check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX)?;
+        self.breaker.unwrap_or_default().check()
+    }
+
+    /// The directory is on this machine: nothing guards us from it.
+    fn check_bare(&self) -> Result<(), SettingFault> {
+        let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
+        for (setting, is_there) in [
+            ("secret", secret.is_some()),
+            ("limits", limits.is_some()),
+            ("queue", queue.is_some()),
+            ("breaker", breaker.is_some()),
+            ("hedge_ms", hedge_ms.is_some()),
+        ] {
+            if is_there {
+                return Err(SettingFault::new(setting, "is for vendors; the people directory has none"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The description, with what is set here in the place of what it says.
+    fn describe(&self, path: &Path) -> Result<Description, Mistake> {
+        let mut description = match &self.file {
+            Some(file) => {
+                let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+                // A file that is not there is a mistake of this one.
+                let unreadable = |e| SettingFault::new("file", format!("can't read {}: {e}", file.display()));
+                File::open(&file).map_err(|e| Mistake::Here(unreadable(e)))?;
+                Description::read(&file).map_err(Mistake::InDescription)?
+            }
+            None => self.ready_made().map_err(Mistake::Here)?,
+        };
+        if let Some(secret) = &self.secret {
+            if description.secret().is_none() {
+                return Err(Mistake::Here(SettingFault::new(
+                    "secret",
+                    "is nowhere in this vendor's requests",
+                )));
+            }
+            description = description.with_secret(secret.clone().beside(path)).map_err(Mistake::Here)?;
+        }
+        if let Some(limits) = self.limits {
+            description = {
+                let limits = limits.over(description.limits());
+                description.with_limits(limits).map_err(Mistake::Here)?
+            };
+        }
+        Ok(description)
+    }
+
+    fn ready_made(&self) -> Result<Description, SettingFault> {
+        let name = self.name.as_deref().unwrap_or_default();
+        Description::ready_made(name).ok_or_else(|| {
+            let names: Vec<_> = Description::ready_made_names().collect();
+            let why = format!(
+                "can be {}, {}; `file` names a description of your own",
+                Vendors::PEOPLE,
+                names.join(", ")
+            );
+            SettingFault::new("use", why)
+        })
+    }
+
+    fn open(
+        &self,
+        description: Description,
+        client: Client,
+        deadline: Duration,
+    ) -> Result<Vendor, SettingFault> {
+        let deadline_ms = ms(description.deadline().min(deadline));
+        if let Some(hedge_ms) = self.hedge_ms {
+            if description.bills() == Bills::Asks {
+                return Err(SettingFault::new("hedge_ms", "can't be there: this vendor bills every ask"));
+            }
+            check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
+        }
+        let provider = Provider::new(description, client).map_err(|fault| self.unusable(&fault))?;
+        Ok(Vendor {
+            queue_max: self.queue.unwrap_or(Vendor::QUEUE_MAX),
+            breaker: self.breaker.unwrap_or_default().policy(),
+            hedge: self.hedge_ms.map(Duration::from_millis),
+            ..Vendor::new(Arc::new(provider))
+        })
+    }
+
+    fn unusable(&self, fault: &ProviderFault) -> SettingFault {
+        let setting = if self.secret.is_some() { "secret" } else { self.source() };
+        SettingFault::new(setting, fault.to_string())
+    }
+}
+
+impl LimitsConfig {
+    fn over(self, limits: Limits) -> Limits {
+        Limits {
+            deadline_ms: self.deadline_ms.unwrap_or(limits.deadline_ms),
+            concurrency: self.concurrency.unwrap_or(limits.concurrency),
+            tries: self.tries.unwrap_or(limits.tries),
+        }
+    }
+}
+
+impl BreakerConfig {
+    fn check(&self) -> Result<(), SettingFault> {
+        check_range("breaker.window_calls", self.window_calls, 1, 10_000)?;
+        check_range("breaker.calls_min", self.calls_min, 1, self.window_calls)?;
+        check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0)?;
+        check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX)?;
+        check_range("breaker.probes", self.probes, 1, 100)
+    }
+
+    fn policy(self) -> BreakerPolicy {
+        let Self { window_calls, calls_min, failure_rate, pause_ms, probes } = self;
+        BreakerPolicy {
+            window_calls,
+            calls_min,
+            failure_rate,
+            pause: Duration::from_millis(pause_ms),
+            probes,
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// That the example shows the defaults of all that a vendor can have.
+    pub fn assert_example(vendors: &[VendorConfig]) {
+        let [people, vendor] = vendors else { panic!("{vendors:?}") };
+        assert!(people.is_people());
+        let VendorConfig { name, file: None, secret, limits, queue, breaker, hedge_ms: Some(_) } = vendor
+        else {
+            panic!("{vendor:?}")
+        };
+        let described = Description::ready_made(name.as_deref().unwrap()).unwrap();
+        let Limits { deadline_ms, concurrency, tries } = described.limits();
+        let described_limits = LimitsConfig {
+            deadline_ms: Some(deadline_ms),
+            concurrency: Some(concurrency),
+            tries: Some(tries),
+        };
+        assert_eq!(secret.as_ref(), described.secret());
+        assert_eq!(*limits, Some(described_limits));
+        assert_eq!((*queue, *breaker), (Some(Vendor::QUEUE_MAX), Some(BreakerConfig::default())));
+    }
+}

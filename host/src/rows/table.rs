@@ -1,0 +1,290 @@
+//! A file with a column of emails, as it is: what is looked up in bulk.
+
+use std::fmt;
+use std::io::{Chain, Read};
+
+use csv::{ByteRecord, Position, Reader, ReaderBuilder, WriterBuilder};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::csv::{Header, into_io};
+use super::json_lines::Lines;
+use super::{FileFault, Form, MARK, Text, unmarked};
+
+/// A row as it is, and the email in it.
+#[derive(Debug)]
+pub struct TableRow {
+    /// Where it starts, counted from 1.
+    pub line: u64,
+    /// What is in it: cells of CSV, or a JSON object without its closing brace. Columns can be added at its end.
+    pub text: Vec<u8>,
+    /// Without the blanks around it.
+    pub email: Result<String, BadRow>,
+}
+
+/// Why a row has no email that could be asked for. What is in it is not repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    /// For programs.
+    pub code: &'static str,
+    /// For people.
+    pub reason: String,
+}
+
+/// Why a file can't be read, or not on.
+#[derive(Debug, Error)]
+pub enum TableFault {
+    /// It has no rows that can be read at all.
+    #[error(transparent)]
+    File(#[from] FileFault),
+    /// Which of them has the email?
+    #[error("there are several columns {0}")]
+    Twice(String),
+    /// A column that is to be added is there.
+    #[error("line {line}: there is a column {name} already")]
+    Taken {
+        /// Where.
+        line: u64,
+        /// Its name.
+        name: String,
+    },
+    /// The rest of the file would be one cell.
+    #[error("line {line}: a quote is opened in this row and never closed")]
+    OpenQuote {
+        /// Where the row starts.
+        line: u64,
+    },
+    /// No row is as long as that.
+    #[error("line {line}: the line is longer than 1 MiB")]
+    TooLong {
+        /// Where.
+        line: u64,
+    },
+}
+
+/// The rows of a file, in order, each as it is.
+pub struct Table<'a> {
+    form: Form,
+    header: Option<Vec<u8>>,
+    rows: Box<dyn Iterator<Item = Result<TableRow, TableFault>> + Send + 'a>,
+}
+
+impl<'a> Table<'a> {
+    /// Looks at the beginning of `file`, and for the column `email`; columns named `added` may not be there.
+    pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableFault> {
+        let Text { form, is_marked, bytes } = Text::open(file)?;
+        if form == Form::JsonLines {
+            let lines = Lines::new(bytes, LINE_BYTES_MAX);
+            let rows = Objects { lines, email: email.to_owned(), added: added.to_vec() };
+            return Ok(Self { form, header: None, rows: Box::new(rows) });
+        }
+        let mut reader = ReaderBuilder::new().flexible(true).from_reader(bytes.chain(END));
+        let header = Header::read(&mut reader)?;
+        let at = header.need(email)?;
+        if header.count(email) > 1 {
+            return Err(TableFault::Twice(email.to_owned()));
+        }
+        let record = reader.byte_headers().map_err(|e| FileFault::Unreadable(into_io(e)))?.clone();
+        let line = record.position().map_or(1, Position::line);
+        if is_cut_by_end(&record) {
+            return Err(TableFault::OpenQuote { line });
+        }
+        if let Some(name) = added.iter().find(|name| header.find(name).is_some()) {
+            return Err(TableFault::Taken { line, name: name.clone() });
+        }
+        let mark = if is_marked { MARK } else { b"" };
+        let text = [mark, &encode(&record)].concat();
+        let rows = Records { reader, header, email: at, is_over: false };
+        Ok(Self { form, header: Some(text), rows: Box::new(rows) })
+    }
+
+    /// What the file is.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The names of the columns, if it is CSV: columns can be added at its end.
+    pub fn header(&self) -> Option<&[u8]> {
+        self.header.as_deref()
+    }
+}
+
+impl Iterator for Table<'_> {
+    type Item = Result<TableRow, TableFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.rows.next()
+    }
+}
+
+impl fmt::Debug for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+/// The longest line of JSON, in bytes.
+const LINE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// No email is as long, nor has it anything to do at a server.
+const EMAIL_BYTES_MAX: usize = 1024;
+
+fn email(text: &str) -> Result<String, BadRow> {
+    match text.trim() {
+        "" => Err(BadRow { code: "no_email", reason: "there is no email".to_owned() }),
+        text if text.len() > EMAIL_BYTES_MAX => {
+            Err(BadRow { code: "invalid_email", reason: "the email is longer than any".to_owned() })
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn malformed(reason: impl Into<String>) -> BadRow {
+    BadRow { code: "malformed_row", reason: reason.into() }
+}
+
+/// A last record of our own. A quote that is never closed swallows it, which nothing else would tell.
+const END: &[u8] = b"\n\0end of the rows\0\n";
+
+struct Records<R: Read> {
+    reader: Reader<Chain<R, &'static [u8]>>,
+    header: Header,
+    email: usize,
+    is_over: bool,
+}
+
+impl<R: Read> Records<R> {
+    fn row(&self, mut record: ByteRecord, line: u64) -> TableRow {
+        let email = self.header.check(&record).map_err(malformed).and_then(|()| {
+            let cell = std::str::from_utf8(&record[self.email]);
+            email(cell.map_err(|_| malformed("the email is not UTF-8"))?)
+        });
+        // What is added stands below its name even so.
+        while record.len() < self.header.names.len() {
+            record.push_field(b"");
+        }
+        TableRow { line, text: encode(&record), email }
+    }
+}
+
+impl<R: Read> Iterator for Records<R> {
+    type Item = Result<TableRow, TableFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let mut record = ByteRecord::new();
+        let read = self.reader.read_byte_record(&mut record);
+        let line = record.position().map_or(0, Position::line);
+        let next = match read {
+            Ok(true) if record.len() == 1 && record[0] == *END.trim_ascii() => None,
+            Ok(true) if is_cut_by_end(&record) => Some(Err(TableFault::OpenQuote { line })),
+            Ok(true) => Some(Ok(self.row(record, line))),
+            Ok(false) => None,
+            Err(error) => Some(Err(FileFault::Unreadable(into_io(error)).into())),
+        };
+        self.is_over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+fn is_cut_by_end(record: &ByteRecord) -> bool {
+    record.iter().next_back().is_some_and(|cell| cell.ends_with(END))
+}
+
+/// The cells of a row, quoted where they have to be, without the end of the line.
+fn encode(record: &ByteRecord) -> Vec<u8> {
+    let mut writer = WriterBuilder::new().flexible(true).buffer_capacity(1024).from_writer(Vec::new());
+    // A vector takes everything.
+    let mut text =
+        writer.write_byte_record(record).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default();
+    text.pop();
+    text
+}
+
+struct Objects<R> {
+    lines: Lines<R>,
+    email: String,
+    added: Vec<String>,
+}
+
+impl<R: Read> Objects<R> {
+    fn row(&self, line: &[u8]) -> Result<TableRow, TableFault> {
+        let number = self.lines.line;
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return Err(TableFault::TooLong { line: number });
+        }
+        let text = unmarked(line).trim_ascii();
+        let fields = std::str::from_utf8(text).ok().and_then(|text| {
+            let mut json = serde_json::Deserializer::from_str(text);
+            let fields = json.deserialize_map(Fields { email: &self.email, added: &self.added }).ok()?;
+            json.end().ok().map(|()| fields)
+        });
+        let Some(Found { mut emails, taken }) = fields else {
+            // As a string, so that what is written is JSON Lines again.
+            let kept = Value::String(String::from_utf8_lossy(text).into_owned());
+            let bad = malformed("the line is not one JSON object");
+            let text = format!("{{\"malformed\":{kept}").into_bytes();
+            return Ok(TableRow { line: number, text, email: Err(bad) });
+        };
+        if let Some(name) = taken {
+            return Err(TableFault::Taken { line: number, name });
+        }
+        let email = match (emails.pop(), emails.is_empty()) {
+            (None | Some(Value::Null), true) => email(""),
+            (Some(Value::String(text)), true) => email(&text),
+            (Some(_), true) => Err(malformed(format!("the field {} is no string", self.email))),
+            (_, false) => Err(malformed(format!("there are several fields {}", self.email))),
+        };
+        let open = text.strip_suffix(b"}").unwrap_or(text).trim_ascii_end();
+        Ok(TableRow { line: number, text: open.to_vec(), email })
+    }
+}
+
+impl<R: Read> Iterator for Objects<R> {
+    type Item = Result<TableRow, TableFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.lines.next() {
+            Ok(None) => None,
+            Ok(Some(line)) => Some(self.row(&line)),
+            Err(error) => Some(Err(FileFault::Unreadable(error).into())),
+        }
+    }
+}
+
+/// Looks through the fields of an object; all others are left alone.
+struct Fields<'a> {
+    email: &'a str,
+    added: &'a [String],
+}
+
+struct Found {
+    emails: Vec<Value>,
+    taken: Option<String>,
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+        let mut found = Found { emails: Vec::new(), taken: None };
+        while let Some(name) = map.next_key::<String>()? {
+            if name == self.email {
+                found.emails.push(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+            if self.added.contains(&name) {
+                found.taken = Some(name);
+            }
+        }
+        Ok(found)
+    }
+}

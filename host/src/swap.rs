@@ -1,0 +1,95 @@
+//! What is taken anew while the host serves. Whoever has begun with the old one ends with it.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+/// Something that can be swapped for another one at any time.
+///
+/// It is a [`Resolver`] of resolvers, and chooses the certificate of TLS handshakes among certificates.
+pub struct Swap<T: ?Sized>(RwLock<Arc<T>>);
+
+impl<T: ?Sized> Swap<T> {
+    /// Begins with `first`.
+    pub const fn new(first: Arc<T>) -> Self {
+        Self(RwLock::new(first))
+    }
+
+    /// The one of this moment.
+    pub fn current(&self) -> Arc<T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on it is `next`; the old one is dropped when nobody uses it any more.
+    pub fn swap(&self, next: Arc<T>) {
+        let old = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next);
+        // Here and not under the lock: it may be large.
+        drop(old);
+    }
+}
+
+#[async_trait]
+impl Resolver for Swap<dyn Resolver> {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.current().find(email).await
+    }
+}
+
+impl ResolvesServerCert for Swap<CertifiedKey> {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Swap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Swap").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+    use enrich_lib::memory::Directory;
+    use tokio::sync::Notify;
+
+    /// Knows nobody, once it is told to answer.
+    struct Waiting(Notify);
+
+    #[async_trait]
+    impl Resolver for Waiting {
+        async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+            self.0.notified().await;
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lookup_ends_with_the_resolver_that_it_began_with() {
+        let ada = Email::parse("ada.marlowe@gmail.com").unwrap();
+        let old = Arc::new(Waiting(Notify::new()));
+        let gone = Arc::downgrade(&old);
+        let new = Directory::default();
+        new.insert(&ada, ProfileUrl::from_name("ada-marlowe").unwrap());
+
+        let swap: Swap<dyn Resolver> = Swap::new(old.clone());
+        let mut begun = swap.find(&ada);
+        let is_waiting = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx).is_pending()));
+        assert!(is_waiting.await);
+        swap.swap(Arc::new(new));
+        assert!(swap.find(&ada).await.unwrap().is_some());
+        old.0.notify_one();
+        drop(old);
+        assert!(begun.await.unwrap().is_none());
+        assert!(gone.upgrade().is_none(), "the old one is dropped with its last lookup");
+    }
+}

@@ -1,0 +1,76 @@
+//! `enrich bulk` on the real binary: against the real server, and where a server has to misbehave, one that does.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(unreachable_pub, reason = "nothing in a test is public")]
+
+#[path = "../enrich/mod.rs"]
+mod enrich;
+
+mod answers;
+mod fake;
+mod input;
+mod limits;
+mod resume;
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use enrich::{Enrich, Ran, eventually};
+
+/// People `p0` to `p…@gmail.com`, to be imported.
+fn people(count: usize) -> String {
+    (0..count).fold("email,linkedin_url\n".to_owned(), |mut text, i| {
+        writeln!(text, "p{i}@gmail.com,https://www.linkedin.com/in/p-{i}").unwrap();
+        text
+    })
+}
+
+/// The emails of `people` as a table with a column of their own.
+fn table(count: usize) -> String {
+    (0..count).fold("row,email\n".to_owned(), |mut text, i| {
+        writeln!(text, "{i},p{i}@gmail.com").unwrap();
+        text
+    })
+}
+
+/// A directory in which every `p…@gmail.com` up to `count` is found.
+fn with_people(count: usize, credits: u64, limit: u64) -> (Enrich, String) {
+    let (enrich, key) = Enrich::with_key(credits, limit);
+    let file = enrich.file("people.csv", people(count));
+    enrich.ok(&["people", "import", file.to_str().unwrap()]);
+    (enrich, key)
+}
+
+fn spent(enrich: &Enrich) -> u64 {
+    enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+}
+
+/// `bulk` with a key and a server.
+fn bulk<'a>(url: &'a str, key: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&["bulk", "--key", key, "--url", url], args].concat()
+}
+
+/// Starts a run that is to be interrupted.
+fn start(enrich: &Enrich, args: &[&str]) -> Child {
+    enrich.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn wait(child: Child) -> Ran {
+    let out = child.wait_with_output().unwrap();
+    let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
+    Ran { stdout, stderr, success: out.status.success() }
+}
+
+/// Waits until OUT has so many whole rows.
+fn wait_for_rows(out: &Path, rows: usize) {
+    eventually("rows", || (lines(out) > rows).then_some(()));
+}
+
+fn lines(out: &Path) -> usize {
+    std::fs::read(out).unwrap_or_default().iter().filter(|&&byte| byte == b'\n').count()
+}

@@ -1,0 +1,221 @@
+//! SIGHUP while lookups go on: what is new is taken, what is bad is refused, and no request notices.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+mod enrich;
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use enrich::vendor::{Mood, Vendor};
+use enrich::{Client, Enrich, Reply, Server, dial, eventually};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const TAKEN: &str = "the settings are taken anew";
+const REFUSED: &str = "the settings are refused, and the old ones stay";
+
+/// A server over TLS that asks one vendor.
+struct World {
+    enrich: Enrich,
+    key: String,
+    config: PathBuf,
+}
+
+const CONFIG: &str =
+    "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"vendor.toml\"\n";
+
+impl World {
+    fn new(vendor: &Vendor) -> Self {
+        let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+        let config = enrich.file("enrich.toml", CONFIG);
+        let world = Self { enrich, key, config };
+        world.set_vendor(vendor, "first-s3cret");
+        world
+    }
+
+    fn serve(&self) -> Server {
+        self.enrich.serve_with(&self.config)
+    }
+
+    fn set_vendor(&self, vendor: &Vendor, secret: &str) {
+        self.enrich.file("vendor.toml", vendor.description("acme"));
+        self.enrich.file("acme.key", secret);
+    }
+
+    /// Writes a new certificate and its key.
+    fn set_certificate(&self) -> CertificateDer<'static> {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        self.enrich.file("cert.pem", made.cert.pem());
+        self.enrich.file("key.pem", made.signing_key.serialize_pem());
+        made.cert.der().clone()
+    }
+}
+
+/// Trusts these certificates.
+fn trust(certificates: &[CertificateDer<'static>]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    certificates.iter().for_each(|certificate| roots.add(certificate.clone()).unwrap());
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = config.with_no_client_auth();
+    // Each connection is shown the certificate of its time.
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
+
+/// A connection, and the certificate that it was shown.
+fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(Client, CertificateDer<'static>)> {
+    let mut tcp: TcpStream = dial(address)?;
+    let name = "127.0.0.1".try_into().unwrap();
+    let mut tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp)?;
+    }
+    let shown = tls.peer_certificates().unwrap()[0].clone().into_owned();
+    Ok((Client::over(StreamOwned::new(tls, tcp)), shown))
+}
+
+fn name(reply: &Reply) -> &str {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.body["profile"]["linkedin_url"].as_str().unwrap().rsplit('/').next().unwrap()
+}
+
+#[test]
+fn a_new_certificate_and_a_new_vendor_are_taken_while_lookups_go_on_and_none_is_dropped() {
+    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let world = World::new(&old);
+    let first = world.set_certificate();
+    let server = world.serve();
+    let address = server.address();
+    // The second is made while nobody uses it: the files are those of the first until then.
+    let second = world.set_certificate();
+    let trusted = trust(&[first.clone(), second.clone()]);
+    let (mut steady, shown) = connect(address, &trusted).unwrap();
+    assert_eq!(shown, first);
+
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        // Two that keep their connection, and two that come anew with each lookup.
+        for keeps in [true, true, false, false] {
+            let (world, trusted, stop, asked) = (&world, &trusted, &stop, &asked);
+            scope.spawn(move || {
+                let mut client = connect(address, trusted).unwrap().0;
+                while !stop.load(Ordering::Relaxed) {
+                    if !keeps {
+                        client = connect(address, trusted).unwrap().0;
+                    }
+                    let reply = client.enrich(&world.key, EMAIL).unwrap();
+                    assert!(["old", "new"].contains(&name(&reply)));
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let pause = |count: usize| {
+            let enough = asked.load(Ordering::Relaxed) + count;
+            eventually("lookups go on", || (asked.load(Ordering::Relaxed) >= enough).then_some(()));
+        };
+        pause(20);
+        world.set_vendor(&new, "second-s3cret");
+        server.hang_up();
+        server.wait_for_log(TAKEN, 1);
+        let (mut client, shown) = connect(address, &trusted).unwrap();
+        assert_eq!(shown, second);
+        assert_eq!(name(&client.enrich(&world.key, EMAIL).unwrap()), "new");
+        pause(20);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(
+        name(&steady.enrich(&world.key, EMAIL).unwrap()),
+        "new",
+        "a connection outlives its certificate"
+    );
+    drop(steady);
+    assert!(old.asked().iter().all(|head| head.contains("first-s3cret")));
+    assert!(new.asked().iter().all(|head| head.contains("second-s3cret")));
+    let log = server.stop();
+    assert!(!log.contains("s3cret") && !log.contains("marlowe"), "{log}");
+}
+
+#[test]
+fn a_lookup_under_way_ends_with_the_vendor_that_it_began_with() {
+    let (old, new) = (Vendor::that(Mood::Hangs), Vendor::that(Mood::Knows("new")));
+    let world = World::new(&old);
+    let trusted = trust(&[world.set_certificate()]);
+    let server = world.serve();
+    let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
+    std::thread::scope(|scope| {
+        let under_way = scope.spawn(ask);
+        eventually("the old vendor is asked", || (old.asked().len() == 1).then_some(()));
+        world.set_vendor(&new, "second-s3cret");
+        server.hang_up();
+        server.wait_for_log(TAKEN, 1);
+        assert_eq!(name(&ask()), "new");
+        old.set(Mood::Knows("old"));
+        assert_eq!(name(&under_way.join().unwrap()), "old");
+    });
+}
+
+#[test]
+fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
+    let vendor = Vendor::that(Mood::Knows("ada"));
+    let world = World::new(&vendor);
+    let certificate = world.set_certificate();
+    let trusted = trust(std::slice::from_ref(&certificate));
+    let server = world.serve();
+    let good = vendor.description("acme");
+    let mut refused = 0;
+    for (file, bad, restored) in [
+        ("vendor.toml", good.replace("matches", "hits"), &good),
+        ("vendor.toml", good.replace("/url", "url"), &good),
+        ("acme.key", "s3cret\n\n".to_owned(), &"s3cret".to_owned()),
+        ("enrich.toml", CONFIG.replace("file =", "fiel ="), &CONFIG.to_owned()),
+        ("enrich.toml", "[resolver]\ndeadline_ms = 20001".to_owned(), &CONFIG.to_owned()),
+    ] {
+        world.enrich.file(file, bad);
+        server.hang_up();
+        refused += 1;
+        server.wait_for_log(REFUSED, refused);
+        world.enrich.file(file, restored);
+    }
+    // A certificate that is not the key's: the vendor beside it, which is new and good, is not taken either.
+    world.set_vendor(&Vendor::that(Mood::Knows("new")), "second-s3cret");
+    world.enrich.file("key.pem", rcgen::KeyPair::generate().unwrap().serialize_pem());
+    server.hang_up();
+    server.wait_for_log(REFUSED, refused + 1);
+
+    let (mut client, shown) = connect(server.address(), &trusted).unwrap();
+    assert_eq!((name(&client.enrich(&world.key, EMAIL).unwrap()), shown), ("ada", certificate));
+    drop(client);
+    let log = server.stop();
+    for told in [
+        "vendor.toml, line 2, bills: ",
+        "vendor.toml, line 10, answer.profile: ",
+        "line 3, fiel: ",
+        "line 2, resolver.deadline_ms: ",
+        "key.pem",
+    ] {
+        assert!(log.contains(told), "{told}: {log}");
+    }
+    assert!(!log.contains("s3cret") && !log.contains(TAKEN), "{log}");
+}
+
+#[test]
+fn what_needs_a_restart_is_told_and_the_rest_is_taken() {
+    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let world = World::new(&old);
+    world.enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
+    let server = world.enrich.serve(&["--config", world.config.to_str().unwrap()]);
+    world.set_vendor(&new, "second-s3cret");
+    world.enrich.file("enrich.toml", "[price]\nfound = 5\n[[vendors]]\nfile = \"vendor.toml\"\n");
+    server.hang_up();
+    server.wait_for_log("need a restart", 1);
+    assert_eq!(name(&server.connect().enrich(&world.key, EMAIL).unwrap()), "new");
+    assert_eq!(world.enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+    let log = server.stop();
+    assert!(log.contains("settings=\"price\""), "{log}");
+}

@@ -1,0 +1,171 @@
+//! Lookups at several vendors, by the binary and over real sockets: whom it asks, what it makes of them, and SIGHUP.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+mod enrich;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use enrich::vendor::{Mood, Vendor};
+use enrich::{Enrich, Reply, Server};
+use serde_json::json;
+
+const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
+
+/// The people directory and two vendors, in this order, and somebody who asks.
+struct World {
+    enrich: Enrich,
+    key: String,
+    alpha: Vendor,
+    beta: Vendor,
+    config: PathBuf,
+}
+
+impl World {
+    fn new(alpha: Mood, beta: Mood) -> Self {
+        Self::with("", alpha, beta)
+    }
+
+    /// With more settings above those of vendors.
+    fn with(settings: &str, mood: Mood, beta: Mood) -> Self {
+        let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
+        let [alpha, beta] = [mood, beta].map(Vendor::that);
+        for (name, vendor) in [("alpha", &alpha), ("beta", &beta)] {
+            enrich.file(&format!("{name}.toml"), vendor.description(name));
+            enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
+        }
+        // Only who hangs is not waited for: a busy machine is slow.
+        let guards = match mood {
+            Mood::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
+            _ => "",
+        };
+        let file = |name: &str| format!("[[vendors]]\nfile = \"{name}.toml\"\n");
+        let vendors = format!("[[vendors]]\nuse = \"people\"\n{}{guards}{}", file("alpha"), file("beta"));
+        let config = enrich.file("enrich.toml", format!("{settings}\n{vendors}"));
+        Self { enrich, key, alpha, beta, config }
+    }
+
+    fn serve(&self) -> Server {
+        self.enrich.serve_with(&self.config)
+    }
+
+    fn ask(&self, server: &Server) -> Reply {
+        server.connect().enrich(&self.key, EMAIL).unwrap()
+    }
+
+    fn asked(&self) -> [usize; 2] {
+        [&self.alpha, &self.beta].map(|vendor| vendor.asked().len())
+    }
+
+    fn spent(&self) -> u64 {
+        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+    }
+
+    /// The server's log, in which nothing is that nobody may know.
+    fn end(&self, server: Server) -> String {
+        let log = server.stop();
+        let told = log.to_lowercase();
+        for secret in [&self.key.to_lowercase(), "s3cret", "marlowe", "gmail", "linkedin.com/in"] {
+            assert!(!told.contains(secret), "{secret}: {log}");
+        }
+        log
+    }
+}
+
+fn assert_found(reply: &Reply, name: &str) {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.body["profile"]["linkedin_url"], format!("https://www.linkedin.com/in/{name}"));
+}
+
+#[test]
+fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
+    let world = World::new(Mood::KnowsNobody, Mood::Knows("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!((world.asked(), world.spent()), ([1, 1], 1));
+    for (vendor, key) in [(&world.alpha, "alpha-s3cret"), (&world.beta, "beta-s3cret")] {
+        let asked = vendor.asked().remove(0);
+        assert!(
+            asked.contains("?email=ada.marlowe%2Bnews%40gmail.com"),
+            "the address as it is used: {asked}"
+        );
+        assert!(asked.contains(key), "{asked}");
+    }
+
+    // The first who knows is the last who is asked.
+    world.alpha.set(Mood::Knows("ada-of-alpha"));
+    assert_found(&world.ask(&server), "ada-of-alpha");
+    let file =
+        world.enrich.file("p.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada-of-ours\n"));
+    world.enrich.ok(&["people", "import", file.to_str().unwrap()]);
+    enrich::eventually("the import is seen", || {
+        world.ask(&server).body.to_string().contains("ada-of-ours").then_some(())
+    });
+    let asked = world.asked();
+    assert_found(&world.ask(&server), "ada-of-ours");
+    assert_eq!(world.asked(), asked);
+    world.end(server);
+}
+
+#[test]
+fn a_vendor_that_fails_is_passed_over_and_named_in_the_log() {
+    let world = World::new(Mood::Fails(401), Mood::Knows("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!(world.spent(), 1);
+    let log = world.end(server);
+    let told = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
+    assert!(told.contains("WARN") && told.contains("vendor=\"alpha\""), "{told}");
+    assert!(told.contains("it answered 401: the vendor refuses our key"), "{told}");
+}
+
+#[test]
+fn if_nobody_found_the_person_and_somebody_failed_it_is_a_502_and_nothing_is_spent() {
+    for (alpha, beta) in [(Mood::Fails(500), Mood::Fails(402)), (Mood::Fails(503), Mood::KnowsNobody)] {
+        let world = World::new(alpha, beta);
+        let server = world.serve();
+        let reply = world.ask(&server);
+        assert_eq!((reply.status, reply.body), (502, json!({"error": "lookup_error"})));
+        assert_eq!((world.asked(), world.spent()), ([1, 1], 0));
+        let log = world.end(server);
+        assert!(log.contains("of 3 vendors failed; alpha: "), "{log}");
+    }
+}
+
+#[test]
+fn if_nobody_knows_the_person_it_is_a_404_at_the_workspaces_price() {
+    let world = World::with("[price]\nnot_found = 2", Mood::KnowsNobody, Mood::KnowsNobody);
+    let server = world.serve();
+    let reply = world.ask(&server);
+    assert_eq!((reply.status, &reply.body["status"]), (404, &json!("not_found")));
+    assert_eq!((world.asked(), world.spent()), ([1, 1], 2));
+    assert!(!world.end(server).contains("enrich::vendor"));
+}
+
+#[test]
+fn a_person_who_opted_out_is_a_404_and_no_vendor_hears_of_them() {
+    // Also if they were found, and that is remembered.
+    let world = World::with("[cache]", Mood::Knows("ada"), Mood::Knows("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!(world.asked(), [1, 0], "an answer is remembered");
+    world.enrich.ok(&["people", "suppress", "adamarlowe@googlemail.com"]);
+    enrich::eventually("the opt-out is honoured", || (world.ask(&server).status == 404).then_some(()));
+    assert_eq!(world.asked(), [1, 0]);
+    world.end(server);
+}
+
+#[test]
+fn a_vendor_that_hangs_costs_no_lookup_its_budget_and_is_soon_left_alone() {
+    let world = World::with("[resolver]\ndeadline_ms = 20000", Mood::Hangs, Mood::Knows("ada"));
+    let server = world.serve();
+    for _ in 0..50 {
+        let started = Instant::now();
+        assert_found(&world.ask(&server), "ada");
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(world.asked(), [10, 50], "after ten failures its breaker is open");
+    let log = world.end(server);
+    assert!(log.contains("the vendor is not asked for now, as it failed too often"), "{log}");
+}

@@ -1,0 +1,229 @@
+//! Each way in which a vendor may answer, and what becomes of it: the reply, the credits, the log.
+//!
+//! "The service could not complete resolver work for this request" (specification 7) is all that a client hears of a
+//! vendor's trouble.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use enrich_host::vendors::{Asked, Vendor};
+use enrich_provider::{Client, Description, Provider, SecretSource};
+use enrich_tests::blackbox::{PATIENCE, World};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// Not in the people directory.
+const EMAIL: &str = "Bea.Marlowe+news@gmail.com";
+const SECRET: &str = "s3cr3t-k3y";
+const URL: &str = "https://www.linkedin.com/in/bea-marlowe";
+
+/// What a vendor does once it is asked.
+enum Does {
+    /// Says this, and ends the connection well.
+    Says(String),
+    /// Says this, and resets the connection.
+    Resets(String),
+    /// Says nothing for as long as it is waited for.
+    Hangs,
+}
+
+fn says(status: u16, content_type: &str, body: &str) -> Does {
+    Does::Says(format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+fn json_of(body: &serde_json::Value) -> Does {
+    says(200, "application/json", &body.to_string())
+}
+
+/// What becomes of a lookup.
+enum Becomes {
+    Found,
+    NotFound,
+    /// With what the log tells of it.
+    Fails(&'static str),
+}
+
+use Becomes::{Fails, Found, NotFound};
+
+fn table() -> Vec<(&'static str, Does, Becomes)> {
+    let redirect =
+        "HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/?to=bea.marlowe\r\ncontent-length: 0\r\n\r\n";
+    let half = "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"url\":";
+    let large = json!({ "url": URL, "more": "x".repeat(300 * 1024) });
+    let url = |url: &str| json_of(&json!({ "url": url, "score": 90 }));
+    let status = |status| says(status, "application/json", "{\"error\":\"bea.marlowe has no url\"}");
+    vec![
+        ("a match", url(URL), Found),
+        ("a match at an address of another form", url("http://de.linkedin.com/in/bea-marlowe/?trk=1"), Found),
+        ("null", json_of(&json!({ "url": null })), NotFound),
+        ("too little confidence", json_of(&json!({ "url": URL, "score": 79 })), NotFound),
+        ("404, which it uses for nobody", status(404), NotFound),
+        ("400", status(400), Fails("it answered 400: the vendor does not take this request")),
+        ("401", status(401), Fails("it answered 401: the vendor refuses our key")),
+        ("402", status(402), Fails("it answered 402: our credits at the vendor are used up")),
+        ("403", status(403), Fails("it answered 403: the vendor refuses our key")),
+        ("429", status(429), Fails("it answered 429: the vendor asks us to slow down")),
+        ("500", status(500), Fails("it answered 500: the vendor is unavailable")),
+        ("503", status(503), Fails("it answered 503: the vendor is unavailable")),
+        ("a redirect", Does::Says(redirect.to_owned()), Fails("it answered 302: ")),
+        ("HTML", says(200, "text/html", "<p>bea.marlowe"), Fails("not of type application/json")),
+        ("bad JSON", says(200, "application/json", "{\"url\": bea"), Fails("the answer is no JSON")),
+        ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is no number")),
+        ("too much", json_of(&large), Fails("the answer is over 262144 bytes")),
+        ("a reset in mid-body", Does::Resets(half.to_owned()), Fails("the answer broke off")),
+        ("a reset at once", Does::Resets(String::new()), Fails("the connection ended before an answer")),
+        ("no HTTP", Does::Says("bea.marlowe\r\n\r\n".to_owned()), Fails("the connection ended before")),
+        ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is no profile")),
+        ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is no profile")),
+        ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is no profile")),
+        ("nothing", Does::Hangs, Fails("the vendor did not answer in time")),
+    ]
+}
+
+/// One vendor, alone, meets one lookup in each way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_line_in_the_log() {
+    let log = Log::start();
+    for (what, does, becomes) in table() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // Only who hangs is not waited for: a busy machine is slow.
+        let deadline_ms = if matches!(does, Does::Hangs) { 300 } else { 20_000 };
+        let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
+        let serving = tokio::spawn(serve(listener, does));
+        let world = World::with(|settings| {
+            settings.asked = vec![Asked::People, Asked::Vendor(Vendor::new(Arc::new(vendor)))];
+        })
+        .await;
+        let client = world.client(5).await;
+        log.take();
+        let reply = timeout(PATIENCE, client.look_up(EMAIL)).await.unwrap();
+        let told = log.take();
+
+        let spent = match &becomes {
+            Found => {
+                assert_eq!(
+                    (reply.status, &reply.json()["profile"]["linkedin_url"]),
+                    (200, &json!(URL)),
+                    "{what}"
+                );
+                1
+            }
+            NotFound => {
+                assert_eq!((reply.status, &reply.json()["status"]), (404, &json!("not_found")), "{what}");
+                0
+            }
+            Fails(_) => {
+                reply.assert_error(502, "lookup_error");
+                0
+            }
+        };
+        assert_eq!(world.totals(&client.tenant), (5 - spent, 0, spent), "{what}");
+        match becomes {
+            Fails(fault) => {
+                assert!(
+                    told.contains("enrich::vendor") && told.contains("vendor=\"acme\""),
+                    "{what}: {told}"
+                );
+                assert!(told.contains(fault), "{what}: {fault}: {told}");
+            }
+            Found | NotFound => assert!(!told.contains("enrich::vendor"), "{what}: {told}"),
+        }
+        assert!(told.contains(&client.tenant.id.to_string()), "the lookup is logged: {told}");
+        let told = told.to_lowercase();
+        for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.tenant.key.to_lowercase()] {
+            assert!(!told.contains(secret), "{what}: {secret} is told: {told}");
+        }
+        serving.abort();
+    }
+}
+
+fn vendor(address: SocketAddr, deadline_ms: u64) -> Provider {
+    let text = format!(
+        "name = \"acme\"\nbills = \"asks\"\n\
+         [request]\nmethod = \"POST\"\nurl = \"http://{address}/people\"\nbody = '{{ \"email\": \"{{email}}\" }}'\n\
+         headers = {{ Authorization = \"Bearer {{secret}}\" }}\n\
+         [secret]\nenv = \"ACME_KEY\"\n\
+         [answer]\nprofile = [\"/url\"]\nconfidence = {{ at = \"/score\", scale = \"0-100\", min = 0.8 }}\n\
+         [statuses]\nno_match = [404]\n\
+         [limits]\ntries = 1\ndeadline_ms = {deadline_ms}\n"
+    );
+    let files = tempfile::TempDir::new().unwrap();
+    let key = files.path().join("key");
+    std::fs::write(&key, SECRET).unwrap();
+    let description = Description::parse(&text).unwrap().with_secret(SecretSource::File(key)).unwrap();
+    Provider::new(description, Client::new().unwrap()).unwrap()
+}
+
+/// Meets each connection in this one way, once it has a whole request with what it should have.
+async fn serve(listener: TcpListener, does: Does) {
+    while let Ok((mut tcp, _)) = listener.accept().await {
+        let request = read_request(&mut tcp).await;
+        assert!(request.contains(SECRET) && request.contains("\"bea.marlowe+news@gmail.com\""), "{request}");
+        match &does {
+            Does::Says(text) => {
+                // A client that has enough may end first.
+                let _ = tcp.write_all(text.as_bytes()).await;
+                let _ = tcp.shutdown().await;
+                let _ = tcp.read_to_end(&mut Vec::new()).await;
+            }
+            Does::Resets(text) => {
+                tcp.write_all(text.as_bytes()).await.unwrap();
+                tcp.set_zero_linger().unwrap();
+            }
+            Does::Hangs => drop(tcp.read_to_end(&mut Vec::new()).await),
+        }
+    }
+}
+
+/// Up to the brace that ends its body.
+async fn read_request(tcp: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"}") && tcp.read_buf(&mut bytes).await.unwrap() > 0 {}
+    String::from_utf8(bytes).unwrap()
+}
+
+/// All that this process logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn start() -> Self {
+        let log = Self::default();
+        let writer = log.clone();
+        let levels = tracing_subscriber::EnvFilter::new("trace");
+        tracing_subscriber::fmt()
+            .with_env_filter(levels)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .init();
+        log
+    }
+
+    /// What it is since this was last called.
+    fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.lock())).unwrap()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
