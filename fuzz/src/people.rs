@@ -57,7 +57,7 @@ impl Text {
 }
 
 /// What is told of each row, or of the file.
-fn read(file: impl Read, text: &Text) -> Vec<String> {
+fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
     let rows = match Rows::read(file, &Columns::default()) {
         Ok(rows) => rows,
         Err(fault) => return vec![tell_file(&fault, text)],
