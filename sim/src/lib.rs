@@ -7,7 +7,7 @@
 //! # Layout
 //!
 //! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail · `vendor` who knows the people · `witness` what the host asks and is
-//! told · `disk` that stalls · `books` what the store of credits does · `windows` that nodes share · `stores` · `log` · `node` · `connection` · `client` · `nemesis` · [`World`] ·
+//! told · `disk` that stalls · `books` what the store of credits does · `windows` that nodes share · `stores` · `log` · `guards` what a node does about its vendor · `node` · `connection` · `client` · `nemesis` · [`World`] ·
 //! [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
 
 #![cfg_attr(
@@ -43,6 +43,8 @@ mod windows;
 mod stores;
 
 mod log;
+
+mod guards;
 
 mod node;
 

@@ -16,6 +16,7 @@ use turmoil::net::{TcpListener, TcpStream};
 use crate::clock::Clock;
 use crate::event::Event;
 use crate::faulty::{Faults, Faulty};
+use crate::guards::Guards;
 use crate::stores::{Ports, Stores};
 use crate::trace::Trace;
 use crate::vendor::VendorClient;
@@ -32,6 +33,7 @@ pub(crate) struct Node {
     pub(crate) faults: Arc<Faults>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) trace: Trace,
+    pub(crate) guards: Option<Guards>,
 }
 
 impl Node {
@@ -66,10 +68,12 @@ impl Node {
             deadline: PersistentCredits::DEADLINE,
         });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
-        let resolver: Arc<dyn Resolver> = Arc::new(Deadline::new(
-            Arc::new(Faulty { port: vendor, faults: self.faults.clone() }),
-            Deadline::BUDGET,
-        ));
+        let vendor: Arc<dyn Resolver> = Arc::new(Faulty { port: vendor, faults: self.faults.clone() });
+        let vendor = match &self.guards {
+            Some(guards) => guards.resolver(&vendor),
+            None => vendor,
+        };
+        let resolver: Arc<dyn Resolver> = Arc::new(Deadline::new(vendor, Deadline::BUDGET));
         let witness = &self.witness;
         Service {
             policy: Arc::new(Policy::default()),

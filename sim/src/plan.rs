@@ -34,6 +34,8 @@ pub struct Plan {
     pub clients: Vec<Vec<Ask>>,
     /// What goes wrong.
     pub troubles: Vec<Trouble>,
+    /// Whether the nodes guard themselves against their vendor, and have a second contract with it for when the first fails.
+    pub is_guarded: bool,
 }
 
 /// The stores of a run.
@@ -102,6 +104,7 @@ impl Plan {
             clocks: vec![Clock::default(); StoreKind::Memory.nodes()],
             clients: vec![Vec::new()],
             troubles: Vec::new(),
+            is_guarded: false,
         }
     }
 
@@ -127,7 +130,8 @@ impl Plan {
             .collect();
         let troubles =
             (0..dice.random_range(0..=6)).map(|_| Trouble::draw(&mut dice, stores, clients.len())).collect();
-        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles }
+        let is_guarded = dice.random_bool(0.5);
+        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles, is_guarded }
     }
 
     /// The plan with one more request of its first client, which is patient and asks the first node at once.

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use enrich_compose::FaultKind;
 use enrich_lib::email::Email;
 use enrich_lib::memory::Directory;
 use enrich_lib::model::ProfileUrl;
@@ -144,23 +145,25 @@ pub(crate) struct VendorClient;
 #[async_trait]
 impl Resolver for VendorClient {
     async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        ask(email).await.map_err(PortError::new)
+        let stream = TcpStream::connect((NAME, PORT)).await.map_err(|_| FaultKind::Unavailable)?;
+        match ask(stream, email).await.map_err(|_| FaultKind::BadAnswer)? {
+            (StatusCode::OK, profile) => {
+                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| FaultKind::BadAnswer)?))
+            }
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            _ => Err(FaultKind::Unavailable.into()),
+        }
     }
 }
 
-async fn ask(email: &Email) -> Result<Option<ProfileUrl>, AnyError> {
-    let stream = TcpStream::connect((NAME, PORT)).await?;
+/// The status and the body: the whole of it, or it is not an answer.
+async fn ask(stream: TcpStream, email: &Email) -> Result<(StatusCode, String), AnyError> {
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut connections = JoinSet::new(); // ends with this function
     connections.spawn(connection);
     let request = Request::get(format!("/{}", email.canonical())).header(HOST, NAME);
     let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
     let status = response.status();
-    // The whole of it, or it is not an answer.
     let body = response.into_body().collect().await?.to_bytes();
-    match status {
-        StatusCode::OK => Ok(Some(ProfileUrl::parse(str::from_utf8(&body)?)?)),
-        StatusCode::NOT_FOUND => Ok(None),
-        status => Err(format!("the vendor answered {status}").into()),
-    }
+    Ok((status, String::from_utf8(body.into())?))
 }

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::clock::{SKEW_MAX, timestamp};
 use crate::event::Event;
 use crate::faulty::Faults;
+use crate::guards::Guards;
 use crate::log::Log;
 use crate::nemesis::Nemesis;
 use crate::node::Node;
@@ -73,7 +74,8 @@ impl<'p> World<'p> {
             let clock = plan.clocks[number];
             let witness = Arc::new(Witness::new(number, clock, dice.random(), trace.clone()));
             let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
-            let node = Node { number, clock, stores, faults, witness, trace };
+            let guards = plan.is_guarded.then_some(Guards { seed: dice.random() });
+            let node = Node { number, clock, stores, faults, witness, trace, guards };
             sim.host(node_name(number), move || node.clone().serve());
         }
         let people = Arc::new(people(plan)?);
