@@ -1,7 +1,6 @@
 //! The ports in memory: for tests, simulations and examples, and the host's windows on one node.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -54,11 +53,7 @@ struct Counter {
 impl Windows for WindowTable {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let mut table = lock(&self.0);
-        let counters = match table.entry(window.workspace().clone()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Vec::new()),
-        };
-        let counter = counter(counters, window);
+        let counter = counter(table.entry(window.workspace().clone()).or_default(), window);
         counter.count += 1;
         Ok(counter.count)
     }
