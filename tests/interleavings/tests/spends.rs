@@ -5,6 +5,7 @@
 
 use enrich_interleavings::{Answer, Ended, GRANTED, START, Scene, Spender, end, explore, write};
 use enrich_lib::credit::{Account, Holding};
+use enrich_lib::model::Timestamp;
 use shuttle::thread::{self, JoinHandle};
 
 const SCHEDULES: usize = 1_500;
@@ -29,48 +30,51 @@ fn all<const N: usize>(spends: [JoinHandle<Ended>; N]) -> [Ended; N] {
     spends.map(|spend| spend.join().unwrap())
 }
 
+/// Spends of a ledger that is told these moments meanwhile: in the end, it has what `spends` ended with.
+fn while_time_passes<const N: usize>(moments: [Timestamp; N], spends: impl FnOnce(&Scene) -> Vec<Ended>) {
+    let (scene, work) = Scene::open();
+    let writer = write(work);
+    let clock = scene.clock(moments);
+    let ended = spends(&scene);
+    clock.join().unwrap();
+    scene.close(writer, &ended);
+}
+
 #[test]
 fn who_waits_for_a_spend_is_told() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let clock = scene.clock([START]);
-        let spends = [1, 2, 3, 4].map(|n| {
-            let spender = scene.spender(n, 1);
-            thread::spawn(move || (spender.hold() == Holding::Granted).then(|| spender.spend()))
+        while_time_passes([START], |scene| {
+            let spends = [1, 2, 3, 4].map(|n| {
+                let spender = scene.spender(n, 1);
+                thread::spawn(move || (spender.hold() == Holding::Granted).then(|| spender.spend()))
+            });
+            let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
+            assert_eq!(ended.len() as u64, GRANTED, "as many as there are credits");
+            assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
+            ended
         });
-        let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
-        assert_eq!(ended.len() as u64, GRANTED, "as many as there are credits");
-        assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
-        clock.join().unwrap();
-        scene.close(writer, &ended);
     });
 }
 
 #[test]
 fn a_spend_that_is_given_up_is_not_billed() {
     explore(3 * SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let clock = scene.clock([START]);
-        let spends = [spend_impatiently(scene.holding(1, 2)), spend(scene.holding(2, 1))];
-        let ended = all(spends);
-        assert_eq!(ended[1].1, Answer::Told, "the patient one");
-        clock.join().unwrap();
-        scene.close(writer, &ended);
+        while_time_passes([START], |scene| {
+            let ended = all([spend_impatiently(scene.holding(1, 2)), spend(scene.holding(2, 1))]);
+            assert_eq!(ended[1].1, Answer::Told, "the patient one");
+            ended.into()
+        });
     });
 }
 
 #[test]
 fn a_spend_that_is_given_up_and_tried_again_is_billed_once_or_not_at_all() {
     explore(3 * SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let clock = scene.clock([START]);
-        let ended = all([try_again(scene.holding(1, 2)), try_again(scene.holding(2, 1))]);
-        assert!(ended.iter().all(|(_, answer)| *answer != Answer::GivenUp));
-        clock.join().unwrap();
-        scene.close(writer, &ended);
+        while_time_passes([START], |scene| {
+            let ended = all([try_again(scene.holding(1, 2)), try_again(scene.holding(2, 1))]);
+            assert!(ended.iter().all(|(_, answer)| *answer != Answer::GivenUp));
+            ended.into()
+        });
     });
 }
 
@@ -141,20 +145,17 @@ fn a_spend_that_is_given_up_leaves_its_hold_to_a_release_or_to_nobody() {
 #[test]
 fn a_hold_that_expires_is_spent_or_given_back() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let clock = scene.clock([end(), end() + Account::MEMORY]);
-        let spends =
-            [(1, true), (2, false), (3, false)].map(|(n, is_patient)| (scene.spender(n, 1), is_patient));
-        let spends = spends.map(|(spender, is_patient)| {
-            thread::spawn(move || match spender.try_hold() {
-                Some(Holding::Granted) if is_patient => Some(spender.spend()),
-                Some(Holding::Granted) => Some(spender.spend_impatiently()),
-                _ => None,
-            })
+        while_time_passes([end(), end() + Account::MEMORY], |scene| {
+            let spends = [(1, true), (2, false), (3, false)]
+                .map(|(n, is_patient)| (scene.spender(n, 1), is_patient))
+                .map(|(spender, is_patient)| {
+                    thread::spawn(move || match spender.try_hold() {
+                        Some(Holding::Granted) if is_patient => Some(spender.spend()),
+                        Some(Holding::Granted) => Some(spender.spend_impatiently()),
+                        _ => None,
+                    })
+                });
+            spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect()
         });
-        let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
-        clock.join().unwrap();
-        scene.close(writer, &ended);
     });
 }
