@@ -207,7 +207,8 @@ fn people() -> [(&'static str, Result<Option<ProfileUrl>, PortError>); 3] {
 
 fn policy() -> Policy {
     let providers = ["gmail.com", "localhost", "mailinator.com", "privaterelay.appleid.com"];
-    let emails = EmailPolicy { providers_allowed: Some(providers.map(str::to_owned).into()) };
+    let providers_allowed = Some(providers.map(str::to_owned).into());
+    let emails = EmailPolicy { providers_allowed, ..EmailPolicy::default() };
     Policy { price: Price::default(), hold_ttl: Duration::from_secs(30), emails }
 }
 

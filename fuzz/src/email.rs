@@ -83,15 +83,29 @@ fn check_promises(text: &str, email: &Email) {
     assert_eq!(format!("{email:?}"), "Email(…)");
 
     let domain = email.domain().to_ascii_lowercase();
-    let only = |domain: &str| EmailPolicy { providers_allowed: Some([domain.to_owned()].into()) };
+    let only = |domain: &str| {
+        let providers_allowed = Some([domain.to_owned()].into());
+        EmailPolicy { providers_allowed, ..EmailPolicy::default() }
+    };
     let supported = EmailPolicy::default().check(email);
     assert_eq!(only(&domain).check(email), supported, "an allow-list makes nothing supported");
     let elsewhere = only("elsewhere.invalid").check(email);
+    let disposable_domains = [domain.clone()].into();
+    let thrown_away = EmailPolicy { disposable_domains, ..EmailPolicy::default() }.check(email);
+    let open = EmailPolicy {
+        refuse_disposable: false,
+        refuse_relays: false,
+        refuse_roles: false,
+        ..EmailPolicy::default()
+    };
+    let is_switched = matches!(supported, Err(Unsupported::Disposable | Unsupported::Relay | Unsupported::Role));
+    assert_eq!(open.check(email).is_ok(), supported.is_ok() || is_switched, "a switch admits its own kind");
 
     let canonical = email.canonical();
     if supported.is_ok() {
         assert!(text.is_ascii());
         assert_eq!(elsewhere, Err(Unsupported::NotAllowed));
+        assert_eq!(thrown_away, Err(Unsupported::Disposable));
         let again = Email::parse(&canonical).unwrap_or_else(|e| panic!("{text:?} became {canonical:?}: {e}"));
         assert_eq!(again.canonical(), canonical, "{text:?}");
     } else {

@@ -111,7 +111,7 @@ impl Script {
         Policy {
             price: self.price,
             hold_ttl: Duration::from_millis(self.hold_ttl_ms),
-            emails: EmailPolicy { providers_allowed: allowed },
+            emails: EmailPolicy { providers_allowed: allowed, ..EmailPolicy::default() },
         }
     }
 

@@ -377,4 +377,21 @@ mod config {
         assert_eq!(status(&server, &key, "ada@outlook.com"), 400);
         assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 5);
     }
+
+    #[test]
+    fn each_kind_of_email_is_looked_up_if_the_settings_say_so() {
+        let (enrich, key) = Enrich::with_key(10, 500);
+        enrich.file("disposable.txt", "# ours\nthrowaway.name\n");
+        let emails = ["ada@mailinator.com", "ada@throwaway.name", "ada@duck.com", "info@marlowe.name"];
+        for (settings, statuses) in [
+            ("", [400, 404, 400, 400]),
+            ("disposable_file = \"disposable.txt\"", [400, 400, 400, 400]),
+            ("refuse_disposable = false", [404, 404, 400, 400]),
+            ("refuse_relays = false", [400, 404, 404, 400]),
+            ("refuse_roles = false", [400, 404, 400, 404]),
+        ] {
+            let server = enrich.serve_with(&enrich.file("enrich.toml", format!("[emails]\n{settings}\n")));
+            assert_eq!(emails.map(|email| status(&server, &key, email)), statuses, "{settings}");
+        }
+    }
 }

@@ -52,6 +52,7 @@ fn a_mistake_is_told_with_its_line_and_is_a_failure() {
         "bad.toml",
         Vendor::that(Mood::KnowsNobody).description("acme").replace("tries = 1", "tries = 9"),
     );
+    enrich.file("bad.txt", "throwaway.name\nada@gmail.com\n");
     for (text, told) in [
         ("listen = \"0.0.0.0:443\"", "in the clear"),
         ("\nlisten = 8080", "enrich.toml, line 2, listen: "),
@@ -64,6 +65,7 @@ fn a_mistake_is_told_with_its_line_and_is_a_failure() {
             "[[vendors]]\nuse = \"hunter\"",
             "enrich.toml, line 2, vendors.use: hunter: can't use the secret in the environment variable HUNTER_API_KEY: it is not set",
         ),
+        ("[emails]\ndisposable_file = \"bad.txt\"", "bad.txt, line 2: has to be one domain"),
         ("[[vendors]]\nfile = \"bad.toml\"", "bad.toml, line 14, limits.tries: has to be from 1 to 5"),
     ] {
         let file = path(enrich.file("enrich.toml", text));

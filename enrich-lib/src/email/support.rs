@@ -39,10 +39,30 @@ pub enum Unsupported {
 }
 
 /// The operator's choice of supported addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmailPolicy {
+    /// Whether addresses at disposable providers are refused.
+    pub refuse_disposable: bool,
+    /// Disposable providers beside those of our list: domains in lower case, each with all that lies under it.
+    pub disposable_domains: BTreeSet<String>,
+    /// Whether addresses of private relays are refused.
+    pub refuse_relays: bool,
+    /// Whether addresses that name a role are refused.
+    pub refuse_roles: bool,
     /// If set, only addresses at exactly these domains (in lower case) are looked up.
     pub providers_allowed: Option<BTreeSet<String>>,
+}
+
+impl Default for EmailPolicy {
+    fn default() -> Self {
+        Self {
+            refuse_disposable: true,
+            disposable_domains: BTreeSet::new(),
+            refuse_relays: true,
+            refuse_roles: true,
+            providers_allowed: None,
+        }
+    }
 }
 
 impl EmailPolicy {
@@ -61,13 +81,13 @@ impl EmailPolicy {
         if !is_public(&domain) {
             return Err(Unsupported::NotPublic);
         }
-        if RELAY.has_suffix_of(&domain) {
+        if self.refuse_relays && RELAY.has_suffix_of(&domain) {
             return Err(Unsupported::Relay);
         }
-        if DISPOSABLE.has_suffix_of(&domain) {
+        if self.refuse_disposable && self.is_disposable(&domain) {
             return Err(Unsupported::Disposable);
         }
-        if is_role(email.local_part()) {
+        if self.refuse_roles && is_role(email.local_part()) {
             return Err(Unsupported::Role);
         }
         match &self.providers_allowed {
@@ -75,11 +95,21 @@ impl EmailPolicy {
             _ => Ok(()),
         }
     }
+
+    fn is_disposable(&self, domain: &str) -> bool {
+        DISPOSABLE.has_suffix_of(domain)
+            || suffixes(domain).any(|domain| self.disposable_domains.contains(domain))
+    }
 }
 
 fn is_public(domain: &str) -> bool {
     let top = domain.rsplit('.').next().unwrap_or_default();
     domain.contains('.') && !top.bytes().all(|c| c.is_ascii_digit()) && !SPECIAL_USE.has_suffix_of(domain)
+}
+
+/// `domain`, and each domain that it lies under.
+fn suffixes(domain: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(domain), |domain| domain.split_once('.').map(|(_, parent)| parent))
 }
 
 fn is_role(local: &str) -> bool {
@@ -105,8 +135,7 @@ impl List {
 
     /// Whether `domain`, or a domain that it lies under, is listed.
     fn has_suffix_of(&self, domain: &str) -> bool {
-        std::iter::successors(Some(domain), |domain| domain.split_once('.').map(|(_, parent)| parent))
-            .any(|domain| self.names.contains(domain))
+        suffixes(domain).any(|domain| self.names.contains(domain))
     }
 }
 
@@ -165,11 +194,50 @@ mod tests {
 
     #[test]
     fn an_allow_list_admits_its_providers_alone() {
-        let policy = EmailPolicy { providers_allowed: Some(["gmail.com".to_owned()].into()) };
+        let policy = EmailPolicy {
+            providers_allowed: Some(["gmail.com".to_owned()].into()),
+            ..EmailPolicy::default()
+        };
         let check = |address: &str| policy.check(&Email::parse(address).unwrap());
         assert_eq!(check("ada@GMail.com"), Ok(()));
         assert_eq!(check("ada@outlook.com"), Err(NotAllowed));
         assert_eq!(check("ada@mail.gmail.com"), Err(NotAllowed));
+    }
+
+    #[test]
+    fn each_switch_admits_its_own_kind_and_no_other() {
+        let refuses_all = EmailPolicy::default();
+        let kinds = [
+            ("ada@mailinator.com", EmailPolicy { refuse_disposable: false, ..refuses_all.clone() }),
+            ("ada@duck.com", EmailPolicy { refuse_relays: false, ..refuses_all.clone() }),
+            ("info@gmail.com", EmailPolicy { refuse_roles: false, ..refuses_all }),
+        ];
+        for (admitted, policy) in &kinds {
+            for (address, _) in &kinds {
+                let checked = policy.check(&Email::parse(address).unwrap());
+                assert_eq!(checked.is_ok(), address == admitted, "{address} where {admitted} is admitted");
+            }
+            for address in ["zoë@gmail.com", "\"ada\"@gmail.com", "ada@[127.0.0.1]", "ada@localhost"] {
+                assert!(policy.check(&Email::parse(address).unwrap()).is_err(), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_operators_disposable_domains_are_refused_beside_ours_with_all_under_them() {
+        let policy = EmailPolicy {
+            disposable_domains: ["throwaway.name".to_owned()].into(),
+            ..EmailPolicy::default()
+        };
+        let check = |address: &str| policy.check(&Email::parse(address).unwrap());
+        for address in ["ada@Throwaway.name", "ada@sub.throwaway.name", "ada@mailinator.com"] {
+            assert_eq!(check(address), Err(Disposable), "{address}");
+        }
+        for address in ["ada@nothrowaway.name", "ada@marlowe.name"] {
+            assert_eq!(check(address), Ok(()), "{address}");
+        }
+        let admits = EmailPolicy { refuse_disposable: false, ..policy.clone() };
+        assert_eq!(admits.check(&Email::parse("ada@throwaway.name").unwrap()), Ok(()));
     }
 
     #[test]

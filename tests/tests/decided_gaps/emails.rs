@@ -134,7 +134,8 @@ async fn people_anywhere_else_are_looked_up() {
 /// "A strict allow-list of consumer providers is a setting."
 #[tokio::test]
 async fn an_operator_may_support_some_providers_alone() {
-    let allowed = EmailPolicy { providers_allowed: Some(["gmail.com".to_owned()].into()) };
+    let providers_allowed = Some(["gmail.com".to_owned()].into());
+    let allowed = EmailPolicy { providers_allowed, ..EmailPolicy::default() };
     let world = World::with(|settings| settings.policy.emails = allowed).await;
     for client in world.clients(1).await {
         client.look_up(KNOWN).await.assert_status(200);
@@ -142,6 +143,37 @@ async fn an_operator_may_support_some_providers_alone() {
     let client = world.client(1).await;
     client.look_up("ada.marlowe@GMail.com").await.assert_status(200);
     for email in ["ada@outlook.com", "ada@mail.gmail.com", "ada@gmail.com.marlowe.name"] {
+        client.look_up(email).await.assert_error(400, "unsupported_email");
+    }
+}
+
+/// "Disposable provider, private relay, role account": each kind is a setting.
+#[tokio::test]
+async fn an_operator_may_support_each_kind_that_somebody_may_be_behind() {
+    let refused = EmailPolicy::default();
+    let kinds = [
+        ("ada@mailinator.com", EmailPolicy { refuse_disposable: false, ..refused.clone() }),
+        ("ada@duck.com", EmailPolicy { refuse_relays: false, ..refused.clone() }),
+        ("info@marlowe.name", EmailPolicy { refuse_roles: false, ..refused.clone() }),
+    ];
+    for (supported, policy) in &kinds {
+        let world = World::with(|settings| settings.policy.emails = policy.clone()).await;
+        let client = world.client(1).await;
+        for (email, _) in &kinds {
+            let reply = client.look_up(email).await;
+            if email == supported {
+                reply.assert_status(404);
+            } else {
+                reply.assert_error(400, "unsupported_email");
+            }
+        }
+    }
+    let disposable_domains = ["throwaway.name".to_owned()].into();
+    let policy = EmailPolicy { disposable_domains, ..refused };
+    let world = World::with(|settings| settings.policy.emails = policy).await;
+    let client = world.client(1).await;
+    client.look_up("ada@marlowe.name").await.assert_status(404);
+    for email in ["ada@throwaway.name", "ada@sub.Throwaway.name", "ada@mailinator.com"] {
         client.look_up(email).await.assert_error(400, "unsupported_email");
     }
 }

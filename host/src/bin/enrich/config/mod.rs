@@ -1,11 +1,11 @@
 //! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
 //!
-//! `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
+//! `emails` which are looked up · `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
 
 pub mod command;
+mod emails;
 mod vendors;
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -16,10 +16,12 @@ use enrich_compose::{CachePolicy, Deadline};
 use enrich_host::Limits;
 use enrich_host::vendors::Vendors;
 use enrich_lib::credit::Price;
+use enrich_lib::email::EmailPolicy;
 use enrich_provider::{SettingFault, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
+use self::emails::EmailsConfig;
 use self::vendors::VendorConfig;
 use crate::failure::Failure;
 
@@ -35,7 +37,7 @@ pub struct Config {
     pub price: PriceConfig,
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
-    pub emails: EmailsConfig,
+    emails: EmailsConfig,
     pub connections: ConnectionsConfig,
     /// Off, unless it is there.
     pub cache: Option<CacheConfig>,
@@ -71,13 +73,6 @@ pub struct PeopleConfig {
 pub struct ResolverConfig {
     /// How long a lookup may take at all whom it asks: up to 20 s, so that it ends before its hold expires.
     pub deadline_ms: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EmailsConfig {
-    /// If set, only addresses at these domains are looked up.
-    pub providers_allowed: Option<BTreeSet<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -182,6 +177,7 @@ impl Config {
         if let Some(tls) = &mut config.tls {
             *tls = Tls { cert: beside(&tls.cert), key: beside(&tls.key) };
         }
+        config.emails.read(path).map_err(|fault| fault.within("emails").on_its_line(text))?;
         let vendors = Vendors {
             asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
             deadline: config.resolver_deadline(),
@@ -243,10 +239,8 @@ impl Config {
         }
     }
 
-    /// In lower case, as domains are compared.
-    pub fn providers_allowed(&self) -> Option<BTreeSet<String>> {
-        let providers = self.emails.providers_allowed.as_ref()?;
-        Some(providers.iter().map(|domain| domain.to_ascii_lowercase()).collect())
+    pub fn email_policy(&self) -> EmailPolicy {
+        self.emails.policy()
     }
 
     fn cache_policy(&self) -> Option<CachePolicy> {

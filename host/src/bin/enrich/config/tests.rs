@@ -4,6 +4,17 @@ use enrich_lib::lookup::Policy;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
+/// No line of a list of domains.
+const NO_DOMAINS: [&str; 7] = [
+    "ada@gmail.com",
+    "mailhost",
+    "*.marlowe.name",
+    "marlowe.name, x.name",
+    "bücher.ch",
+    "[127.0.0.1]",
+    "a.name # ours",
+];
+
 /// Reads a file of this text in a directory with a vendor `acme.toml` in it.
 fn read(text: &str) -> Result<(Config, Vendors), String> {
     let dir = tempfile::tempdir().unwrap();
@@ -13,6 +24,12 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     std::fs::write(dir.path().join("bad.toml"), acme.replace("GET", "PUT")).unwrap();
     std::fs::write(dir.path().join("short.toml"), acme.replace("[\"/url\"]", "[]")).unwrap();
     std::fs::write(dir.path().join("key"), "s3cret\n").unwrap();
+    let domains = "\u{feff}# ours\r\n\r\nThrowaway.name \r\nxn--bcher-kva.ch";
+    std::fs::write(dir.path().join("disposable.txt"), domains).unwrap();
+    for (number, line) in (1..).zip(NO_DOMAINS) {
+        std::fs::write(dir.path().join(format!("bad-{number}.txt")), format!("# ours\nfine.name\n{line}\n"))
+            .unwrap();
+    }
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
@@ -112,6 +129,44 @@ fn a_mistake_is_told_with_its_line_and_setting() {
 }
 
 #[test]
+fn which_emails_are_looked_up_is_a_setting_each() {
+    let policy = |text: &str| read(&format!("[emails]\n{text}")).unwrap().0.email_policy();
+    let refused = EmailPolicy::default();
+    assert_eq!(policy(""), refused);
+    for (text, expected) in [
+        ("refuse_disposable = false", EmailPolicy { refuse_disposable: false, ..refused.clone() }),
+        ("refuse_relays = false", EmailPolicy { refuse_relays: false, ..refused.clone() }),
+        ("refuse_roles = false", EmailPolicy { refuse_roles: false, ..refused.clone() }),
+        (
+            "providers_allowed = [\"GMail.com\"]",
+            EmailPolicy { providers_allowed: Some(["gmail.com".to_owned()].into()), ..refused.clone() },
+        ),
+        (
+            "disposable_file = \"disposable.txt\"",
+            EmailPolicy {
+                disposable_domains: ["throwaway.name", "xn--bcher-kva.ch"].map(str::to_owned).into(),
+                ..refused.clone()
+            },
+        ),
+    ] {
+        assert_eq!(policy(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_bad_line_in_the_list_of_disposable_domains_is_told_by_file_and_line_and_not_shown() {
+    for (number, line) in (1..).zip(NO_DOMAINS) {
+        let told = refused(&format!("[emails]\nrefuse_roles = true\ndisposable_file = \"bad-{number}.txt\""));
+        let expected = format!("emails.disposable_file: bad-{number}.txt, line 3: has to be one domain");
+        assert_eq!(told, format!("enrich.toml, line 3, {expected}"), "{line}");
+    }
+    let told = refused("[emails]\ndisposable_file = \"no.txt\"");
+    assert!(told.starts_with("enrich.toml, line 2, emails.disposable_file: can't read no.txt: "), "{told}");
+    let told = refused("[emails]\nrefuse_disposable = false\ndisposable_file = \"disposable.txt\"");
+    assert!(told.starts_with("enrich.toml, line 3, emails.disposable_file: can't be there while"), "{told}");
+}
+
+#[test]
 fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
     let resolver = Duration::from_millis(Config::RESOLVER_DEADLINE_MS_MAX);
     assert!(resolver + PersistentCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
@@ -125,6 +180,8 @@ fn what_needs_a_restart_is_named() {
         change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
         ["people", "emails"]
     );
+    assert_eq!(change("[emails]\nrefuse_relays = false"), ["emails"]);
+    assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails"]);
     assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use enrich_host::SystemArrivals;
 use enrich_host::patience::PersistentCredits;
 use enrich_lib::drive::Service;
-use enrich_lib::email::EmailPolicy;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::Resolver;
@@ -32,11 +31,7 @@ impl Stores {
     }
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
-        let policy = Policy {
-            price: config.price(),
-            emails: EmailPolicy { providers_allowed: config.providers_allowed() },
-            ..Policy::default()
-        };
+        let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
         Service {
             policy: Arc::new(policy),
             keys: self.ledger.clone(),
