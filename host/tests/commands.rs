@@ -3,11 +3,14 @@
 
 mod enrich;
 
+use enrich::vendor::{Mood, Vendor};
 use enrich::{Enrich, Server, bytes_under, eventually};
 use serde_json::{Value, json};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
+/// A person of whom the directory is not so sure.
+const UNSURE: &str = "bea.marlowe@gmail.com";
 
 /// A file with one person in it.
 fn one_person(enrich: &Enrich) -> String {
@@ -376,6 +379,60 @@ mod config {
         assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
         assert_eq!(status(&server, &key, "ada@outlook.com"), 400);
         assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 5);
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_environment_does_too() {
+        let (enrich, key) = Enrich::with_key(100, 500);
+        let people = format!("email,linkedin_url,confidence\n{EMAIL},{URL},1\n{UNSURE},{URL}-unsure,0.85\n");
+        enrich.ok(&["people", "import", enrich.file("people.csv", people).to_str().unwrap()]);
+        let spent = || enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
+        let settings = "[price]\nfound = 3\nnot_found = 2\n[people]\nconfidence_min = 0.7\n";
+        let file = enrich.file("enrich.toml", settings);
+        let file = file.to_str().unwrap();
+        let flags = ["--price-found", "7", "--price-not-found", "5", "--confidence-min", "0.9"];
+        let variables = [
+            ("ENRICH_PRICE_FOUND", "7"),
+            ("ENRICH_PRICE_NOT_FOUND", "5"),
+            ("ENRICH_CONFIDENCE_MIN", "0.9"),
+            ("ENRICH_CONFIG", file),
+        ];
+        for (variables, args) in [
+            (&[][..], &[&["--config", file], &flags[..]].concat()[..]),
+            (&[], &flags),
+            (&variables, &[]),
+            (&[("ENRICH_PRICE_FOUND", "1"), ("ENRICH_PRICE_NOT_FOUND", "1")], &flags),
+        ] {
+            let server = enrich.serve_where(variables, args);
+            let before = spent();
+            assert_eq!(status(&server, &key, EMAIL), 200);
+            assert_eq!(status(&server, &key, UNSURE), 404);
+            assert_eq!(spent() - before, 7 + 5);
+            server.stop();
+        }
+        let server = enrich.serve(&["--config", file]);
+        assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200]);
+    }
+
+    #[test]
+    fn a_flag_is_held_to_the_same_limits_as_its_setting_and_other_settings_to_the_flag() {
+        let enrich = Enrich::with_key(1, 500).0;
+        enrich.file("acme.toml", Vendor::that(Mood::KnowsNobody).description("acme"));
+        enrich.file("acme.key", "s3cret");
+        let limits = "limits = { deadline_ms = 6000 }";
+        let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
+        let error = enrich.err(&["serve", "--config", file.to_str().unwrap(), "--deadline-ms", "5000"]);
+        assert!(error.contains("line 3, vendors.limits.deadline_ms: has to be from 1 to 5000"), "{error}");
+        for (flag, value) in [
+            ("--deadline-ms", "20001"),
+            ("--deadline-ms", "0"),
+            ("--confidence-min", "1.1"),
+            ("--confidence-min", "nan"),
+            ("--price-found", "-1"),
+        ] {
+            let error = enrich.err(&["serve", &format!("{flag}={value}")]);
+            assert!(error.contains(flag) && error.contains(value), "{error}");
+        }
     }
 
     #[test]

@@ -84,9 +84,14 @@ impl Enrich {
 
     /// A server on a free port, once it listens.
     pub fn serve(&self, args: &[&str]) -> Server {
+        self.serve_where(&[], args)
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn serve_where(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         let listen = ["serve", "--listen", "127.0.0.1:0"];
         let mut command = self.command(&[&listen, args].concat());
-        Server::start(command.env("ENRICH_LOG", "info").stdin(Stdio::null()))
+        Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
     }
 
     /// The same, with a file of settings.

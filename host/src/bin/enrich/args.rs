@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
+
+use crate::config::Config;
 
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
 #[derive(Debug, Parser)]
@@ -62,15 +65,27 @@ pub struct ServeArgs {
     #[arg(long)]
     pub sample: bool,
     /// The certificate chain, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", env = "ENRICH_TLS_CERT", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// The certificate's private key, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "ENRICH_TLS_KEY", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Serve plain HTTP beyond this machine: a proxy in front ends TLS
-    #[arg(long)]
+    #[arg(long, env = "ENRICH_PLAINTEXT", value_parser = BoolishValueParser::new())]
     pub plaintext: bool,
-    /// Settings in TOML; flags win over it
+    /// What a match costs, in credits [default: 1]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND")]
+    pub price_found: Option<u32>,
+    /// What a lookup without a match costs, in credits [default: 0]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND")]
+    pub price_not_found: Option<u32>,
+    /// The least confidence of a trusted match in the people directory, from 0 to 1 [default: 0.8]
+    #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence)]
+    pub confidence_min: Option<f64>,
+    /// How long a lookup may take at all whom it asks, up to 20000 [default: 10000]
+    #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms())]
+    pub deadline_ms: Option<u64>,
+    /// Settings in TOML; flags and variables win over it
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
     pub config: Option<PathBuf>,
     /// The form of the log
@@ -263,6 +278,15 @@ pub struct Format {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    let confidence = text.parse().ok().filter(|confidence| Config::CONFIDENCES.contains(confidence));
+    confidence.ok_or_else(|| "has to be a number from 0 to 1".to_owned())
+}
+
+fn deadline_ms() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(Config::RESOLVER_DEADLINES_MS)
 }
 
 const LABEL_CHARS_MAX: usize = 100;

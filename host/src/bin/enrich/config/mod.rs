@@ -9,6 +9,7 @@ mod vendors;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,8 +155,9 @@ fn check_range<T: Copy + PartialOrd + Display>(
 }
 
 impl Config {
-    /// With it a lookup ends before its hold expires, whatever else takes its time.
-    const RESOLVER_DEADLINE_MS_MAX: u64 = 20_000;
+    /// With the longest a lookup ends before its hold expires, whatever else takes its time.
+    pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
+    pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
     /// An hour: whoever waits longer is not there any more.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
     /// A year.
@@ -163,20 +165,27 @@ impl Config {
     /// About two gigabytes.
     const CACHE_ENTRIES_MAX: usize = 10_000_000;
 
-    /// Reads and checks a file, and puts to work whom it asks, which reads what they need: their descriptions and keys.
-    pub fn read(path: &Path) -> Result<(Self, Vendors), Failure> {
+    /// Reads a file, lets `change` put others in the place of its settings, and checks them; and puts to work whom it asks,
+    /// which reads what they need: their descriptions and keys.
+    pub fn read(path: &Path, change: impl FnOnce(&mut Self)) -> Result<(Self, Vendors), Failure> {
         let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, e))?;
-        Self::parse(&text, path).map_err(|fault| Failure::new(format!("can't use {}", fault.in_file(path))))
+        Self::parse(&text, path, change)
+            .map_err(|fault| Failure::new(format!("can't use {}", fault.in_file(path))))
     }
 
     /// Reads the text of the file at `path`.
-    fn parse(text: &str, path: &Path) -> Result<(Self, Vendors), SettingFault> {
-        let config: Self = parse_toml(text)?;
-        let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
+    fn parse(
+        text: &str,
+        path: &Path,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(Self, Vendors), SettingFault> {
+        let mut config: Self = parse_toml(text)?;
         let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |dir| dir.join(file));
         if let Some(tls) = &mut config.tls {
             *tls = Tls { cert: beside(&tls.cert), key: beside(&tls.key) };
         }
+        change(&mut config);
+        let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
         config.emails.read(path).map_err(|fault| fault.within("emails").on_its_line(text))?;
         let vendors = Vendors {
             asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
@@ -187,8 +196,10 @@ impl Config {
     }
 
     fn check(self) -> Result<Self, SettingFault> {
-        check_range("people.confidence_min", self.people.confidence_min, 0.0, 1.0)?;
-        check_range("resolver.deadline_ms", self.resolver.deadline_ms, 1, Self::RESOLVER_DEADLINE_MS_MAX)?;
+        let (least, most) = Self::CONFIDENCES.into_inner();
+        check_range("people.confidence_min", self.people.confidence_min, least, most)?;
+        let (least, most) = Self::RESOLVER_DEADLINES_MS.into_inner();
+        check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most)?;
         if self.connections.max == 0 {
             return Err(SettingFault::new("connections.max", "has to be at least 1"));
         }

@@ -33,7 +33,8 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
-    Config::read(&path).map_err(|failure| failure.what.replace(&place, "").replacen("can't use ", "", 1))
+    Config::read(&path, |_| ())
+        .map_err(|failure| failure.what.replace(&place, "").replacen("can't use ", "", 1))
 }
 
 fn refused(text: &str) -> String {
@@ -168,7 +169,7 @@ fn a_bad_line_in_the_list_of_disposable_domains_is_told_by_file_and_line_and_not
 
 #[test]
 fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
-    let resolver = Duration::from_millis(Config::RESOLVER_DEADLINE_MS_MAX);
+    let resolver = Duration::from_millis(*Config::RESOLVER_DEADLINES_MS.end());
     assert!(resolver + PersistentCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
 }
 
@@ -187,9 +188,8 @@ fn what_needs_a_restart_is_named() {
 
 #[test]
 fn paths_are_relative_to_the_file() {
-    let config = Config::parse("tls = { cert = \"c.pem\", key = \"/k.pem\" }", Path::new("etc/enrich.toml"))
-        .unwrap()
-        .0;
+    let text = "tls = { cert = \"c.pem\", key = \"/k.pem\" }";
+    let config = Config::parse(text, Path::new("etc/enrich.toml"), |_| ()).unwrap().0;
     assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
 }
 

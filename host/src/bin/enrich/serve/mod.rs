@@ -30,7 +30,7 @@ pub fn run(data: PathBuf, args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
     let settings = Settings::resolve(args)?;
     let key = if args.sample { make_sample(&data)? } else { None };
-    let stores = Stores::open(&DataDir::open(data)?, &settings.file)?;
+    let stores = Stores::open(&DataDir::open(data)?, &settings.config)?;
     allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
     runtime.block_on(serve(args, &settings, &stores, key))
@@ -58,9 +58,9 @@ async fn serve(
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let services = Services {
-        service: stores.service(&settings.file, reload.resolver()),
+        service: stores.service(&settings.config, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
-        limits: settings.file.limits(),
+        limits: settings.config.limits(),
         tls,
         date_header: true,
     };

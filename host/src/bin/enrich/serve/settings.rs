@@ -1,4 +1,4 @@
-//! What `serve` works with: the file and the flags as one.
+//! What `serve` works with: the file, the flags and the environment as one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,32 +12,27 @@ use crate::config::{Config, Tls};
 use crate::failure::Failure;
 
 pub struct Settings {
-    pub file: Config,
+    pub config: Config,
     pub vendors: Vendors,
     pub listen: SocketAddr,
-    pub tls: Option<Tls>,
 }
 
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-    /// Flags win. Reads the file and whatever it names, but for the certificate.
+    /// Reads the file and whatever it names, but for the certificate.
     pub fn resolve(args: &ServeArgs) -> Result<Self, Failure> {
-        let (file, vendors) = match args.config.as_deref() {
-            Some(path) => Config::read(path)?,
+        let (config, vendors) = match args.config.as_deref() {
+            Some(path) => Config::read(path, |file| merge(args, file))?,
             None => {
-                let file = Config::default();
-                let vendors = Vendors::people(file.resolver_deadline());
-                (file, vendors)
+                let mut config = Config::default();
+                merge(args, &mut config);
+                let vendors = Vendors::people(config.resolver_deadline());
+                (config, vendors)
             }
         };
-        let listen = args.listen.or(file.listen).unwrap_or(Self::LISTEN);
-        let tls = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone() }),
-            _ => file.tls.clone(),
-        };
-        let plaintext = args.plaintext || file.plaintext;
-        if tls.is_none() && !plaintext && !listen.ip().is_loopback() {
+        let listen = config.listen.unwrap_or(Self::LISTEN);
+        if config.tls.is_none() && !config.plaintext && !listen.ip().is_loopback() {
             let what = format!(
                 "keys and emails would cross the network in the clear: {listen} is not this machine alone"
             );
@@ -45,19 +40,32 @@ impl Settings {
                 "--tls-cert and --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS",
             ));
         }
-        Ok(Self { file, vendors, listen, tls })
+        Ok(Self { config, vendors, listen })
     }
 
     /// Reads the certificate, if there is to be one.
     pub fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, Failure> {
-        let read = self.tls.as_ref().map(|files| tls::read(&files.cert, &files.key)).transpose();
+        let read = self.config.tls.as_ref().map(|files| tls::read(&files.cert, &files.key)).transpose();
         read.map_err(|fault| Failure::new(fault.to_string()))
     }
 
     /// What differs from `other` and can't be changed while it serves.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let listen = (self.listen != other.listen).then_some("listen");
-        let tls = (self.tls.is_some() != other.tls.is_some()).then_some("tls");
-        listen.into_iter().chain(tls).chain(self.file.fixed_differences(&other.file)).collect()
+        let tls = (self.config.tls.is_some() != other.config.tls.is_some()).then_some("tls");
+        listen.into_iter().chain(tls).chain(self.config.fixed_differences(&other.config)).collect()
     }
+}
+
+/// Flags and variables win over the file.
+fn merge(args: &ServeArgs, file: &mut Config) {
+    file.listen = args.listen.or(file.listen);
+    file.plaintext |= args.plaintext;
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        file.tls = Some(Tls { cert: cert.clone(), key: key.clone() });
+    }
+    file.price.found = args.price_found.unwrap_or(file.price.found);
+    file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
+    file.people.confidence_min = args.confidence_min.unwrap_or(file.people.confidence_min);
+    file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
 }
