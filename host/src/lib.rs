@@ -9,8 +9,8 @@
 //! [`Listener`] · [`swap`] what is taken anew while the host serves · [`tls`] · `pulse` what a connection waits for ·
 //! `replies` bodies for hyper's own replies · `stream` a connection's bytes · `outlive` lookups whose clients hang up ·
 //! `causes` errors as the log tells them · `answer` one request · `connection` · [`run`].
-//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`vendors`] whom a lookup asks ·
-//! [`rows`] files of people.
+//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
+//! [`vendors`] whom a lookup asks · [`rows`] files of people.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,6 +40,8 @@ mod answer;
 mod connection;
 
 pub mod patience;
+
+pub mod guards;
 
 pub mod vendors;
 

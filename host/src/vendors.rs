@@ -1,21 +1,17 @@
-//! Whom a lookup asks, in which order, and how it survives them: the resolvers of [`enrich_compose`], put together as its
-//! first page says.
+//! Whom a lookup asks, in which order, and how it survives them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_compose::{
-    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, Hedge,
-    HedgeDelay, Limit, OptOuts, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
-};
+use enrich_compose::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_provider::Provider;
 use enrich_sqlite::People;
 
-use crate::causes::chain;
+use crate::guards::{Assembly, Guards};
 
 /// Whom a lookup asks.
 #[derive(Clone, Debug)]
@@ -46,7 +42,7 @@ pub struct Vendor {
     pub queue_max: usize,
     /// When the vendor is left alone for a while.
     pub breaker: BreakerPolicy,
-    /// When a second ask is made, if one ever is: see [`Hedge`] for what that can cost.
+    /// When a second ask is made, if one ever is: see [`Hedge`](enrich_compose::Hedge) for what that can cost.
     pub hedge: Option<Duration>,
 }
 
@@ -64,20 +60,17 @@ impl Vendor {
         self.provider.description().name()
     }
 
-    /// From the inside out: no more than it takes · a second ask · a failure that passes · one that hangs · one that
-    /// keeps failing.
     fn guarded(&self, budget: Duration) -> Arc<dyn Resolver> {
         let limits = self.provider.description().limits();
-        // The queue and the pauses are within it: what a lookup waits for is all one to its client.
-        let deadline = self.provider.description().deadline().min(budget);
-        let mut vendor: Arc<dyn Resolver> =
-            Arc::new(Limit::new(self.provider.clone(), limits.concurrency, self.queue_max));
-        if let Some(delay) = self.hedge {
-            vendor = Arc::new(Hedge::where_asks_are_free(vendor, HedgeDelay::Fixed(delay)));
-        }
-        let policy = RetryPolicy { tries_max: limits.tries, budget: deadline, ..RetryPolicy::default() };
-        let vendor = Arc::new(Retry::new(vendor, policy, rand::random()));
-        Arc::new(Breaker::new(Arc::new(Deadline::new(vendor, deadline)), self.breaker))
+        let guards = Guards {
+            deadline: self.provider.description().deadline().min(budget),
+            concurrency: limits.concurrency,
+            queue_max: self.queue_max,
+            tries: limits.tries,
+            breaker: self.breaker,
+            hedge: self.hedge,
+        };
+        guards.around(self.provider.clone(), rand::random())
     }
 }
 
@@ -93,28 +86,15 @@ impl Vendors {
     /// All of them as one resolver, with circuits that are closed and nothing remembered. Who opted out of `people` is
     /// found nowhere, and no vendor is asked about them.
     pub fn resolver(&self, people: &Arc<People>) -> Arc<dyn Resolver> {
-        let mut asked = self.asked.iter();
-        let resolver: Arc<dyn Resolver> = if asked.all(|asked| matches!(asked, Asked::People)) {
-            people.clone()
-        } else {
-            self.suppressed(people)
-        };
-        Arc::new(Deadline::new(resolver, self.deadline))
+        if self.asked.iter().all(|asked| matches!(asked, Asked::People)) {
+            return Arc::new(Deadline::new(people.clone(), self.deadline));
+        }
+        let assembly = Assembly { deadline: self.deadline, cache: self.cache };
+        let opt_outs = Arc::new(SuppressedPeople(people.clone()));
+        assembly.around(self.waterfall(people, assembly.budget()), opt_outs, rand::random())
     }
 
-    fn suppressed(&self, people: &Arc<People>) -> Arc<dyn Resolver> {
-        let hasher = EmailHasher::new(rand::random());
-        let once = Arc::new(Coalesce::new(Arc::new(self.waterfall(people)), hasher.clone()));
-        let remembered: Arc<dyn Resolver> = match self.cache {
-            Some(policy) => Arc::new(Cache::new(once, hasher, policy)),
-            None => once,
-        };
-        Arc::new(Suppress::new(remembered, Arc::new(SuppressedPeople(people.clone()))))
-    }
-
-    fn waterfall(&self, people: &Arc<People>) -> Waterfall {
-        // It ends before the whole does, so that a failure names the vendors.
-        let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
+    fn waterfall(&self, people: &Arc<People>, budget: Duration) -> Waterfall {
         let mut asked = self.asked.iter().map(|asked| -> (&str, Arc<dyn Resolver>) {
             match asked {
                 Asked::People => (Self::PEOPLE, people.clone()),
@@ -123,22 +103,7 @@ impl Vendors {
         });
         let (name, resolver) = asked.next().unwrap_or((Self::PEOPLE, people.clone()));
         let first = Waterfall::starting_with(name, resolver);
-        asked
-            .fold(first, |waterfall, (name, resolver)| waterfall.then(name, resolver))
-            .within(budget)
-            .on_failure(log)
-    }
-}
-
-/// Tells of a vendor that was passed over. That one is not asked for a while is no news each time.
-fn log(vendor: &str, error: &PortError) {
-    let is_asked = VendorFault::of(error)
-        .is_none_or(|fault| !matches!(fault.kind, FaultKind::BreakerOpen | FaultKind::QueueFull));
-    let fault = chain(error);
-    if is_asked {
-        tracing::warn!(target: "enrich::vendor", vendor, fault, "passed over");
-    } else {
-        tracing::info!(target: "enrich::vendor", vendor, fault, "passed over");
+        asked.fold(first, |waterfall, (name, resolver)| waterfall.then(name, resolver))
     }
 }
 

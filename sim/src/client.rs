@@ -38,6 +38,7 @@ impl Client {
             pause: Duration::ZERO,
             node,
             wish: Wish::Known,
+            shared: None,
             http: Http::One,
             is_next: false,
             patience,
@@ -81,9 +82,9 @@ impl Client {
             wish: ask.wish,
             http: ask.http,
             is_next,
-            email: plan.email(number, ask.wish),
+            email: plan.email(number, ask.wish, ask.shared),
             key: key.map(|key| key.reveal().to_owned()),
-            profile: Plan::profile(number).as_str().to_owned(),
+            profile: Plan::profile(number, ask.shared).as_str().to_owned(),
         }
     }
 }

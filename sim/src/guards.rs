@@ -1,42 +1,47 @@
-//! What a node does about a vendor that fails: resolvers around resolvers, as an operator's settings make them.
+//! What a node does about a vendor that fails, and about asking it too much: the host's own assembly, with times that fit
+//! into a run.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Breaker, BreakerPolicy, Deadline, Limit, Retry, RetryPolicy, Waterfall};
+use enrich_compose::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
+use enrich_host::guards::{Assembly, Guards};
 use enrich_lib::ports::Resolver;
 
-/// A waterfall, with times that fit into a run. What remembers people is left out, as no two requests of a run ask for
-/// the same one.
-#[derive(Clone, Debug)]
-pub(crate) struct Guards {
-    pub(crate) seed: u64,
-}
+const VENDOR: Guards = Guards {
+    deadline: Duration::from_secs(4),
+    concurrency: 2,
+    queue_max: 1,
+    tries: 3,
+    // Few calls, and a pause that is over when all is healed.
+    breaker: BreakerPolicy {
+        window_calls: 4,
+        calls_min: 2,
+        failure_rate: 0.5,
+        pause: Duration::from_millis(500),
+        probes: 2,
+    },
+    // Longer than the vendor takes while nothing is wrong, and early enough for a second answer within the deadline.
+    hedge: Some(Duration::from_secs(2)),
+};
 
-impl Guards {
-    const BUDGET: Duration = Duration::from_millis(9_900);
-    const VENDOR_BUDGET: Duration = Duration::from_secs(4);
-    const CONCURRENT_MAX: usize = 2;
-    const QUEUE_MAX: usize = 1;
+/// So short that a run sees answers remembered and forgotten, and so few that some make room.
+const CACHE: CachePolicy = CachePolicy {
+    entries_max: NonZeroUsize::new(3).expect("not zero"),
+    found_ttl: Duration::from_secs(2),
+    not_found_ttl: Duration::from_secs(1),
+};
 
-    /// Asks `vendor`, and if it fails, asks it once more under another name.
-    pub(crate) fn resolver(&self, vendor: &Arc<dyn Resolver>) -> Arc<dyn Resolver> {
-        let first = Waterfall::starting_with("first", self.guarded(vendor, 1));
-        Arc::new(first.then("second", self.guarded(vendor, 2)).within(Self::BUDGET))
-    }
+const ASSEMBLY: Assembly = Assembly { deadline: Deadline::BUDGET, cache: Some(CACHE) };
 
-    fn guarded(&self, vendor: &Arc<dyn Resolver>, nth: u64) -> Arc<dyn Resolver> {
-        let vendor = Arc::new(Limit::new(vendor.clone(), Self::CONCURRENT_MAX, Self::QUEUE_MAX));
-        let policy = RetryPolicy { budget: Self::VENDOR_BUDGET, ..RetryPolicy::default() };
-        let vendor = Arc::new(Retry::new(vendor, policy, self.seed ^ nth));
-        let vendor = Arc::new(Deadline::new(vendor, Self::VENDOR_BUDGET));
-        // Few calls, and a pause that is over when all is healed.
-        let policy = BreakerPolicy {
-            window_calls: 4,
-            calls_min: 2,
-            pause: Duration::from_millis(500),
-            ..BreakerPolicy::default()
-        };
-        Arc::new(Breaker::new(vendor, policy))
-    }
+/// Asks `vendor`, and if it fails or knows nobody, asks it once more under another name.
+pub(crate) fn guarded(
+    vendor: &Arc<dyn Resolver>,
+    opt_outs: Arc<dyn OptOuts>,
+    seed: u64,
+) -> Arc<dyn Resolver> {
+    let nth = |nth| VENDOR.around(vendor.clone(), seed ^ nth);
+    let twice = Waterfall::starting_with("first", nth(1)).then("second", nth(2));
+    ASSEMBLY.around(twice, opt_outs, [7; 32])
 }

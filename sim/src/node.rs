@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use enrich_compose::Deadline;
+use enrich_compose::{Deadline, HashedOptOuts, Suppress};
 use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
 use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
@@ -16,7 +16,7 @@ use turmoil::net::{TcpListener, TcpStream};
 use crate::clock::Clock;
 use crate::event::Event;
 use crate::faulty::{Faults, Faulty};
-use crate::guards::Guards;
+use crate::guards::guarded;
 use crate::stores::{Ports, Stores};
 use crate::trace::Trace;
 use crate::vendor::VendorClient;
@@ -33,7 +33,10 @@ pub(crate) struct Node {
     pub(crate) faults: Arc<Faults>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) trace: Trace,
-    pub(crate) guards: Option<Guards>,
+    /// Who is not looked for.
+    pub(crate) opt_outs: Arc<HashedOptOuts>,
+    /// The seed of its guards, if it has any.
+    pub(crate) guards: Option<u64>,
 }
 
 impl Node {
@@ -69,11 +72,11 @@ impl Node {
         });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
         let vendor: Arc<dyn Resolver> = Arc::new(Faulty { port: vendor, faults: self.faults.clone() });
-        let vendor = match &self.guards {
-            Some(guards) => guards.resolver(&vendor),
-            None => vendor,
+        let opt_outs = self.opt_outs.clone();
+        let resolver = match self.guards {
+            Some(seed) => guarded(&vendor, opt_outs, seed),
+            None => Arc::new(Deadline::new(Arc::new(Suppress::new(vendor, opt_outs)), Deadline::BUDGET)),
         };
-        let resolver: Arc<dyn Resolver> = Arc::new(Deadline::new(vendor, Deadline::BUDGET));
         let witness = &self.witness;
         Service {
             policy: Arc::new(Policy::default()),

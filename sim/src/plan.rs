@@ -56,6 +56,8 @@ pub struct Ask {
     pub node: usize,
     /// What it wants.
     pub wish: Wish,
+    /// Whom it asks for, of those that others ask for as well; `None` is a person of its own.
+    pub shared: Option<usize>,
     /// In which HTTP.
     pub http: Http,
     /// Whether it goes on the connection of the client's request before, if that still serves.
@@ -80,6 +82,8 @@ pub enum Wish {
     Known,
     /// A person without.
     Unknown,
+    /// A person with a profile, who opted out.
+    OptedOut,
     /// An email that is none.
     NoEmail,
     /// An email that is not looked up.
@@ -142,7 +146,17 @@ impl Plan {
     /// The plan with one more request of its first client.
     pub fn ask_of(mut self, node: usize, wish: Wish, http: Http, patience: Duration) -> Self {
         let pause = Duration::from_millis(10);
-        self.clients[0].push(Ask { pause, node, wish, http, is_next: false, patience });
+        self.clients[0].push(Ask { pause, node, wish, shared: None, http, is_next: false, patience });
+        self
+    }
+
+    /// The plan with one more request of a client, which is there already or comes next: to the first node, for the known
+    /// person that all such requests are for.
+    pub fn ask_for_one(mut self, client: usize, pause: Duration) -> Self {
+        let (wish, patience) = (Wish::Known, Duration::from_secs(30));
+        let ask = Ask { pause, node: 0, wish, shared: Some(0), http: Http::One, is_next: false, patience };
+        self.clients.resize_with(self.clients.len().max(client + 1), Vec::new);
+        self.clients[client].push(ask);
         self
     }
 
@@ -159,10 +173,19 @@ impl Plan {
 
     /// The emails of the people who have a profile, and the profiles: of all that are asked for, and of the prober's.
     pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
-        let wishes = self.clients.iter().flatten().map(|ask| ask.wish);
-        let wishes = wishes.chain(vec![Wish::Known; self.stores.nodes()]).enumerate();
-        let known = wishes.filter(|(_, wish)| !matches!(wish, Wish::Unknown | Wish::NoEmail | Wish::Role));
-        known.map(|(number, wish)| (self.email(number, wish), Self::profile(number)))
+        let wishes = self.clients.iter().flatten().map(|ask| (ask.wish, ask.shared));
+        let wishes = wishes.chain(vec![(Wish::Known, None); self.stores.nodes()]).enumerate();
+        let known =
+            wishes.filter(|(_, (wish, _))| !matches!(wish, Wish::Unknown | Wish::NoEmail | Wish::Role));
+        known
+            .map(|(number, (wish, shared))| (self.email(number, wish, shared), Self::profile(number, shared)))
+    }
+
+    /// The emails of the people who opted out.
+    pub(crate) fn opt_outs(&self) -> impl Iterator<Item = String> {
+        let asks = self.clients.iter().flatten().enumerate();
+        let opted_out = asks.filter(|(_, ask)| ask.wish == Wish::OptedOut);
+        opted_out.map(|(number, ask)| self.email(number, ask.wish, ask.shared))
     }
 
     /// The number that a client's first request has in the run. After all clients' comes the prober's.
@@ -170,18 +193,20 @@ impl Plan {
         self.clients[..client].iter().map(Vec::len).sum()
     }
 
-    /// The email of request `number`. No two requests of a run have the same, unless it is refused anyway.
-    pub(crate) fn email(&self, number: usize, wish: Wish) -> String {
-        match wish {
-            Wish::NoEmail => format!("person{number}of{}.gmail.com", self.seed),
-            Wish::Role => "noreply@gmail.com".to_owned(),
-            _ => format!("person{number}of{}@gmail.com", self.seed),
+    /// The email of request `number`: of a person who is `shared` with others that wish the same, or of its own.
+    pub(crate) fn email(&self, number: usize, wish: Wish, shared: Option<usize>) -> String {
+        match (wish, shared) {
+            (Wish::NoEmail, _) => format!("person{number}of{}.gmail.com", self.seed),
+            (Wish::Role, _) => "noreply@gmail.com".to_owned(),
+            (_, None) => format!("person{number}of{}@gmail.com", self.seed),
+            (_, Some(shared)) => format!("{wish:?}{shared}of{}@gmail.com", self.seed).to_lowercase(),
         }
     }
 
     /// The profile of the person that request `number` asks for, if it asks for somebody known.
-    pub(crate) fn profile(number: usize) -> ProfileUrl {
-        ProfileUrl::from_name(&format!("profile-{number}")).expect("letters and digits")
+    pub(crate) fn profile(number: usize, shared: Option<usize>) -> ProfileUrl {
+        let name = shared.map_or(format!("profile-{number}"), |shared| format!("shared-profile-{shared}"));
+        ProfileUrl::from_name(&name).expect("letters and digits")
     }
 }
 
@@ -223,15 +248,20 @@ impl Ask {
             [Wish::NoEmail, Wish::Role, Wish::ExtraField, Wish::NoKey, Wish::StrangeKey];
         let wish = match dice.random_range(0..10) {
             0..6 => Wish::Known,
-            6..8 => Wish::Unknown,
+            6 => Wish::Unknown,
+            7 => *[Wish::Unknown, Wish::OptedOut].choose(dice).expect("there are some"),
             _ => *REFUSED.choose(dice).expect("there are some"),
         };
+        // Refused ones ask for somebody of their own: that one has to stay unasked for.
+        let can_share = matches!(wish, Wish::Known | Wish::Unknown | Wish::OptedOut);
+        let shared = (can_share && dice.random_bool(0.4)).then(|| dice.random_range(0..2));
         let patience_ms = if dice.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };
         let (node, http) = habit.unwrap_or_else(|| (dice.random_range(0..nodes), Http::draw(dice)));
         Self {
             pause: ms(dice, 0..1_000),
             node,
             wish,
+            shared,
             http,
             is_next: dice.random_bool(0.8),
             patience: ms(dice, patience_ms),

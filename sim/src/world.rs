@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use enrich_compose::{EmailHasher, HashedOptOuts};
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::Directory;
@@ -15,7 +16,6 @@ use crate::client::Client;
 use crate::clock::{SKEW_MAX, timestamp};
 use crate::event::Event;
 use crate::faulty::Faults;
-use crate::guards::Guards;
 use crate::log::Log;
 use crate::nemesis::Nemesis;
 use crate::node::Node;
@@ -70,12 +70,13 @@ impl<'p> World<'p> {
         let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
         let faults: Vec<_> =
             (0..plan.stores.nodes()).map(|_| Arc::new(Faults::new(dice.random(), trace.clone()))).collect();
+        let opt_outs = Arc::new(opt_outs(plan)?);
         for (number, faults) in faults.iter().enumerate() {
             let clock = plan.clocks[number];
             let witness = Arc::new(Witness::new(number, clock, dice.random(), trace.clone()));
             let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
-            let guards = plan.is_guarded.then_some(Guards { seed: dice.random() });
-            let node = Node { number, clock, stores, faults, witness, trace, guards };
+            let (opt_outs, guards) = (opt_outs.clone(), plan.is_guarded.then(|| dice.random()));
+            let node = Node { number, clock, stores, faults, witness, trace, opt_outs, guards };
             sim.host(node_name(number), move || node.clone().serve());
         }
         let people = Arc::new(people(plan)?);
@@ -142,6 +143,15 @@ fn people(plan: &Plan) -> turmoil::Result<Directory> {
         people.insert(&Email::parse(&email)?, profile);
     }
     Ok(people)
+}
+
+fn opt_outs(plan: &Plan) -> turmoil::Result<HashedOptOuts> {
+    let hasher = EmailHasher::new([7; 32]);
+    let mut hashes = Vec::new();
+    for email in plan.opt_outs() {
+        hashes.push(hasher.hash(&Email::parse(&email)?));
+    }
+    Ok(HashedOptOuts::new(hasher, hashes))
 }
 
 impl fmt::Debug for World<'_> {

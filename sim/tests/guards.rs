@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
-use enrich_sim::{Event, Fault, Plan, Run, What, Wish, World, seeds};
+use enrich_sim::{Answer, Event, Fault, Link, Peer, Plan, Question, Run, What, Wish, World, seeds};
 
 const SEEDS: u64 = 20;
+
+/// What the vendor is asked in the end, when each node is asked once more.
+const PROBES: usize = 2;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,4 +64,73 @@ fn a_vendor_that_keeps_failing_is_left_alone_and_asked_again_when_it_is_back() {
             assert!(statuses[12..].iter().all(|status| *status == Some(200)), "{statuses:?}");
         },
     );
+}
+
+#[test]
+fn a_second_ask_wins_over_a_first_one_that_hangs() {
+    // Over before the second ask is made.
+    let hangs = What::Vendor(Fault::Hangs, 1.0);
+    each(
+        |plan| plan.ask(Wish::Known).trouble(Duration::ZERO, SECOND, hangs.clone()),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(200));
+            assert_eq!((run.balance().spent, asks(&run)), (1, 2 + PROBES));
+            let passed_over = run.lines().into_iter().find(|line| line.contains("passed over"));
+            assert_eq!(passed_over, None, "the vendor has not failed");
+        },
+    );
+}
+
+#[test]
+fn two_lookups_of_one_person_at_once_are_one_ask_and_two_spends() {
+    // So slow that the second is under way before the first has its answer.
+    let slow = What::Slow(Link { peer: Peer::Vendor, node: 0 }, Duration::from_millis(60));
+    let at_once = Duration::from_millis(10);
+    each(
+        |plan| {
+            let plan = plan.ask_for_one(0, at_once).ask_for_one(1, at_once);
+            plan.trouble(Duration::ZERO, 3 * SECOND, slow.clone())
+        },
+        |run| {
+            assert_eq!(run.statuses()[..2], [Some(200); 2]);
+            assert_eq!((run.balance().spent, asks(&run)), (2, 1 + PROBES));
+            assert_eq!(persons(&run)[..4], [ASKED, ASKED, FOUND, FOUND]);
+        },
+    );
+}
+
+#[test]
+fn what_is_remembered_is_billed_and_the_vendor_is_not_asked_until_it_is_forgotten() {
+    let (soon, late) = (Duration::from_millis(10), 3 * SECOND);
+    each(
+        |plan| plan.ask_for_one(0, soon).ask_for_one(0, soon).ask_for_one(0, late),
+        |run| {
+            assert_eq!(run.statuses()[..3], [Some(200); 3]);
+            assert_eq!((run.balance().spent, asks(&run)), (3, 2 + PROBES));
+        },
+    );
+}
+
+#[test]
+fn a_person_who_opted_out_is_a_404_and_the_vendor_never_hears_of_them() {
+    each(
+        |plan| plan.ask(Wish::OptedOut),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(404));
+            assert_eq!((run.balance().spent, asks(&run)), (0, PROBES));
+        },
+    );
+}
+
+const ASKED: &str = "is asked";
+const FOUND: &str = "has found";
+
+/// What the resolver is asked and finds, in turn.
+fn persons(run: &Run) -> Vec<&'static str> {
+    let turn = |event: &Event| match event {
+        Event::Asks(_, Question::Person) => Some(ASKED),
+        Event::Told(_, Answer::Person(true)) => Some(FOUND),
+        _ => None,
+    };
+    run.trace.iter().filter_map(|entry| turn(&entry.event)).collect()
 }

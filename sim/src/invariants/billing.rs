@@ -19,6 +19,7 @@ use crate::trouble::Fault;
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let stories = stories(entries);
     for (lookup, story) in &stories {
+        ensure(is_settled_as_told(story), || format!("{lookup} is not settled as it was told: {story:?}"))?;
         let is_found = story.ends.contains(&200);
         ensure(!is_found || story.is_spent(), || format!("{lookup} is given away: {story:?}"))?;
         let is_excused = story.is_cut_off || is_answer_lost(story);
@@ -37,6 +38,13 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A lookup that was told of a profile asks for a spend of its own, and no other does, wherever the answer came from: the
+/// vendor, another lookup that asked for the same person, or the memory.
+fn is_settled_as_told(story: &Story) -> bool {
+    let is_spend = |talk: &Talk| matches!(talk, Talk::Asks(Question::Settle(Settlement::Spend(_))));
+    story.talk.iter().any(is_spend) == story.talk.contains(&Talk::Told(Answer::Person(true)))
 }
 
 fn is_answer_lost(story: &Story) -> bool {

@@ -40,6 +40,7 @@ fn is_possible(wish: Wish, reply: &Reply) -> bool {
         (_, 429 | 500 | 503) => true,
         (Wish::Known, status) => [200, 402, 502].contains(&status),
         (Wish::Unknown, status) => [404, 402, 502].contains(&status),
+        (Wish::OptedOut, status) => [404, 402].contains(&status),
         (Wish::NoEmail, 400) => reply.body.contains("invalid_email"),
         (Wish::Role, 400) => reply.body.contains("unsupported_email"),
         (Wish::ExtraField, 400) => reply.body.contains("invalid_request"),

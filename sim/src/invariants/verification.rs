@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use enrich_lib::credit::Holding;
 
 use super::ensure;
-use crate::event::{Answer, Event, Question};
+use crate::event::{Answer, Event, Question, Sent};
+use crate::plan::Wish;
 use crate::story::{Story, Talk, stories};
 use crate::trace::Entry;
 
@@ -21,7 +22,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         ensure(is_in_order(&story), || format!("{lookup} went on unverified: {story:?}"))?;
     }
     never_over_the_limit(entries)?;
-    nobody_refused_is_sought(entries)
+    nobody_refused_is_sought(entries)?;
+    nobody_who_opted_out_is_sought(entries)
 }
 
 /// Never more than the limit are admitted in one window, whichever nodes they ask and whatever those take the time for;
@@ -50,21 +52,40 @@ fn never_over_the_limit(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The vendor's word for it: it was never asked for the person of a request that was refused.
+/// The vendor's word for it: it was never asked for a person whom only refused requests asked for.
 fn nobody_refused_is_sought(entries: &[Entry]) -> Result<(), String> {
     let sought: BTreeSet<_> = entries.iter().filter_map(|entry| sought(&entry.event)).collect();
-    let mut emails = BTreeMap::new();
-    for entry in entries {
-        match &entry.event {
-            Event::Sent(sent) => drop(emails.insert(sent.number, sent.email.as_str())),
-            Event::Received(number, reply) if [400, 401, 402, 429, 503].contains(&reply.status) => {
-                let is_sought = emails.get(number).is_some_and(|email| sought.contains(email));
-                ensure(!is_sought, || format!("refused, and looked for: {entry}"))?;
-            }
-            _ => {}
-        }
+    let refused = |event: &Event| match event {
+        Event::Received(number, reply) if [400, 401, 402, 429, 503].contains(&reply.status) => Some(*number),
+        _ => None,
+    };
+    let refused: BTreeSet<_> = entries.iter().filter_map(|entry| refused(&entry.event)).collect();
+    let sent = || entries.iter().filter_map(|entry| sent(&entry.event));
+    let wanted: BTreeSet<_> =
+        sent().filter(|sent| !refused.contains(&sent.number)).map(|sent| sent.email.as_str()).collect();
+    for sent in sent() {
+        let email = sent.email.as_str();
+        ensure(wanted.contains(email) || !sought.contains(email), || {
+            format!("refused, and looked for: {}", Event::Sent(sent.clone()))
+        })?;
     }
     Ok(())
+}
+
+/// No vendor hears of a person who opted out.
+fn nobody_who_opted_out_is_sought(entries: &[Entry]) -> Result<(), String> {
+    let sent = entries.iter().filter_map(|entry| sent(&entry.event));
+    let opted_out: BTreeSet<_> =
+        sent.filter(|sent| sent.wish == Wish::OptedOut).map(|sent| sent.email.as_str()).collect();
+    for entry in entries {
+        let is_told = sought(&entry.event).is_some_and(|email| opted_out.contains(email));
+        ensure(!is_told, || format!("opted out, and looked for: {entry}"))?;
+    }
+    Ok(())
+}
+
+fn sent(event: &Event) -> Option<&Sent> {
+    if let Event::Sent(sent) = event { Some(sent) } else { None }
 }
 
 fn sought(event: &Event) -> Option<&str> {
