@@ -107,6 +107,55 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
     world.end(server);
 }
 
+/// The README's own waterfall, asked as it asks: it shows what there is to see, but for what differs from one lookup to the
+/// next.
+#[test]
+fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
+    let readme = include_str!("../../README.md").split_once("## Vendors").unwrap().1;
+    let block = |start: &str| {
+        let (_, block) = readme.split_once(start).unwrap();
+        block.split_once("\n```").unwrap().0
+    };
+    let (enrich, key) = Enrich::with_key(10, 500);
+    let moods =
+        [("alpha", Mood::Fails(500)), ("beta", Mood::KnowsNobody), ("gamma", Mood::Knows("bea-marlowe"))];
+    let vendors = moods.map(|(name, mood)| {
+        let vendor = Vendor::that(mood);
+        enrich.file(&format!("{name}.toml"), vendor.description(name));
+        enrich.file(&format!("{name}.key"), "s3cret");
+        vendor
+    });
+    let config = block("```toml\n[[vendors]]\nfile = \"alpha.toml\"");
+    let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"{config}"));
+    let server = enrich.serve_with(&config);
+    let shown = block("```console\n$ enrich lookup bea.marlowe@gmail.com --key enr_k6fa…\n");
+    let said = enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key", &key, "--url", &server.url]);
+    assert_eq!(masked(&said), masked(shown));
+    assert_eq!(vendors.map(|vendor| vendor.asked().len()), [1, 1, 1]);
+    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+
+    let shown = block("```console\n$ enrich serve --config enrich.toml\n");
+    let log = server.stop();
+    let log: Vec<_> = log.lines().take(shown.lines().count()).collect();
+    assert_eq!(masked(&log.join("\n")), masked(shown));
+    assert!(shown.contains("\"alpha: it answered 500"), "{shown}");
+}
+
+/// The text without times, ports and ids.
+fn masked(text: &str) -> String {
+    let line = |line: &str| {
+        let (time, rest) = line.split_once(' ').unwrap_or_default();
+        let line = if time.ends_with('Z') { rest } else { line };
+        let line = line.split_once("duration_us=").map_or(line, |(line, _)| line);
+        let mut parts = line.split("lookup_").flat_map(|part| part.split("127.0.0.1:"));
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |masked, part| {
+            masked + "…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit())
+        })
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn a_vendor_that_fails_is_passed_over_and_named_in_the_log() {
     let world = World::new(Mood::Fails(401), Mood::Knows("ada"));
