@@ -32,8 +32,8 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// From the inside out: no more than it takes · a second ask · a failure that passes · one that hangs · one that keeps
-    /// failing. `seed` makes the pauses between tries.
+    /// From the inside out: no more than it takes · a second ask · a failure that passes · one that hangs · one that
+    /// keeps failing. `seed` makes the pauses between tries.
     pub fn around(self, vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
         let mut vendor: Arc<dyn Resolver> = Arc::new(Limit::new(vendor, self.concurrency, self.queue_max));
         if let Some(delay) = self.hedge {
@@ -60,8 +60,8 @@ impl Assembly {
         self.deadline - (self.deadline / 20).min(Duration::from_millis(100))
     }
 
-    /// From the inside out: one after the other · once at a time for one person · what is remembered · who opted out · the
-    /// budget. `key` is for the hashes of emails.
+    /// From the inside out: one after the other · once at a time for one person · what is remembered · who opted out ·
+    /// the budget. `key` is for the hashes of emails.
     pub fn around(&self, asked: Waterfall, opt_outs: Arc<dyn OptOuts>, key: [u8; 32]) -> Arc<dyn Resolver> {
         let hasher = EmailHasher::new(key);
         let waterfall = asked.within(self.budget()).on_failure(log);

@@ -22,14 +22,15 @@ pub const ALL: [Invariant; 8] = [
     ),
     ("a hold ends at most once", holds::check),
     (
-        "nothing is executed without a verified count, and never more than the limit in a window",
+        "nothing is executed without a verified count, never more than the limit in a window, and the vendor hears of \
+         nobody who was refused or opted out",
         verification::check,
     ),
     ("every reply is one of the specification's", replies::check),
     ("after healing, a valid request succeeds and all holds end", recovery::check),
     (
-        "a 200 is sent if and only if its lookup is spent, unless its node crashes or a faulty wrapper loses the answer of \
-         a store that did its work",
+        "a lookup asks to spend if and only if it is told of a profile; a 200 is sent if and only if its lookup is spent, \
+         unless its node crashes or a faulty wrapper loses the answer of a store that did its work",
         billing::check,
     ),
     ("no email and no key is in the log", privacy::check),
