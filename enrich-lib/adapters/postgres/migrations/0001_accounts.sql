@@ -122,17 +122,19 @@ CREATE FUNCTION node_begin(node_name text, ttl_ms bigint) RETURNS bigint LANGUAG
 $$;
 
 -- A node lives. Tells whether its epoch goes on, and what is new to it: the revision, and the workspaces whose idle credits
--- others want, each with the number of the recall.
+-- others want, each with what the node has taken in all and the number of the recall.
 CREATE FUNCTION node_beat(
     of_epoch bigint, ttl_ms bigint,
-    OUT lives boolean, OUT revision bigint, OUT workspaces text[], OUT recalls bigint[]
+    OUT lives boolean, OUT revision bigint, OUT names text[], OUT workspaces bigint[], OUT takes bigint[], OUT recalls bigint[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE node SET ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
     WHERE epoch = of_epoch AND ends_at > clock_timestamp();
     lives := FOUND;
     SELECT r.n INTO revision FROM revision r;
-    SELECT coalesce(array_agg(w.id), '{}'), coalesce(array_agg(l.recalled), '{}') INTO workspaces, recalls
+    SELECT coalesce(array_agg(w.id), '{}'), coalesce(array_agg(w.rowid), '{}'), coalesce(array_agg(l.taken), '{}'),
+        coalesce(array_agg(l.recalled), '{}')
+    INTO names, workspaces, takes, recalls
     FROM lease l JOIN workspace w ON w.rowid = l.workspace
     WHERE l.epoch = of_epoch AND l.recalled > l.answered;
 END $$;
@@ -142,25 +144,28 @@ CREATE FUNCTION node_leave(of_epoch bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE node SET ends_at = least(ends_at, clock_timestamp()) WHERE epoch = of_epoch
 $$;
 
--- Ends the nodes that were not heard of in time: what is left of their leases returns to the workspaces.
+-- Ends the nodes that were not heard of in time: what is left of their leases returns to the workspaces. Tells how many.
 CREATE FUNCTION nodes_end() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    gone  bigint;
-    ended bigint := 0;
-BEGIN
-    FOR gone IN
+    gone bigint[] := ARRAY (
         SELECT epoch FROM node WHERE ends_at <= clock_timestamp() ORDER BY epoch FOR UPDATE SKIP LOCKED
-    LOOP
-        PERFORM FROM workspace w
-        WHERE w.rowid IN (SELECT l.workspace FROM lease l WHERE l.epoch = gone)
-        ORDER BY w.rowid FOR UPDATE;
-        UPDATE workspace w SET leased = w.leased - (l.taken - l.returned - l.spent)
-        FROM lease l WHERE l.epoch = gone AND l.workspace = w.rowid AND l.taken > l.returned + l.spent;
-        DELETE FROM lease WHERE epoch = gone;
-        DELETE FROM node WHERE epoch = gone;
-        ended := ended + 1;
-    END LOOP;
-    RETURN ended;
+    );
+BEGIN
+    IF gone = '{}' THEN
+        RETURN 0;
+    END IF;
+    PERFORM FROM workspace w
+    WHERE w.rowid IN (SELECT l.workspace FROM lease l WHERE l.epoch = ANY (gone))
+    ORDER BY w.rowid FOR UPDATE;
+    UPDATE workspace w SET leased = w.leased - l.rest
+    FROM (
+        SELECT workspace, sum(taken - returned - spent)::bigint AS rest FROM lease WHERE epoch = ANY (gone)
+        GROUP BY workspace
+    ) AS l
+    WHERE l.workspace = w.rowid AND l.rest > 0;
+    DELETE FROM lease WHERE epoch = ANY (gone);
+    DELETE FROM node WHERE epoch = ANY (gone);
+    RETURN cardinality(gone);
 END $$;
 
 -- A node takes credits: those that it `needs` at once, and up to `wants` if there are enough for all nodes. `known` is all

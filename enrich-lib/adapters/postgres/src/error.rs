@@ -78,7 +78,11 @@ pub enum StoreError {
     /// The credits may be there: another node that has some was asked to give them back, and has not answered.
     #[error("other nodes hold credits of workspace {0}, and have not answered yet: ask again")]
     Undecided(WorkspaceId),
-    /// The lease that the hold was placed under has ended: its credits are the workspace's again.
+    /// Credits could not be taken; other holds that waited have the same reason.
+    #[error("the credits were not taken: {0}")]
+    NotTaken(String),
+    /// The lease that the hold was placed under has ended: its credits are the workspace's again, and it has too few left to
+    /// pay directly.
     #[error("the lease of these credits has ended, as PostgreSQL was not heard of for too long")]
     LeaseEnded,
     /// A spend did not become durable.

@@ -147,6 +147,13 @@ impl Client {
         Ok(client)
     }
 
+    /// Waits until the connection has ended.
+    pub(crate) async fn closed(&mut self) {
+        if !self.driver.is_finished() {
+            let _ = (&mut self.driver).await;
+        }
+    }
+
     /// Executes one statement, which is prepared once.
     pub(crate) async fn query_cached(
         &mut self,
