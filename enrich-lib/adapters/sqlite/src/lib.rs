@@ -8,7 +8,7 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
-//! `admin` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
+//! `admin` · `audit` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
 //! `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -26,6 +26,8 @@ mod sync;
 
 mod admin;
 
+mod audit;
+
 mod keys;
 
 mod shared;
@@ -40,7 +42,7 @@ mod import;
 
 mod people;
 
-pub use admin::{Admin, KeyRow, WorkspaceRow};
+pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
 pub use error::StoreError;
 pub use import::{Import, Imported};

@@ -31,7 +31,7 @@ pub enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Grant and show credits
+    /// Grant, show and audit credits
     Credits {
         #[command(subcommand)]
         command: CreditsCommand,
@@ -151,6 +151,11 @@ pub enum CreditsCommand {
     /// Show the credits of a workspace
     Show {
         workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Add up all grants and spends: whether they are what the balances say. A server may run meanwhile
+    Audit {
         #[command(flatten)]
         format: Format,
     },
