@@ -40,6 +40,7 @@ pub trait Accounts {
 #[derive(Debug)]
 pub enum Place {
     Dir(PathBuf),
+    Server(ServerUrl),
 }
 
 impl Place {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
 
+use crate::url::ServerUrl;
+
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
 #[derive(Debug, Parser)]
 #[command(name = "enrich", version, propagate_version = true)]
@@ -13,6 +15,10 @@ pub struct Args {
     /// The data directory
     #[arg(long, value_name = "DIR", env = "ENRICH_DATA", default_value = "./enrich-data", global = true)]
     pub data: PathBuf,
+    /// The PostgreSQL server with workspaces, keys and credits, instead of the data directory; its password is better in
+    /// the variable, as other users of this machine can see arguments
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
+    pub database: Option<ServerUrl>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -70,6 +76,10 @@ pub struct ServeArgs {
     /// Serve plain HTTP beyond this machine: a proxy in front ends TLS
     #[arg(long)]
     pub plaintext: bool,
+    /// Where requests are counted against the limits: `memory`, if this is the only node, or a URL such as
+    /// redis://HOST [default: memory, and none with --database]
+    #[arg(long, value_name = "URL", env = "ENRICH_WINDOWS", hide_env_values = true)]
+    pub windows: Option<ServerUrl>,
     /// Settings in TOML; flags win over it
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
     pub config: Option<PathBuf>,

@@ -1,8 +1,9 @@
 //! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
 //!
-//! `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
+//! `source` where a URL is · `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
 
 pub mod command;
+mod source;
 mod vendors;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use enrich_provider::{SettingFault, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
+pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
 use crate::failure::Failure;
 
@@ -32,6 +34,10 @@ pub struct Config {
     /// Serve plain HTTP beyond this machine.
     pub plaintext: bool,
     pub tls: Option<Tls>,
+    /// The PostgreSQL server that has the accounts.
+    pub database: Option<UrlSource>,
+    /// Where requests are counted.
+    pub windows: Option<UrlSource>,
     pub price: PriceConfig,
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
@@ -182,6 +188,9 @@ impl Config {
         if let Some(tls) = &mut config.tls {
             *tls = Tls { cert: beside(&tls.cert), key: beside(&tls.key) };
         }
+        for source in [&mut config.database, &mut config.windows] {
+            *source = source.take().map(|source| source.beside(path));
+        }
         let vendors = Vendors {
             asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
             deadline: config.resolver_deadline(),
@@ -216,6 +225,8 @@ impl Config {
     /// What differs from `other` and can't be changed while it serves.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
+            ("database", self.database != other.database),
+            ("windows", self.windows != other.windows),
             ("price", self.price != other.price),
             ("people", self.people != other.people),
             ("emails", self.emails != other.emails),

@@ -1,7 +1,8 @@
 //! `enrich serve`
 //!
-//! `settings` what it works with · `stores` · `reload` what SIGHUP takes anew.
+//! `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
 
+mod places;
 mod reload;
 mod settings;
 mod stores;
@@ -22,18 +23,19 @@ use self::reload::Reload;
 use self::stores::Stores;
 use crate::args::{LogFormat, ServeArgs};
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 use crate::{output, sample};
 
 pub use self::settings::Settings;
 
-pub fn run(data: PathBuf, args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
-    let settings = Settings::resolve(args)?;
+    let settings = Settings::resolve(args, database)?;
     let key = if args.sample { make_sample(&data)? } else { None };
     let stores = Stores::open(&DataDir::open(data)?, &settings.file)?;
     allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
-    runtime.block_on(serve(args, &settings, &stores, key))
+    runtime.block_on(serve(args, database, &settings, &stores, key))
 }
 
 /// Makes the sample if there is no data yet; its key is known only then.
@@ -50,11 +52,12 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
 
 async fn serve(
     args: &ServeArgs,
+    database: Option<&ServerUrl>,
     settings: &Settings,
     stores: &Stores,
     key: Option<ApiKey>,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, settings, &stores.people)?;
+    let reload = Reload::new(args, database, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let services = Services {

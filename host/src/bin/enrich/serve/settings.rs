@@ -7,22 +7,25 @@ use enrich_host::tls;
 use enrich_host::vendors::Vendors;
 use rustls::sign::CertifiedKey;
 
+use super::places::Places;
 use crate::args::ServeArgs;
 use crate::config::{Config, Tls};
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 
 pub struct Settings {
     pub file: Config,
     pub vendors: Vendors,
     pub listen: SocketAddr,
     pub tls: Option<Tls>,
+    pub places: Places,
 }
 
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
     /// Flags win. Reads the file and whatever it names, but for the certificate.
-    pub fn resolve(args: &ServeArgs) -> Result<Self, Failure> {
+    pub fn resolve(args: &ServeArgs, database: Option<&ServerUrl>) -> Result<Self, Failure> {
         let (file, vendors) = match args.config.as_deref() {
             Some(path) => Config::read(path)?,
             None => {
@@ -45,7 +48,8 @@ impl Settings {
                 "--tls-cert and --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS",
             ));
         }
-        Ok(Self { file, vendors, listen, tls })
+        let places = Places::resolve(database, args.windows.as_ref(), &file)?;
+        Ok(Self { file, vendors, listen, tls, places })
     }
 
     /// Reads the certificate, if there is to be one.
