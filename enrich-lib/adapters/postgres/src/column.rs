@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::error::StoreError;
 use bytes::BytesMut;
 use enrich_lib::model::{LookupId, Timestamp};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
@@ -32,6 +33,17 @@ impl<'a> FromSql<'a> for Uuid {
 /// A moment for a column.
 pub(crate) fn at(moment: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(moment.unix_ms())
+}
+
+/// A moment in a column.
+pub(crate) fn time(moment: SystemTime) -> Timestamp {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What was made of a column. Errors: [`StoreError::Unexpected`].
+pub(crate) fn parsed<T, E: Error>(column: &'static str, value: Result<T, E>) -> Result<T, StoreError> {
+    value.map_err(|error| StoreError::Unexpected { column, reason: error.to_string() })
 }
 
 /// Credits for a column. No workspace has as many as are cut off here.

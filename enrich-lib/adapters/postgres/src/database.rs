@@ -24,6 +24,9 @@ pub struct Database {
 }
 
 impl Database {
+    /// The version of the tables that this program needs: the number of its migrations.
+    pub const VERSION: usize = MIGRATIONS.len();
+
     /// The database at this address.
     pub fn new(server: Server) -> Self {
         Self { server }
@@ -59,14 +62,19 @@ impl Database {
 
 /// Whether the tables are of the version that this program needs.
 pub(crate) async fn check(pool: &Pool) -> Result<(), StoreError> {
-    let needed = MIGRATIONS.len();
-    let found = pool.in_time(async {
+    let checked = pool.in_time(async {
         let lent = pool.lend().await?;
-        let found = version(&**lent).await;
+        let checked = check_version(&**lent).await;
         lent.give_back();
-        found
+        checked
     });
-    match found.await? {
+    checked.await
+}
+
+/// The same, over a connection.
+pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), StoreError> {
+    let needed = MIGRATIONS.len();
+    match version(client).await? {
         found if found < needed => Err(StoreError::NotMigrated { found, needed }),
         found if found > needed => Err(StoreError::NewerSchema),
         _ => Ok(()),

@@ -88,6 +88,14 @@ pub enum StoreError {
     /// A spend did not become durable.
     #[error("the spend was not written: {0}")]
     NotWritten(String),
+    /// A column has what this program never writes.
+    #[error("the database has something unexpected in {column}: {reason}")]
+    Unexpected {
+        /// Which column.
+        column: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The task that writes has ended.
     #[error("the store has stopped writing")]
     Stopped,

@@ -1,7 +1,7 @@
 //! Keys and credits of several nodes, in PostgreSQL.
 //!
 //! * [`Ledger`] serves [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) to one process of several.
-//! * [`Database`] prepares the tables.
+//! * [`Admin`] is for operators, [`Database`] prepares the tables.
 //!
 //! # How several nodes share credits
 //!
@@ -23,7 +23,8 @@
 //!
 //! Each module uses only those before it: `error` · `column` how values travel · `connect` addresses, TLS and streams ·
 //! `pool` connections that are used again · `database` the migrations · `sync` · `keys` the cache of keys · `slot` one
-//! workspace's credits in memory · `session` from coming to leaving · `writer` group commit · `listener` · `ledger`.
+//! workspace's credits in memory · `session` from coming to leaving · `writer` group commit · `listener` · `ledger` ·
+//! `admin` · `audit`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -52,6 +53,11 @@ mod listener;
 
 mod ledger;
 
+mod admin;
+
+mod audit;
+
+pub use admin::Admin;
 pub use connect::{Connect, Server, Stream};
 pub use database::Database;
 pub use error::StoreError;

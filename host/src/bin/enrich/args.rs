@@ -42,6 +42,8 @@ pub enum Command {
         #[command(subcommand)]
         command: CreditsCommand,
     },
+    /// Prepare the PostgreSQL server of --database, or bring it to this version
+    Migrate,
     /// Fill the people directory, and honour opt-outs
     People {
         #[command(subcommand)]

@@ -63,6 +63,7 @@ fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Fa
         Command::Workspace { command } => workspace::run(place()?, command),
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),
+        Command::Migrate => accounts::migrate(place()?),
         Command::People { command } => people::run(data, command),
         Command::Config { command } => config::command::run(database.as_ref(), &command),
         Command::Lookup(args) => lookup::run(&args),
