@@ -1,7 +1,8 @@
 //! What operators see of workspaces, keys and credits, whichever store has them. No lookup needs it.
 
 use crate::credit::Balance;
-use crate::model::{Timestamp, WorkspaceId};
+use crate::key::KeyDigest;
+use crate::model::{LookupId, Timestamp, WorkspaceId};
 use crate::window::Quota;
 
 /// A workspace in a list.
@@ -86,4 +87,73 @@ impl Tally {
     pub fn agrees(&self) -> bool {
         self.total == self.rows
     }
+}
+
+/// A workspace on its way from one store to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedWorkspace {
+    /// Its number in the store that it comes from: its rows name it by that.
+    pub rowid: i64,
+    /// Its name.
+    pub id: WorkspaceId,
+    /// Its burst limit.
+    pub quota: Quota,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What belongs to it.
+    pub contents: Contents,
+}
+
+/// What a workspace has in a store: rows, and the credits in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// API keys.
+    pub keys: u64,
+    /// Rows of grants.
+    pub grants: u64,
+    /// The credits in them.
+    pub granted: u64,
+    /// Rows of spends.
+    pub spends: u64,
+    /// The credits in them, without those that were voided.
+    pub spent: u64,
+    /// Rows of voids.
+    pub voids: u64,
+}
+
+/// An API key on its way from one store to another: it goes on working.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedKey {
+    /// The workspace, by [`CopiedWorkspace::rowid`].
+    pub workspace: i64,
+    /// What its owner finds it by.
+    pub digest: KeyDigest,
+    /// The rest.
+    pub row: KeyRow,
+}
+
+/// A grant on its way from one store to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedGrant {
+    /// Its number in the store that it comes from. They grow.
+    pub rowid: i64,
+    /// The workspace, by [`CopiedWorkspace::rowid`].
+    pub workspace: i64,
+    /// How many credits.
+    pub credits: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A spend on its way from one store to another, or what took one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedSpend {
+    /// The lookup that it pays for.
+    pub lookup_id: LookupId,
+    /// The workspace, by [`CopiedWorkspace::rowid`].
+    pub workspace: i64,
+    /// How many credits.
+    pub credits: u64,
+    /// When the lookup arrived.
+    pub at: Timestamp,
 }

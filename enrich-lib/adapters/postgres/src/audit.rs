@@ -22,6 +22,7 @@ impl Admin {
         let workspaces = workspaces(&tx).await?;
         let mut faults = strays(&tx).await?;
         faults.extend(leases(&tx).await?);
+        faults.extend(unfinished_copies(&tx).await?);
         faults.extend(missing(&tx).await?);
         tx.commit().await?;
         Ok(Audit { workspaces, faults })
@@ -40,6 +41,8 @@ async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, StoreError> {
         LEFT JOIN grants g ON g.workspace = w.rowid
         LEFT JOIN spends s ON s.workspace = w.rowid
         LEFT JOIN leases l ON l.workspace = w.rowid
+        WHERE w.rowid NOT IN (SELECT c.workspace FROM copied_workspace c JOIN copied_store s ON s.id = c.store
+                              WHERE s.finished_at IS NULL)
         ORDER BY w.id COLLATE \"C\"";
     let rows = tx.query(select, &[]).await?;
     let audited = |row: &Row| {
@@ -79,6 +82,15 @@ async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
             "the lease of node {node} on {workspace} says that it paid {total} credits, and its rows are {paid}"
         )
     };
+    Ok(rows.iter().map(told).collect())
+}
+
+/// Their workspaces have no totals yet.
+async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+    let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store JOIN workspace w ON w.rowid = c.workspace
+        WHERE s.finished_at IS NULL ORDER BY w.id COLLATE \"C\"";
+    let rows = tx.query(select, &[]).await?;
+    let told = |row: &Row| format!("{} is being copied: `enrich copy` finishes it", row.get::<_, &str>(0));
     Ok(rows.iter().map(told).collect())
 }
 

@@ -9,7 +9,8 @@ use crate::error::StoreError;
 use crate::pool::{Client, Pool};
 
 /// The n-th brings a database from version n-1 to n.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_accounts.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/0001_accounts.sql"), include_str!("../migrations/0002_copies.sql")];
 
 /// Whoever migrates has this advisory lock: "enrich", in ASCII.
 const LOCK: i64 = 0x65_6e_72_69_63_68;

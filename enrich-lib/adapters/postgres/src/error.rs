@@ -96,6 +96,15 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A copy would mix with a workspace that is here.
+    #[error("there is already a workspace {0}, which did not come with this copy: nothing was copied")]
+    NotCopied(WorkspaceId),
+    /// A copy would mix with a key that is here.
+    #[error("there is already a key with the id {0}, which did not come with this copy: nothing was copied")]
+    KeyExists(String),
+    /// The copy is not where it was left.
+    #[error("somebody else copies the same accounts, or has changed them: run it again")]
+    CopyChanged,
     /// The task that writes has ended.
     #[error("the store has stopped writing")]
     Stopped,

@@ -24,7 +24,7 @@
 //! Each module uses only those before it: `error` · `column` how values travel · `connect` addresses, TLS and streams ·
 //! `pool` connections that are used again · `database` the migrations · `sync` · `keys` the cache of keys · `slot` one
 //! workspace's credits in memory · `session` from coming to leaving · `writer` group commit · `listener` · `ledger` ·
-//! `admin` · `audit`.
+//! `admin` · `audit` · `copy` a store that moves here.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -57,8 +57,11 @@ mod admin;
 
 mod audit;
 
+mod copy;
+
 pub use admin::Admin;
 pub use connect::{Connect, Server, Stream};
+pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
 pub use error::StoreError;
 pub use ledger::{Config, Ledger};

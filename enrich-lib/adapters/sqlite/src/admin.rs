@@ -129,10 +129,10 @@ impl Admin {
     /// Revokes a key for good. Revoked again, it keeps its first date.
     pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
         let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?";
-        match self.db.execute(update, params![ms(now), id])? {
+        self.write(|tx| match tx.execute(update, params![ms(now), id])? {
             0 => Err(StoreError::UnknownKey(id.to_owned())),
             _ => Ok(()),
-        }
+        })
     }
 
     /// Reads as of one moment.
@@ -145,6 +145,7 @@ impl Admin {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.dir.check_not_moved()?; // after it began: whoever moves them waits for it
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)

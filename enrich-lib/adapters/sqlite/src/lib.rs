@@ -8,6 +8,7 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
+//! `export` ·
 //! `admin` · `audit` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
 //! `import` · `people`.
 
@@ -23,6 +24,8 @@ mod database;
 mod column;
 
 mod sync;
+
+mod export;
 
 mod admin;
 
@@ -45,6 +48,7 @@ mod people;
 pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
 pub use error::StoreError;
+pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::{Ledger, Work, on_a_thread};
 pub use people::{People, Stats};

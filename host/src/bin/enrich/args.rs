@@ -44,6 +44,8 @@ pub enum Command {
     },
     /// Prepare the PostgreSQL server of --database, or bring it to this version
     Migrate,
+    /// Move the accounts of a data directory to a PostgreSQL server; stopped at any moment, the same command goes on
+    Copy(CopyArgs),
     /// Fill the people directory, and honour opt-outs
     People {
         #[command(subcommand)]
@@ -204,6 +206,16 @@ pub struct ImportArgs {
     pub rejects: Option<PathBuf>,
     #[command(flatten)]
     pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CopyArgs {
+    /// The data directory: it may not be served meanwhile, and is not afterwards
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// The PostgreSQL server, prepared by `enrich migrate`
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
+    pub to: ServerUrl,
 }
 
 #[derive(Debug, clap::Args)]

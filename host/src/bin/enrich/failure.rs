@@ -52,6 +52,11 @@ impl From<StoreError> for Failure {
             ),
             StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
             StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
+            StoreError::Moved { mark, .. } => failure.advise(format!(
+                "--database URL serves them from there; `enrich copy` finishes a copy that was interrupted; if it was given \
+                 up, delete {}",
+                mark.display()
+            )),
             StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
             _ => failure,
         }

@@ -12,6 +12,7 @@ mod args;
 mod bulk;
 mod client;
 mod config;
+mod copy;
 mod credits;
 mod failure;
 mod key;
@@ -64,6 +65,7 @@ fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Fa
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),
         Command::Migrate => accounts::migrate(place()?),
+        Command::Copy(args) => copy::run(args),
         Command::People { command } => people::run(data, command),
         Command::Config { command } => config::command::run(database.as_ref(), &command),
         Command::Lookup(args) => lookup::run(&args),
