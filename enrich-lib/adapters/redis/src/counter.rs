@@ -13,7 +13,8 @@ use crate::fault::RedisFault;
 const AHEAD_MAX: Duration = Duration::from_secs(5);
 
 /// A key that is past its time is deleted at once: every request would be the first. So the script fails where Redis's
-/// clock says that the counter's time is over. A counter without an end, whoever made it, gets one.
+/// clock says that the counter's time is over. A counter is made with its end in one step, so that none is left without one
+/// by a user who lacks a right; one that another program left so gets its own.
 static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
@@ -21,8 +22,13 @@ local late_ms = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[2]
 if late_ms >= 0 then
   return redis.error_reply(string.format('CLOCK %.0f', late_ms))
 end
+local left_ms = redis.call('PTTL', KEYS[1])
+if left_ms == -2 then
+  redis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])
+  return tonumber(ARGV[1])
+end
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
-if redis.call('PTTL', KEYS[1]) < 0 then
+if left_ms == -1 then
   redis.call('PEXPIREAT', KEYS[1], ARGV[2])
 end
 return count",

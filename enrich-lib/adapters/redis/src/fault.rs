@@ -58,7 +58,7 @@ pub enum RedisFault {
 }
 
 /// What a user has to be allowed, in the words of `ACL SETUSER`.
-pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +incrby +pttl +pexpireat";
+pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
 
 impl RedisFault {
     /// Whether the connection may be the reason: another one could find a server that works.
@@ -94,6 +94,8 @@ impl RedisFault {
             Some("OOM") => Self::Full,
             Some("CLOCK") => Self::ClocksDiffer(detail.parse().unwrap_or_default()),
             Some("WRONGTYPE") => Self::ForeignKey,
+            // Of a command in the script.
+            Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,
             // Of INCRBY, on a text.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
             Some(code) => Self::Refused(code.to_owned()),

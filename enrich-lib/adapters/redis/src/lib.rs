@@ -41,7 +41,7 @@
 //! # }
 //! ```
 //!
-//! The user of an ACL needs `~enrich:* +ping +evalsha +script|load +time +incrby +pttl +pexpireat`, and `+select` for another
+//! The user of an ACL needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`, and `+select` for another
 //! database than 0 or `+cluster|slots` for a Cluster.
 //!
 //! [`Window::forget_at`]: enrich_lib::window::Window::forget_at

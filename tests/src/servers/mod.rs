@@ -1,0 +1,12 @@
+//! Real servers, started for one test and gone with it.
+//!
+//! # Layout
+//!
+//! `process` a server that starts, stops and ends · `redis` · `cluster` three of them.
+
+mod cluster;
+mod process;
+mod redis;
+
+pub use cluster::RedisCluster;
+pub use redis::{Redis, RedisOptions};
