@@ -31,11 +31,26 @@ pub use self::settings::Settings;
 pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
     let settings = Settings::resolve(args, database)?;
-    let key = if args.sample { make_sample(&data)? } else { None };
-    let stores = Stores::open(&DataDir::open(data)?, &settings.file)?;
+    let key = match (args.sample, &settings.places.database) {
+        (false, _) => None,
+        (true, None) => make_sample(&data)?,
+        (true, Some(_)) => {
+            return Err(Failure::new("the sample is in a data directory, and the accounts are not")
+                .advise("leave --database and ENRICH_DATABASE out to try the sample"));
+        }
+    };
     allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
-    runtime.block_on(serve(args, database, &settings, &stores, key))
+    runtime.block_on(async {
+        let stores = Stores::open(&data, &settings).await?;
+        info!(
+            accounts = settings.places.accounts(&data),
+            windows = %settings.places.windows,
+            people = %data.display(),
+            "stores"
+        );
+        serve(args, database, &settings, &stores, key).await
+    })
 }
 
 /// Makes the sample if there is no data yet; its key is known only then.
@@ -83,10 +98,7 @@ async fn serve(
         () = stores.keep_current() => {}
         () = reload.keep_current() => {}
     }
-    // What keys were used last, and that nothing is held any more.
-    if let Err(error) = stores.tick().await {
-        warn!(%error, "the stores were not current at the end");
-    }
+    stores.close().await;
     info!("stopped");
     Ok(())
 }
