@@ -101,6 +101,11 @@ impl Postgres {
         format!("postgres://postgres@{directory}:{}/{database}", self.port)
     }
 
+    /// Where its unix socket is.
+    pub fn socket(&self) -> PathBuf {
+        self.files.path().join(format!(".s.PGSQL.{}", self.port))
+    }
+
     /// A database's address, by TCP.
     pub fn tcp_url(&self, database: &str) -> String {
         format!("postgres://postgres@localhost:{}/{database}", self.port)
