@@ -66,7 +66,7 @@ fn an_address_that_is_none_is_not_repeated() {
     for address in [
         "mysql://me:hunter2@localhost/x",
         "postgres://me:hunter2@localhost:port/x",
-        "postgres://me:hun?ter2@localhost/x",
+        "postgres://me:hunter2@localhost/x?huh=hunter2",
         "postgres://me:hunter2@one,two/x",
         "postgres://me:hunter2@localhost/x?sslmode=allow",
     ] {

@@ -20,6 +20,8 @@ async fn a_spend_whose_answer_was_lost_is_sent_again_and_charged_once() {
     let first = world.holding(&node, 2).await;
     node.ledger.settle(&first, Spend(2)).await.unwrap();
     let held = world.holding(&node, 3).await;
+    // Of its connections, none is busy: the spend is sent.
+    node.stop_ticking().await;
     node.network.deafen();
     let (ledger, spent) = (node.ledger.clone(), held.clone());
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
@@ -38,6 +40,8 @@ async fn a_spend_that_is_given_up_after_it_was_written_is_voided() {
     let first = world.holding(&node, 2).await;
     node.ledger.settle(&first, Spend(2)).await.unwrap();
     let held = world.holding(&node, 3).await;
+    // Of its connections, none is busy: the spend is sent.
+    node.stop_ticking().await;
     node.network.deafen();
     assert!(timeout(MOMENT, node.ledger.settle(&held, Spend(3))).await.is_err(), "there is no answer");
     assert_eq!(world.totals().await[..2], [10, 5], "but it is written");

@@ -58,7 +58,9 @@ impl<'a> World<'a> {
             "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, now())",
         )
         .await;
-        self.grant(credits).await;
+        if credits > 0 {
+            self.grant(credits).await;
+        }
     }
 
     pub(crate) async fn grant(&self, credits: u64) {
