@@ -5,9 +5,8 @@ use std::time::Duration;
 use enrich_lib::credit::Holding::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
-use enrich_postgres::Config;
 
-use crate::world::World;
+use crate::world::{DEADLINE, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_credit_of_a_workspace_is_spendable_from_any_node() {
@@ -65,9 +64,8 @@ async fn a_grant_is_seen_by_every_node_at_once() {
 async fn clocks_that_are_five_seconds_apart_change_nothing() {
     let world = World::new().await;
     world.workspace(30).await;
-    let ahead = world.node_with(Config::default(), Duration::from_secs(10)).await;
-    let (behind, right) =
-        (world.node().await, world.node_with(Config::default(), Duration::from_secs(5)).await);
+    let ahead = world.node_with(DEADLINE, Duration::from_secs(10)).await;
+    let (behind, right) = (world.node().await, world.node_with(DEADLINE, Duration::from_secs(5)).await);
     let mut spent = 0;
     for node in [&ahead, &behind, &right].into_iter().cycle().take(45) {
         spent += usize::from(world.spend(node).await.unwrap());

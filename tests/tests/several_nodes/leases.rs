@@ -1,10 +1,12 @@
 //! Leases that end, and answers that are lost.
 
+use std::time::Duration;
+
 use enrich_lib::credit::Holding::{Granted, Insufficient};
-use enrich_lib::credit::Settlement::Spend;
+use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::ports::Credits;
 use enrich_postgres::StoreError;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{LEASE, World, eventually};
 
@@ -44,6 +46,38 @@ async fn a_node_that_was_not_heard_of_uses_its_lease_no_more() {
     one.network.cut();
     eventually("its lease ends there", async || world.hold(&one, 0).await.1.is_err()).await;
     eventually("and in the store", async || matches!(world.hold(&two, 10).await.1, Ok(Granted))).await;
+}
+
+/// The lease is counted from when the node said that it lives, and not from when it heard that it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node_with(LEASE, Duration::ZERO).await;
+    let held = world.holding(&node, 10).await;
+    node.ledger.settle(&held, Release).await.unwrap();
+    node.stop_ticking().await;
+    let lives = || async {
+        let select =
+            "SELECT count(*), coalesce(max((extract(epoch FROM ends_at) * 1000)::bigint), 0) FROM node
+             WHERE ends_at > clock_timestamp()";
+        world.postgres.numbers(&world.database, select).await
+    };
+    node.ledger.tick(node.now()).await.unwrap(); // on a connection that is there for the next
+    let before = lives().await;
+    node.network.keep_back();
+    let (ledger, now) = (node.ledger.clone(), node.now());
+    let beating = tokio::spawn(async move { ledger.tick(now).await });
+    eventually("the store has heard of it", async || lives().await[1] > before[1]).await;
+    sleep(LEASE / 2).await;
+    node.network.let_through();
+    beating.await.unwrap().unwrap();
+    assert!(matches!(world.hold(&node, 1).await.1, Ok(Granted)), "it lives");
+    node.network.cut();
+    eventually("the lease ends in the store", async || lives().await[0] == 0).await;
+    let lookup = world.lookup(&node, 1);
+    let late = timeout(LEASE / 10, node.ledger.hold(&lookup)).await;
+    assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,7 +20,7 @@ use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// How long a lease lives here, and how long a node waits for an answer.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -97,14 +97,14 @@ impl<'a> World<'a> {
     }
 
     pub(crate) async fn node(&self) -> Node {
-        self.node_with(Config::default(), Duration::ZERO).await
+        self.node_with(DEADLINE, Duration::ZERO).await
     }
 
-    /// A node whose clock is ahead by so much.
-    pub(crate) async fn node_with(&self, config: Config, ahead: Duration) -> Node {
+    /// A node that waits so long for an answer, and whose clock is ahead by so much.
+    pub(crate) async fn node_with(&self, deadline: Duration, ahead: Duration) -> Node {
         let network = Network::new(self.postgres);
         let server = self.postgres.server(&self.database).through(network.clone());
-        let config = Config { lease: LEASE, deadline: DEADLINE, ..config };
+        let config = Config { lease: LEASE, deadline, ..Config::default() };
         let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
         let (began, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
@@ -207,6 +207,7 @@ pub(crate) struct Network {
     socket: PathBuf,
     is_mute: Arc<AtomicBool>,
     is_deaf: Arc<AtomicBool>,
+    is_slow: Arc<AtomicBool>,
 }
 
 impl Network {
@@ -217,6 +218,15 @@ impl Network {
     /// The node hears nothing any more on the connections that it has. What it says arrives.
     pub(crate) fn deafen(&self) {
         self.is_deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// What the server says is kept back, until it is let through.
+    pub(crate) fn keep_back(&self) {
+        self.is_slow.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn let_through(&self) {
+        self.is_slow.store(false, Ordering::SeqCst);
     }
 
     /// Nothing arrives anywhere, and there are no new connections.
@@ -239,13 +249,14 @@ impl Connect for Network {
             std::future::pending::<()>().await;
         }
         let stream = UnixStream::connect(&self.socket).await?;
-        Ok(Box::new(Line { stream, network: self.clone() }))
+        Ok(Box::new(Line { stream, network: self.clone(), look_again: Box::pin(sleep(Duration::ZERO)) }))
     }
 }
 
 struct Line {
     stream: UnixStream,
     network: Network,
+    look_again: Pin<Box<Sleep>>,
 }
 
 impl AsyncRead for Line {
@@ -257,6 +268,10 @@ impl AsyncRead for Line {
         // Nobody wakes it again: a line that lost a word is dead.
         if self.network.is_deaf.load(Ordering::SeqCst) {
             return Poll::Pending;
+        }
+        while self.network.is_slow.load(Ordering::SeqCst) {
+            ready!(self.look_again.as_mut().poll(cx));
+            self.look_again.as_mut().reset(Instant::now() + Duration::from_millis(5));
         }
         Pin::new(&mut self.stream).poll_read(cx, to)
     }
