@@ -43,6 +43,8 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
         "rustls",
         "rusqlite",
         "redis",
+        "tokio-postgres",
+        "deadpool",
         "rand",
         "getrandom",
         "futures-executor",
@@ -61,6 +63,24 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
     assert!(tree.contains("redis") && tree.contains("rustls") && tree.contains("ring"), "{tree:?}");
     for banned in ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "hyper", "enrich-host"] {
         assert!(!tree.contains(banned), "enrich-redis depends on {banned}");
+    }
+}
+
+#[test]
+fn a_driver_is_named_by_its_adapter_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
+    {
+        let adapters =
+            ["compose", "provider", "postgres", "sqlite"].map(|name| format!("enrich-lib/adapters/{name}"));
+        for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
+            let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
+            let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+            for driver in &drivers {
+                let names_it = dependencies.lines().any(|line| line.starts_with(&format!("{driver}.")));
+                assert_eq!(names_it, name.ends_with(adapter), "{name} and {driver}");
+            }
+        }
     }
 }
 

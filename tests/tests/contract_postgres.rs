@@ -86,7 +86,7 @@ impl Store for Node {
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
         let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
-             SELECT 'key_' || encode(substr($2, 1, 4), 'hex'), rowid, 'test', $2, $3, $4 FROM workspace WHERE id = $1";
+             SELECT 'key_' || encode(substr($2::bytea, 1, 4), 'hex'), rowid, 'test', $2, $3, $4 FROM workspace WHERE id = $1";
         let digest = key.digest();
         let digest = digest.as_bytes().as_slice();
         self.operator.execute(insert, &[&workspace.as_str(), &digest, &key.masked(), &now()]).await.unwrap();

@@ -38,7 +38,7 @@ const TEMPLATE: &str = "enrich";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Postgres {
-    /// Starts a server with its default settings.
+    /// Starts a server. A commit of it outlives the server, and not the machine: nothing is waited for to be on the disk.
     pub fn start() -> Self {
         Self::start_with(&[], &[])
     }
@@ -70,11 +70,10 @@ impl Postgres {
         this
     }
 
-    /// The server that the tests of this process share: for those that let it be. What it commits may be lost with the
-    /// machine.
+    /// The server that the tests of this process share: for those that let it be.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start_with(&["fsync=off", "max_connections=300"], &[]))
+        SHARED.get_or_init(|| Self::start_with(&["max_connections=300"], &[]))
     }
 
     /// Makes a database with the tables of this version, and tells its name.
@@ -99,6 +98,11 @@ impl Postgres {
     pub fn url(&self, database: &str) -> String {
         let directory = self.files.path().to_str().unwrap().replace('/', "%2F");
         format!("postgres://postgres@{directory}:{}/{database}", self.port)
+    }
+
+    /// Where its unix socket is.
+    pub fn socket(&self) -> PathBuf {
+        self.files.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// A database's address, by TCP.
@@ -188,7 +192,7 @@ fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
     let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut server = program("postgres");
     server.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
-    server.args(["-p", &port.to_string(), "-c", "listen_addresses=localhost"]);
+    server.args(["-p", &port.to_string(), "-c", "listen_addresses=localhost", "-c", "fsync=off"]);
     settings.iter().for_each(|setting| {
         server.args(["-c", setting]);
     });
