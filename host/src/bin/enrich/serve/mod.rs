@@ -43,13 +43,7 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Res
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
     runtime.block_on(async {
         let stores = Stores::open(&data, &settings).await?;
-        info!(
-            accounts = settings.places.accounts(&data),
-            windows = %settings.places.windows,
-            people = %data.display(),
-            "stores"
-        );
-        serve(args, database, &settings, &stores, key).await
+        serve(&data, args, database, &settings, &stores, key).await
     })
 }
 
@@ -66,6 +60,7 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
 }
 
 async fn serve(
+    data: &Path,
     args: &ServeArgs,
     database: Option<&ServerUrl>,
     settings: &Settings,
@@ -89,6 +84,12 @@ async fn serve(
     let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
+    info!(
+        accounts = settings.places.accounts(data),
+        windows = %settings.places.windows,
+        people = %data.display(),
+        "stores"
+    );
     info!(%url, "serving");
     if let Some(key) = key {
         show_sample(&url, &key);
