@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! `process` a server that starts, stops and ends · `redis` · `cluster` three of them.
+//! `process` a server that starts, stops and ends · `redis` · `cluster` several of them.
 
 mod cluster;
 mod process;

@@ -44,6 +44,9 @@
 //! The user of an ACL needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`, and `+select` for another
 //! database than 0 or `+cluster|slots` for a Cluster.
 //!
+//! A Cluster over TLS takes rustls's default provider: a program that is built with several installs one of them first. A
+//! single server is reached with ring, whatever there is.
+//!
 //! [`Window::forget_at`]: enrich_lib::window::Window::forget_at
 //!
 //! # Layout
