@@ -1,7 +1,7 @@
 //! Burst windows for several nodes, counted by Redis or Valkey.
 //!
 //! [`RedisWindows`] is the port [`Windows`](enrich_lib::ports::Windows): one atomic round trip a count, on one multiplexed
-//! connection. Redis 6.2 or any Valkey will do; the tests run on Redis 7.
+//! connection. Its commands are there since Redis 6.2, and in every Valkey; the tests run on Redis 7.0.
 //!
 //! # What holds
 //!
