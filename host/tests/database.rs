@@ -248,6 +248,25 @@ mod mistakes {
     }
 
     #[test]
+    fn a_wrong_password_is_told_and_not_shown() {
+        let access = "local all all trust\nhost all all all scram-sha-256\n";
+        let server = Postgres::start_with(&["fsync=off"], &[("pg_hba.conf", access)]);
+        block_on(server.sql("postgres", "ALTER ROLE postgres PASSWORD 'correct horse'"));
+        let url = |password: &str| {
+            server.tcp_url("postgres").replace("postgres@", &format!("postgres:{password}@"))
+                + "?sslmode=disable"
+        };
+        let enrich = Enrich::new();
+        let error = enrich.err(&["migrate", "--database", &url("hunter2")]);
+        assert!(
+            error.contains("password authentication failed") && error.contains("ENRICH_DATABASE"),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
+        enrich.ok(&["migrate", "--database", &url("correct%20horse")]);
+    }
+
+    #[test]
     fn a_database_of_a_newer_version_is_left_alone() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());

@@ -1,4 +1,4 @@
-//! A Redis Cluster of three masters.
+//! A Redis Cluster.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -6,21 +6,31 @@ use std::time::{Duration, Instant};
 use super::process::free_port;
 use super::redis::{Redis, RedisOptions};
 
-/// The share of each master in the 16,384 slots.
-const SLOTS: [(u16, u16); 3] = [(0, 5_460), (5_461, 10_922), (10_923, 16_383)];
+/// The share of each of three masters in the 16,384 slots.
+const SHARES: [(u16, u16); 3] = [(0, 5_460), (5_461, 10_922), (10_923, 16_383)];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Three masters that know one another.
+/// Masters that know one another, without replicas.
 #[derive(Debug)]
 pub struct RedisCluster {
     pub masters: Vec<Redis>,
 }
 
 impl RedisCluster {
+    /// Three masters.
     pub fn start() -> Self {
-        let masters: Vec<_> = SLOTS.iter().map(|_| start()).collect();
-        for (master, (from, to)) in masters.iter().map(|(master, _)| master).zip(SLOTS) {
+        Self::with(&SHARES, false)
+    }
+
+    /// One master, which speaks TLS too.
+    pub fn with_tls() -> Self {
+        Self::with(&[(0, 16_383)], true)
+    }
+
+    fn with(shares: &[(u16, u16)], tls: bool) -> Self {
+        let masters: Vec<_> = shares.iter().map(|_| start(tls)).collect();
+        for (master, (from, to)) in masters.iter().map(|(master, _)| master).zip(shares) {
             master.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {from} {to}"));
             for (other, bus_port) in &masters {
                 master.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {bus_port}", other.port()));
@@ -28,7 +38,7 @@ impl RedisCluster {
         }
         let masters: Vec<_> = masters.into_iter().map(|(master, _)| master).collect();
         let started = Instant::now();
-        while !masters.iter().all(is_ready) {
+        while !masters.iter().all(|master| is_ready(master, shares.len())) {
             assert!(started.elapsed() < PATIENCE, "the Cluster does not come up");
             sleep(Duration::from_millis(20));
         }
@@ -41,15 +51,26 @@ impl RedisCluster {
             self.masters.iter().map(|master| format!("127.0.0.1:{}", master.port())).collect();
         format!("redis+cluster://{}", nodes.join(","))
     }
+
+    /// The same over TLS.
+    pub fn tls_url(&self) -> String {
+        let nodes: Vec<_> =
+            self.masters.iter().map(|master| master.tls_url().replace("rediss://", "")).collect();
+        format!("rediss+cluster://{}", nodes.join(","))
+    }
 }
 
-fn start() -> (Redis, u16) {
+fn start(tls: bool) -> (Redis, u16) {
     let bus_port = free_port();
-    let settings = vec![("cluster-enabled", "yes".to_owned()), ("cluster-port", bus_port.to_string())];
-    (Redis::with(&RedisOptions { settings, tls: false }), bus_port)
+    let mut settings = vec![("cluster-enabled", "yes".to_owned()), ("cluster-port", bus_port.to_string())];
+    if tls {
+        // So that clients over TLS are told of the other nodes' ports for TLS.
+        settings.push(("tls-cluster", "yes".to_owned()));
+    }
+    (Redis::with(&RedisOptions { settings, tls }), bus_port)
 }
 
-fn is_ready(master: &Redis) -> bool {
+fn is_ready(master: &Redis, masters: usize) -> bool {
     let info: String = master.ask("CLUSTER INFO");
-    info.contains("cluster_state:ok") && info.contains("cluster_size:3")
+    info.contains("cluster_state:ok") && info.contains(&format!("cluster_size:{masters}\r\n"))
 }

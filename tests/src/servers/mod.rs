@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! `process` a server that starts, stops and ends · `redis` · `cluster` three of them · `postgres`.
+//! `process` a server that starts, stops and ends · `redis` · `cluster` several of them · `postgres`.
 
 mod cluster;
 mod postgres;

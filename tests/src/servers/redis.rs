@@ -96,7 +96,7 @@ impl Redis {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
-    /// Where it answers over TLS, with a certificate for `localhost`.
+    /// Where it answers over TLS, with a certificate for `localhost` and 127.0.0.1.
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port)
     }
@@ -160,13 +160,13 @@ impl Redis {
     }
 }
 
-/// An authority of its own, and its certificate for `localhost`. Gives the authority's certificate.
+/// An authority of its own, and its certificate for `localhost` and 127.0.0.1. Gives the authority's certificate.
 fn certify(files: &TempDir) -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let params = CertificateParams::new(["localhost", "127.0.0.1"].map(str::to_owned)).unwrap();
     let certificate = params.signed_by(&key, &authority).unwrap();
     for (name, pem) in
         [("ca.pem", authority.pem()), ("cert.pem", certificate.pem()), ("key.pem", key.serialize_pem())]

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use enrich_tests::servers::RedisCluster;
+use enrich_redis::{RedisFault, RedisUrl, RedisWindows};
+use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
 use crate::{PATIENCE, count, open, patient, recovered, window};
 
@@ -18,6 +19,18 @@ async fn the_masters_of_a_cluster_share_the_workspaces() {
     for master in &cluster.masters {
         assert!(master.ask::<u64>("DBSIZE") > 0, "{:?} counts nothing", master);
     }
+}
+
+#[tokio::test]
+async fn a_cluster_is_counted_with_over_tls() {
+    let cluster = RedisCluster::with_tls();
+    let url: RedisUrl = cluster.tls_url().parse().unwrap();
+    let trusting =
+        |redis: &Redis| RedisWindows::open(&url.clone().trusting(redis.authority()), patient(), 7).unwrap();
+    assert_eq!(count(&trusting(&cluster.masters[0]), &window("demo")).await, Ok(1));
+    let other = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
+    let fault = count(&trusting(&other), &window("demo")).await.unwrap_err();
+    assert!(matches!(fault, RedisFault::Unreachable(_)), "{fault}");
 }
 
 #[tokio::test]

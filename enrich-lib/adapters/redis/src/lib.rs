@@ -1,7 +1,7 @@
 //! Burst windows for several nodes, counted by Redis or Valkey.
 //!
 //! [`RedisWindows`] is the port [`Windows`](enrich_lib::ports::Windows): one atomic round trip a count, on one multiplexed
-//! connection. Redis 6.2 or any Valkey will do; the tests run on Redis 7.
+//! connection. Its commands are there since Redis 6.2, and in every Valkey; the tests run on Redis 7.0.
 //!
 //! # What holds
 //!
@@ -43,6 +43,9 @@
 //!
 //! The user of an ACL needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`, and `+select` for another
 //! database than 0 or `+cluster|slots` for a Cluster.
+//!
+//! A Cluster over TLS takes rustls's default provider: a program that is built with several installs one of them first. A
+//! single server is reached with ring, whatever there is.
 //!
 //! [`Window::forget_at`]: enrich_lib::window::Window::forget_at
 //!

@@ -37,6 +37,12 @@ impl From<enrich_postgres::StoreError> for Failure {
             enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
             enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
             enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
+            // 28 is about who connects, 3D about where to.
+            enrich_postgres::StoreError::Refused { ref code, .. }
+                if code.starts_with("28") || code.starts_with("3D") =>
+            {
+                failure.advise("user, password and name stand in --database or ENRICH_DATABASE")
+            }
             _ => failure,
         }
     }
