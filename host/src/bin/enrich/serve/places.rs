@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
+use enrich_redis::RedisUrl;
+
+use crate::accounts;
 use crate::config::{Config, UrlSource};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
@@ -32,11 +35,14 @@ impl Places {
     ) -> Result<Self, Failure> {
         let database = load("database", database, file.database.as_ref())?;
         if let Some(url) = &database {
-            url.check_is_postgres()?;
+            accounts::server(url)?;
         }
         let windows = match load("windows", windows, file.windows.as_ref())? {
             Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
-            Some(url) => WindowsAt::Redis(url),
+            Some(url) => {
+                redis(&url)?;
+                WindowsAt::Redis(url)
+            }
             None if database.is_none() => WindowsAt::Memory,
             None => {
                 let what = "several nodes may serve this database, and each would count requests by itself: \
@@ -70,6 +76,16 @@ fn load(
         }
         (None, None) => Ok(None),
     }
+}
+
+/// Where Redis is. Whether it is there, a server learns with its first request.
+pub fn redis(url: &ServerUrl) -> Result<RedisUrl, Failure> {
+    url.reveal().parse().map_err(|fault| no_windows(url, fault))
+}
+
+pub fn no_windows(url: &ServerUrl, why: impl std::error::Error) -> Failure {
+    Failure::new(format!("can't count requests at {url}: {why}"))
+        .advise("--windows is `memory`, or a URL such as redis://HOST")
 }
 
 impl fmt::Display for WindowsAt {

@@ -12,11 +12,11 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
-use enrich_redis::{RedisPolicy, RedisUrl, RedisWindows};
+use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_sqlite::{DataDir, People, on_a_thread};
 use tracing::warn;
 
-use super::places::WindowsAt;
+use super::places::{WindowsAt, no_windows, redis};
 use super::settings::Settings;
 use crate::accounts;
 use crate::config::Config;
@@ -148,15 +148,9 @@ fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
         WindowsAt::Memory => return Ok(Arc::new(WindowTable::default())),
         WindowsAt::Redis(url) => url,
     };
-    let parsed: RedisUrl = url.reveal().parse().map_err(|fault| no_windows(url, fault))?;
     // It has a deadline of its own.
-    let windows = RedisWindows::open(&parsed, RedisPolicy::default(), rand::random());
+    let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
     Ok(Arc::new(windows.map_err(|fault| no_windows(url, fault))?))
-}
-
-fn no_windows(url: &ServerUrl, why: impl std::error::Error) -> Failure {
-    Failure::new(format!("can't count requests at {url}: {why}"))
-        .advise("--windows is `memory`, or a URL such as redis://HOST")
 }
 
 /// The accounts are elsewhere, but the people are not.
