@@ -180,6 +180,31 @@ mod while_serving {
         assert_eq!((&credits["spent"], &credits["available"]), (&json!(3), &json!(0)));
         assert_eq!(enrich.json(&["credits", "audit", "--json"])["reconciles"], true);
     }
+
+    #[test]
+    fn credits_of_a_node_that_was_killed_come_back_and_nobody_is_told_402_before() {
+        let (enrich, key) = with_key(50, 1_000_000);
+        import_ada(&enrich);
+        let [killed, other] = [(); 2].map(|()| enrich.serve(&[]));
+        for _ in 0..10 {
+            assert_eq!(status(&killed, &key, EMAIL), 200);
+        }
+        killed.kill();
+        let mut found = 10;
+        eventually("all credits are spent", || match status(&other, &key, EMAIL) {
+            200 => {
+                found += 1;
+                None
+            }
+            500 => None, // the killed node may have some
+            402 => Some(()),
+            status => panic!("{status}"),
+        });
+        assert_eq!(found, 50);
+        let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+        assert_eq!(credits, json!({"granted": 50, "available": 0, "held": 0, "spent": 50}));
+        assert_eq!(enrich.json(&["credits", "audit", "--json"])["reconciles"], true);
+    }
 }
 
 mod mistakes {
