@@ -242,7 +242,7 @@ mod mistakes {
     fn a_server_on_a_database_has_to_be_told_where_requests_are_counted() {
         let enrich = Enrich::on_database(database());
         let ran = enrich
-            .command(&["serve", "--listen", "127.0.0.1:0"])
+            .command(&["serve", "--listen", "192.0.2.1:1", "--plaintext"])
             .env_remove("ENRICH_WINDOWS")
             .output()
             .unwrap();
