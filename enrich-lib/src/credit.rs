@@ -185,6 +185,24 @@ impl Account {
         Ok(())
     }
 
+    /// Takes up to `credits_max` available credits out of the account, and tells how many: what was granted is less by so
+    /// many.
+    pub fn withdraw(&mut self, credits_max: u64) -> u64 {
+        let credits = self.available().min(credits_max);
+        self.granted -= credits;
+        credits
+    }
+
+    /// True if this lookup's hold is here, or how it ended is still remembered.
+    pub fn knows(&self, lookup_id: LookupId) -> bool {
+        self.entries.contains_key(&lookup_id)
+    }
+
+    /// True if no lookup's hold is here, and no end of one is remembered.
+    pub fn is_at_rest(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Sets `hold` aside. Asked again with the same hold, it answers the same.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
         self.pass(hold.placed_at);

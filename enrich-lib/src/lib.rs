@@ -58,7 +58,8 @@
 //! # Layout
 //!
 //! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
-//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`drive`] the driver · [`wire`] HTTP · [`memory`].
+//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`drive`] the driver · [`wire`] HTTP · [`records`]
+//! what operators see · [`memory`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -84,6 +85,8 @@ pub mod lookup;
 pub mod drive;
 
 pub mod wire;
+
+pub mod records;
 
 mod sync;
 

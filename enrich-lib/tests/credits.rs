@@ -306,6 +306,33 @@ fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
 }
 
 #[test]
+fn what_is_available_can_be_taken_out_and_what_is_held_or_spent_can_not() {
+    let mut account = with_credits(10);
+    account.hold(&hold(1, 3)).unwrap();
+    account.hold(&hold(2, 2)).unwrap();
+    account.settle(&hold(2, 2), Settlement::Spend(2)).unwrap();
+    assert_eq!([account.withdraw(4), account.withdraw(4), account.withdraw(4)], [4, 1, 0]);
+    assert_balance(&account, [0, 3, 2]);
+    account.settle(&hold(1, 3), Settlement::Release).unwrap();
+    assert_eq!(account.withdraw(u64::MAX), 3, "what was held is available again");
+    assert_eq!(account.balance(), Balance { granted: 2, available: 0, held: 0, spent: 2 });
+}
+
+#[test]
+fn a_lookup_is_known_from_its_hold_until_it_is_forgotten() {
+    let mut account = with_credits(5);
+    let lookup = hold(1, 1).lookup_id;
+    assert!(!account.knows(lookup) && account.is_at_rest());
+    account.hold(&hold(1, 1)).unwrap();
+    assert!(account.knows(lookup) && !account.is_at_rest());
+    account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
+    account.advance(at(10));
+    assert!(account.knows(lookup) && !account.knows(hold(2, 1).lookup_id));
+    account.advance(at(10) + Account::MEMORY);
+    assert!(!account.knows(lookup) && account.is_at_rest());
+}
+
+#[test]
 fn totals_that_do_not_add_up_are_refused() {
     assert_eq!(
         Account::new(10, 4).unwrap().balance(),

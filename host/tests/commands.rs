@@ -118,6 +118,18 @@ mod accounts {
         assert_eq!(granted, json!({"granted": 15, "available": 15, "held": 0, "spent": 0}));
         assert_eq!(enrich.json(&["credits", "show", "demo", "--json"]), granted);
     }
+
+    #[test]
+    fn an_audit_tells_whether_balances_reconcile_with_their_rows() {
+        let (enrich, key) = Enrich::with_key(5, 500);
+        enrich.ok(&["people", "import", &one_person(&enrich)]);
+        let server = enrich.serve(&[]);
+        assert_eq!(status(&server, &key, EMAIL), 200);
+        assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
+        let audit = enrich.json(&["credits", "audit", "--json"]);
+        let spent = json!({"total": 1, "rows": 1});
+        assert_eq!((&audit["reconciles"], &audit["workspaces"][0]["spent"]), (&json!(true), &spent));
+    }
 }
 
 mod while_serving {

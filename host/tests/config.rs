@@ -34,8 +34,9 @@ fn what_would_be_served_is_told_in_order_and_without_keys() {
     ));
     let said = enrich.ok(&["config", "check", &file]);
     assert!(said.contains("listens on https://0.0.0.0:443"), "{said}");
+    assert!(said.contains("accounts: SQLite in the data directory\nwindows: memory\n"), "{said}");
     assert!(said.contains("remembers 100000 answers: a match for 86400 s, none for 3600 s"), "{said}");
-    let rows: Vec<_> = said.lines().skip(5).collect();
+    let rows: Vec<_> = said.lines().skip(7).collect();
     let [header, first, second] = rows[..] else { panic!("{said}") };
     assert!(header.trim_start().starts_with("NAME"), "{said}");
     for part in ["1  acme", "matches", "8000 ms", "500 ms", "acme.key"] {

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// The dependencies of the library, all the way down, without those of macros and build scripts.
-fn library_tree() -> BTreeSet<String> {
+/// The dependencies of a crate, all the way down, without those of macros and build scripts.
+fn tree(package: &str) -> BTreeSet<String> {
     let args = [
         "tree",
         "-p",
-        "enrich-lib",
+        package,
         "-e",
         "normal,no-proc-macro",
         "--prefix",
@@ -29,7 +29,7 @@ fn library_tree() -> BTreeSet<String> {
 
 #[test]
 fn the_library_names_no_runtime_no_socket_and_no_randomness() {
-    let tree = library_tree();
+    let tree = tree("enrich-lib");
     assert!(tree.contains("serde_json") && tree.contains("sha2"), "{tree:?}");
     for banned in [
         "tokio",
@@ -42,6 +42,9 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
         "hyper-util",
         "rustls",
         "rusqlite",
+        "redis",
+        "tokio-postgres",
+        "deadpool",
         "rand",
         "getrandom",
         "futures-executor",
@@ -51,6 +54,33 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
         "time",
     ] {
         assert!(!tree.contains(banned), "enrich-lib depends on {banned}");
+    }
+}
+
+#[test]
+fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
+    let tree = tree("enrich-redis");
+    assert!(tree.contains("redis") && tree.contains("rustls") && tree.contains("ring"), "{tree:?}");
+    for banned in ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "hyper", "enrich-host"] {
+        assert!(!tree.contains(banned), "enrich-redis depends on {banned}");
+    }
+}
+
+#[test]
+fn a_driver_is_named_by_its_adapter_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
+    {
+        let adapters =
+            ["compose", "provider", "postgres", "sqlite"].map(|name| format!("enrich-lib/adapters/{name}"));
+        for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
+            let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
+            let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+            for driver in &drivers {
+                let names_it = dependencies.lines().any(|line| line.starts_with(&format!("{driver}.")));
+                assert_eq!(names_it, name.ends_with(adapter), "{name} and {driver}");
+            }
+        }
     }
 }
 

@@ -18,6 +18,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Enrich {
     dir: TempDir,
+    /// Where the accounts are, if they are not in the data directory.
+    database: Option<String>,
 }
 
 pub struct Ran {
@@ -29,16 +31,29 @@ pub struct Ran {
 impl Enrich {
     /// Without any data yet.
     pub fn new() -> Self {
-        Self { dir: TempDir::new().unwrap() }
+        Self { dir: TempDir::new().unwrap(), database: None }
+    }
+
+    /// With the accounts at this URL, and a data directory that has no people yet. It is the only node.
+    pub fn on_database(url: String) -> Self {
+        let enrich = Self { database: Some(url), ..Self::new() };
+        let nobody = enrich.file("nobody.csv", "email,linkedin_url\n");
+        enrich.ok(&["people", "import", nobody.to_str().unwrap()]);
+        enrich
     }
 
     /// With a workspace `demo`, so many credits and requests a minute, and one key of it.
     pub fn with_key(credits: u64, limit: u64) -> (Self, String) {
         let enrich = Self::new();
-        let (credits, limit) = (credits.to_string(), limit.to_string());
-        enrich.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
-        let key = enrich.ok(&["key", "create", "demo", "test"]);
+        let key = enrich.make_key(credits, limit);
         (enrich, key)
+    }
+
+    /// Makes a workspace `demo`, and one key of it.
+    pub fn make_key(&self, credits: u64, limit: u64) -> String {
+        let (credits, limit) = (credits.to_string(), limit.to_string());
+        self.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
+        self.ok(&["key", "create", "demo", "test"])
     }
 
     pub fn data(&self) -> PathBuf {
@@ -103,6 +118,9 @@ impl Enrich {
         let mut command = Command::new(env!("CARGO_BIN_EXE_enrich"));
         // Nothing of the one who runs the tests.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
+        if let Some(url) = &self.database {
+            command.env("ENRICH_DATABASE", url).env("ENRICH_WINDOWS", "memory");
+        }
         command
     }
 }

@@ -15,6 +15,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::ports::Windows;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Ledger, People, on_a_thread};
 use tempfile::TempDir;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// Whom a lookup asks. Nobody here is the people directory alone.
     pub asked: Vec<Asked>,
+    /// Where requests are counted. In memory unless a test says otherwise.
+    pub windows: Arc<dyn Windows>,
 }
 
 /// A workspace and one key of it.
@@ -72,7 +75,8 @@ impl World {
 
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let (policy, limits) = (Policy::default(), Limits::default());
-        let mut settings = Settings { policy, limits, deadline: PATIENCE, asked: Vec::new() };
+        let windows = Arc::new(WindowTable::default());
+        let mut settings = Settings { policy, limits, deadline: PATIENCE, asked: Vec::new(), windows };
         change(&mut settings);
 
         let files = TempDir::new().unwrap();
@@ -85,7 +89,7 @@ impl World {
         let tap = Arc::new(Tap::new(Service {
             policy: Arc::default(),
             keys: ledger.clone(),
-            windows: Arc::new(WindowTable::default()),
+            windows: settings.windows.clone(),
             credits: ledger.clone(),
             resolver: vendors.resolver(&people),
         }));

@@ -11,8 +11,9 @@
 //!
 //! # Layout
 //!
-//! `keys` · `credits` · `crowd` many at once · `durability` what a crash leaves · `windows` · `model` random steps,
-//! compared with [`Account`](enrich_lib::credit::Account) · `desk` what the sentences about credits are written with.
+//! `keys` · `credits` · `crowd` many at once · `durability` what a crash leaves · `windows` · `shared` windows of several
+//! nodes · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `desk` what the sentences about
+//! credits are written with.
 
 pub mod credits;
 pub mod crowd;
@@ -20,6 +21,7 @@ mod desk;
 pub mod durability;
 pub mod keys;
 pub mod model;
+pub mod shared;
 pub mod windows;
 
 use std::sync::Arc;
@@ -105,6 +107,7 @@ mod tests {
             ("crowd", include_str!("crowd.rs")),
             ("durability", include_str!("durability.rs")),
             ("windows", include_str!("windows.rs")),
+            ("shared", include_str!("shared.rs")),
         ] {
             let (list, sentences) =
                 source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();

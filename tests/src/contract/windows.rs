@@ -92,7 +92,7 @@ pub async fn no_two_requests_at_once_get_the_same_count((windows, now): (Arc<dyn
     assert_eq!(all, (1..=256).collect::<Vec<u64>>());
 }
 
-async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {
+pub(super) async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64> {
     let mut counts = Vec::new();
     for _ in 0..times {
         counts.push(windows.count(window).await.unwrap());
@@ -100,6 +100,6 @@ async fn counts(windows: &dyn Windows, window: &Window, times: usize) -> Vec<u64
     counts
 }
 
-fn window(workspace: &str, now: Timestamp) -> Window {
+pub(super) fn window(workspace: &str, now: Timestamp) -> Window {
     Quota::default().window(&workspace.parse().unwrap(), now)
 }

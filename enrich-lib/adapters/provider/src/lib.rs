@@ -82,5 +82,5 @@ mod provider;
 pub use client::{Client, ClientFault};
 pub use description::{Bills, Description, Limits};
 pub use provider::{Provider, ProviderFault};
-pub use secret::{SecretFault, SecretSource};
+pub use secret::{Secret, SecretFault, SecretSource};
 pub use setting::{SettingFault, parse_toml};

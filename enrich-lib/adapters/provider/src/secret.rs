@@ -26,9 +26,9 @@ pub struct SecretFault {
     why: String,
 }
 
-/// A key. It has no `Display`, and its `Debug` hides it.
+/// A key, or whatever else nobody may see. It has no `Display`, and its `Debug` hides it.
 #[derive(Clone, Default)]
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 impl SecretSource {
     /// The longest key, in octets.
@@ -43,7 +43,8 @@ impl SecretSource {
         }
     }
 
-    pub(crate) fn load(&self) -> Result<Secret, SecretFault> {
+    /// Reads the key: an empty one, one that is too long and one that would break a line are refused.
+    pub fn load(&self) -> Result<Secret, SecretFault> {
         let (place, text) = match self {
             Self::Env(name) => {
                 let text = env::var(name).map_err(|e| match e {
@@ -82,7 +83,8 @@ impl Secret {
         Ok(Self(text))
     }
 
-    pub(crate) fn reveal(&self) -> &str {
+    /// The key: for what is sent, and nothing else.
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }

@@ -3,6 +3,7 @@
 use enrich_lib::credit::{AccountFault, Balance};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::records::{KeyRow, WorkspaceRow};
 use enrich_lib::window::Quota;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
@@ -16,36 +17,6 @@ use crate::error::StoreError;
 pub struct Admin {
     db: Connection,
     dir: DataDir,
-}
-
-/// A workspace in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkspaceRow {
-    /// Its name.
-    pub id: WorkspaceId,
-    /// Its burst limit.
-    pub quota: Quota,
-    /// Its credits.
-    pub balance: Balance,
-    /// When it was made.
-    pub created_at: Timestamp,
-}
-
-/// An API key in a list: never the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRow {
-    /// Its public id: `key_` and 8 hex digits.
-    pub id: String,
-    /// What its owner calls it.
-    pub label: String,
-    /// Its first characters.
-    pub masked: String,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it was last used, to the second; up to a second late.
-    pub last_used_at: Option<Timestamp>,
-    /// When it was revoked.
-    pub revoked_at: Option<Timestamp>,
 }
 
 impl Admin {
@@ -158,10 +129,15 @@ impl Admin {
     /// Revokes a key for good. Revoked again, it keeps its first date.
     pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
         let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?";
-        match self.db.execute(update, params![ms(now), id])? {
+        self.write(|tx| match tx.execute(update, params![ms(now), id])? {
             0 => Err(StoreError::UnknownKey(id.to_owned())),
             _ => Ok(()),
-        }
+        })
+    }
+
+    /// Reads as of one moment.
+    pub(crate) fn read(&mut self) -> Result<Transaction<'_>, StoreError> {
+        Ok(self.db.transaction_with_behavior(TransactionBehavior::Deferred)?)
     }
 
     fn write<T>(
@@ -169,6 +145,7 @@ impl Admin {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.dir.check_not_moved()?; // after it began: whoever moves them waits for it
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)

@@ -19,6 +19,7 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 /// | `accounts.db` | workspaces, keys, credits |
 /// | `people.db` | the people directory |
 /// | `people.key` | the key under which emails are hashed: without it, nobody in `people.db` is found |
+/// | `accounts.moved` | where the accounts are now, if they were moved to another store |
 /// | `serve.lock` | locked by the process that serves |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);

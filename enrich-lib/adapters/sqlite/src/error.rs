@@ -24,6 +24,19 @@ pub enum StoreError {
     /// The key that hides the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged: restore it from a backup, as the people in the directory can't be found without it", .0.display())]
     PeopleKey(PathBuf),
+    /// The accounts were moved to another store, or are on their way there.
+    #[error(
+        "the accounts in {} were moved to {target}, or are on their way there: nothing may change them here",
+        .dir.display()
+    )]
+    Moved {
+        /// The data directory.
+        dir: PathBuf,
+        /// The file that says so.
+        mark: PathBuf,
+        /// Where they are.
+        target: String,
+    },
     /// No workspace has this name.
     #[error("there is no workspace {0}")]
     UnknownWorkspace(WorkspaceId),

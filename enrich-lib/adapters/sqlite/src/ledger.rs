@@ -44,9 +44,11 @@ impl Ledger {
     /// Takes the data directory and starts its writer with `spawn`. The ledger reads no clock: it learns the time
     /// `now`, and then by [`Ledger::tick`].
     ///
-    /// Errors: [`StoreError::Served`] if another process has it.
+    /// Errors: [`StoreError::Served`] if another process has it, [`StoreError::Moved`] if another store has its
+    /// accounts.
     pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
         let lock = dir.lock()?;
+        dir.check_not_moved()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock));
         shared.keys.set_time(now);

@@ -8,7 +8,8 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
-//! `admin` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
+//! `export` ·
+//! `admin` · `audit` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
 //! `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -24,7 +25,11 @@ mod column;
 
 mod sync;
 
+mod export;
+
 mod admin;
+
+mod audit;
 
 mod keys;
 
@@ -40,9 +45,10 @@ mod import;
 
 mod people;
 
-pub use admin::{Admin, KeyRow, WorkspaceRow};
+pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
 pub use error::StoreError;
+pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::{Ledger, Work, on_a_thread};
 pub use people::{People, Stats};

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
 
 use crate::config::Config;
+use crate::url::ServerUrl;
 
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
 #[derive(Debug, Parser)]
@@ -16,6 +17,10 @@ pub struct Args {
     /// The data directory
     #[arg(long, value_name = "DIR", env = "ENRICH_DATA", default_value = "./enrich-data", global = true)]
     pub data: PathBuf,
+    /// The PostgreSQL server with workspaces, keys and credits, instead of the data directory; its password is better in
+    /// the variable, as other users of this machine can see arguments
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
+    pub database: Option<ServerUrl>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -34,11 +39,15 @@ pub enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Grant and show credits
+    /// Grant, show and audit credits
     Credits {
         #[command(subcommand)]
         command: CreditsCommand,
     },
+    /// Prepare the PostgreSQL server of --database, or bring it to this version
+    Migrate,
+    /// Move the accounts of a data directory to a PostgreSQL server; stopped at any moment, the same command goes on
+    Copy(CopyArgs),
     /// Fill the people directory, and honour opt-outs
     People {
         #[command(subcommand)]
@@ -85,6 +94,10 @@ pub struct ServeArgs {
     /// How long a lookup may take at all whom it asks, up to 20000 [default: 10000]
     #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms())]
     pub deadline_ms: Option<u64>,
+    /// Where requests are counted against the limits: `memory`, if this is the only node, or a URL such as
+    /// redis://HOST [default: memory, and none with --database]
+    #[arg(long, value_name = "URL", env = "ENRICH_WINDOWS", hide_env_values = true)]
+    pub windows: Option<ServerUrl>,
     /// Settings in TOML; flags and variables win over it
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
     pub config: Option<PathBuf>,
@@ -169,6 +182,11 @@ pub enum CreditsCommand {
         #[command(flatten)]
         format: Format,
     },
+    /// Add up all grants and spends: whether they are what the balances say. A server may run meanwhile
+    Audit {
+        #[command(flatten)]
+        format: Format,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,6 +220,16 @@ pub struct ImportArgs {
     pub rejects: Option<PathBuf>,
     #[command(flatten)]
     pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CopyArgs {
+    /// The data directory: it may not be served meanwhile, and is not afterwards
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// The PostgreSQL server, prepared by `enrich migrate`
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
+    pub to: ServerUrl,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,23 +1,23 @@
 //! `enrich credits`
 
-use std::path::PathBuf;
-
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
+use enrich_lib::records::{Audit, AuditRow, Tally};
 use serde_json::{Value, json};
 
+use crate::accounts::Place;
 use crate::args::{CreditsCommand, Format};
 use crate::failure::Failure;
-use crate::{admin, output};
+use crate::output;
 
-pub fn run(data: PathBuf, command: CreditsCommand) -> Result<(), Failure> {
-    let (balance, format) = match command {
+pub fn run(place: Place, command: CreditsCommand) -> Result<(), Failure> {
+    match command {
         CreditsCommand::Grant { workspace, credits, format } => {
-            (admin(data)?.grant(&workspace, credits, SystemArrivals::now())?, format)
+            show(&place.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
         }
-        CreditsCommand::Show { workspace, format } => (admin(data)?.balance(&workspace)?, format),
-    };
-    show(&balance, format)
+        CreditsCommand::Show { workspace, format } => show(&place.open()?.balance(&workspace)?, format),
+        CreditsCommand::Audit { format } => audit(&place.open()?.audit()?, format),
+    }
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
@@ -35,4 +35,51 @@ fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
 pub fn to_json(balance: &Balance) -> Value {
     let Balance { granted, available, held, spent } = balance;
     json!({ "granted": granted, "available": available, "held": held, "spent": spent })
+}
+
+/// Tells of every workspace in JSON, and of those that differ to a person.
+fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
+    if format.json {
+        let rows = audit.workspaces.iter().map(|row| {
+            let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
+            for (name, Tally { total, rows }) in figures(row) {
+                value[name] = json!({ "total": total, "rows": rows });
+            }
+            value
+        });
+        output::json(&json!({
+            "reconciles": audit.reconciles(),
+            "workspaces": rows.collect::<Vec<_>>(),
+            "faults": audit.faults,
+        }))?;
+    } else {
+        tell(audit);
+    }
+    if audit.reconciles() {
+        return Ok(());
+    }
+    Err(Failure::new("the balances do not reconcile with their rows")
+        .advise("stop serving, keep a copy of the store as it is, and restore a backup that reconciles"))
+}
+
+fn tell(audit: &Audit) {
+    let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
+    if !differing.is_empty() {
+        let cells = differing.iter().flat_map(|row| {
+            figures(row).map(|(name, Tally { total, rows })| {
+                [row.id.to_string(), name.to_owned(), output::grouped(total), output::grouped(rows)]
+            })
+        });
+        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells);
+    }
+    audit.faults.iter().for_each(output::line);
+    output::line(format!(
+        "{} of {} workspaces reconcile with their rows",
+        output::grouped((audit.workspaces.len() - differing.len()) as u64),
+        output::grouped(audit.workspaces.len() as u64),
+    ));
+}
+
+fn figures(row: &AuditRow) -> [(&'static str, Tally); 3] {
+    [("granted", row.granted), ("spent", row.spent), ("leased", row.leased)]
 }

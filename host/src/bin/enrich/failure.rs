@@ -26,6 +26,28 @@ impl Failure {
     }
 }
 
+const UNKNOWN_WORKSPACE: &str = "`enrich workspace list` shows all workspaces";
+const WORKSPACE_EXISTS: &str = "`enrich credits grant` gives it more credits";
+const UNKNOWN_KEY: &str = "`enrich key list WORKSPACE` shows the ids of its keys";
+
+impl From<enrich_postgres::StoreError> for Failure {
+    fn from(error: enrich_postgres::StoreError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error {
+            enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
+            enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
+            enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
+            // 28 is about who connects, 3D about where to.
+            enrich_postgres::StoreError::Refused { ref code, .. }
+                if code.starts_with("28") || code.starts_with("3D") =>
+            {
+                failure.advise("user, password and name stand in --database or ENRICH_DATABASE")
+            }
+            _ => failure,
+        }
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let failure = Self::new(error.to_string());
@@ -34,9 +56,14 @@ impl From<StoreError> for Failure {
                 "`enrich serve --sample` makes sample data to try; `enrich workspace create NAME` starts your own; \
                  --data DIR or ENRICH_DATA names another directory",
             ),
-            StoreError::UnknownWorkspace(_) => failure.advise("`enrich workspace list` shows all workspaces"),
-            StoreError::WorkspaceExists(_) => failure.advise("`enrich credits grant` gives it more credits"),
-            StoreError::UnknownKey(_) => failure.advise("`enrich key list WORKSPACE` shows the ids of its keys"),
+            StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
+            StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
+            StoreError::Moved { mark, .. } => failure.advise(format!(
+                "--database URL serves them from there; `enrich copy` finishes a copy that was interrupted; if it was given \
+                 up, delete {}",
+                mark.display()
+            )),
+            StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
             _ => failure,
         }
     }

@@ -1,29 +1,28 @@
 //! `enrich key`
 
-use std::path::PathBuf;
-
 use enrich_host::SystemArrivals;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
-use enrich_sqlite::KeyRow;
+use enrich_lib::records::KeyRow;
 use serde_json::json;
 
+use crate::accounts::Place;
 use crate::args::{Format, KeyCommand};
 use crate::failure::Failure;
-use crate::{admin, output};
+use crate::output;
 
-pub fn run(data: PathBuf, command: KeyCommand) -> Result<(), Failure> {
+pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::Create { workspace, label } => {
             let key = generate();
-            let id = admin(data)?.create_key(&workspace, &label, &key, SystemArrivals::now())?;
+            let id = place.open()?.create_key(&workspace, &label, &key, SystemArrivals::now())?;
             output::line(key.reveal());
             output::remark(format!("{id} of {workspace}: keep the key now, it is not shown again"));
             Ok(())
         }
-        KeyCommand::List { workspace, format } => list(&admin(data)?.keys(&workspace)?, format),
+        KeyCommand::List { workspace, format } => list(&place.open()?.keys(&workspace)?, format),
         KeyCommand::Revoke { id } => {
-            admin(data)?.revoke_key(&id, SystemArrivals::now())?;
+            place.open()?.revoke_key(&id, SystemArrivals::now())?;
             output::line(format!("revoked {id}: within a second it is refused"));
             Ok(())
         }

@@ -1,16 +1,18 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `config`, `lookup`, `bulk`. `args` has what
-//! they take, `client` asks a server, `config` also has the file of `serve`, `sample` the sample data, `output` how answers
-//! are printed, `failure` how errors are.
+//! they take, `accounts` where the accounts are, `url` URLs with passwords, `client` asks a server, `config` also has the file
+//! of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are.
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "nothing in a binary is public")]
 
+mod accounts;
 mod args;
 mod bulk;
 mod client;
 mod config;
+mod copy;
 mod credits;
 mod failure;
 mod key;
@@ -19,19 +21,27 @@ mod output;
 mod people;
 mod sample;
 mod serve;
+mod url;
 mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use enrich_sqlite::{Admin, DataDir};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
+use crate::accounts::Place;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(args) {
+    let matches = Args::command().get_matches();
+    // What is typed wins over what the environment says.
+    let is_dir_typed = matches.value_source("data") == Some(ValueSource::CommandLine);
+    let is_database_typed = matches.value_source("database") == Some(ValueSource::CommandLine);
+    let ran = Args::from_arg_matches(&matches)
+        .map_err(|error| error.exit())
+        .and_then(|args| run(args, is_dir_typed, is_database_typed));
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error(&failure);
@@ -40,21 +50,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> Result<(), Failure> {
-    let data = args.data;
-    match args.command {
-        Command::Serve(args) => serve::run(data, &args),
-        Command::Workspace { command } => workspace::run(data, command),
-        Command::Key { command } => key::run(data, command),
-        Command::Credits { command } => credits::run(data, command),
+fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Failure> {
+    let Args { data, database, command } = args;
+    let place = || match &database {
+        Some(_) if is_dir_typed && is_database_typed => Err(Failure::new(
+            "the accounts are in one place: either in the directory of --data or at the URL of --database",
+        )),
+        Some(url) if !is_dir_typed => Ok(Place::Server(url.clone())),
+        _ => Ok(Place::Dir(data.clone())),
+    };
+    match command {
+        Command::Serve(args) => serve::run(data, database.as_ref(), &args),
+        Command::Workspace { command } => workspace::run(place()?, command),
+        Command::Key { command } => key::run(place()?, command),
+        Command::Credits { command } => credits::run(place()?, command),
+        Command::Migrate => accounts::migrate(place()?),
+        Command::Copy(args) => copy::run(args),
         Command::People { command } => people::run(data, command),
-        Command::Config { command } => config::command::run(&command),
+        Command::Config { command } => config::command::run(database.as_ref(), &command),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
     }
-}
-
-/// The accounts of a data directory that exists.
-fn admin(data: std::path::PathBuf) -> Result<Admin, Failure> {
-    Ok(Admin::open(&DataDir::open(data)?)?)
 }

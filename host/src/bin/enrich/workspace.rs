@@ -1,30 +1,29 @@
 //! `enrich workspace`
 
-use std::path::PathBuf;
-
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
+use enrich_lib::records::WorkspaceRow;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, WorkspaceRow};
 use serde_json::json;
 
+use crate::accounts::Place;
 use crate::args::{Format, WorkspaceCommand};
 use crate::failure::Failure;
-use crate::{admin, output};
+use crate::output;
 
-pub fn run(data: PathBuf, command: WorkspaceCommand) -> Result<(), Failure> {
+pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
         WorkspaceCommand::Create { name, credits, limit, window } => {
             let quota = Quota::new(limit, window).map_err(|fault| Failure::new(fault.to_string()))?;
-            create(data, &name, quota, credits)
+            create(place, &name, quota, credits)
         }
-        WorkspaceCommand::List { format } => list(&admin(data)?.workspaces()?, format),
+        WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),
     }
 }
 
 /// The one command that makes a data directory.
-fn create(data: PathBuf, name: &WorkspaceId, quota: Quota, credits: u64) -> Result<(), Failure> {
-    Admin::open(&DataDir::create(data)?)?.create_workspace(name, quota, credits, SystemArrivals::now())?;
+fn create(place: Place, name: &WorkspaceId, quota: Quota, credits: u64) -> Result<(), Failure> {
+    place.create()?.create_workspace(name, quota, credits, SystemArrivals::now())?;
     output::line(format!(
         "created workspace {name}: {} credits, {} requests per {} s",
         output::grouped(credits),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
+mod audit;
 mod batches;
 mod disk;
 mod import;

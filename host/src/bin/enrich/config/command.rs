@@ -10,12 +10,13 @@ use crate::args::{ConfigCommand, ServeArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::serve::Settings;
+use crate::url::ServerUrl;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
-pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
+pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file } => check(file),
+        ConfigCommand::Check { file } => check(database, file),
         ConfigCommand::Example => {
             output::line(EXAMPLE.trim_end());
             Ok(())
@@ -24,13 +25,15 @@ pub fn run(command: &ConfigCommand) -> Result<(), Failure> {
 }
 
 /// Everything that `serve` would refuse is refused here, keys and certificates included.
-fn check(file: &Path) -> Result<(), Failure> {
+fn check(database: Option<&ServerUrl>, file: &Path) -> Result<(), Failure> {
     let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let settings = Settings::resolve(&args)?;
+    let settings = Settings::resolve(&args, database)?;
     let certificate = settings.certificate()?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     output::line(format!("{} can be served", file.display()));
     output::line(format!("listens on {scheme}://{}", settings.listen));
+    output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))));
+    output::line(format!("windows: {}", settings.places.windows));
     output::line(match settings.vendors.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
             "remembers {entries_max} answers: a match for {} s, none for {} s",

@@ -1,9 +1,11 @@
 //! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
 //!
-//! `emails` which are looked up · `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
+//! `source` where a URL is · `emails` which are looked up · `vendors` whom it asks · `command` what `enrich config` says of it ·
+//! `example.toml` all of it with its defaults.
 
 pub mod command;
 mod emails;
+mod source;
 mod vendors;
 
 use std::fmt::Display;
@@ -23,6 +25,7 @@ use enrich_sqlite::People;
 use serde::Deserialize;
 
 use self::emails::EmailsConfig;
+pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
 use crate::failure::Failure;
 
@@ -35,6 +38,10 @@ pub struct Config {
     /// Serve plain HTTP beyond this machine.
     pub plaintext: bool,
     pub tls: Option<Tls>,
+    /// The PostgreSQL server that has the accounts.
+    pub database: Option<UrlSource>,
+    /// Where requests are counted.
+    pub windows: Option<UrlSource>,
     pub price: PriceConfig,
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
@@ -187,6 +194,9 @@ impl Config {
         change(&mut config);
         let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
         config.emails.read(path).map_err(|fault| fault.within("emails").on_its_line(text))?;
+        for source in [&mut config.database, &mut config.windows] {
+            *source = source.take().map(|source| source.beside(path));
+        }
         let vendors = Vendors {
             asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
             deadline: config.resolver_deadline(),
@@ -223,6 +233,8 @@ impl Config {
     /// What differs from `other` and can't be changed while it serves.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
+            ("database", self.database != other.database),
+            ("windows", self.windows != other.windows),
             ("price", self.price != other.price),
             ("people", self.people != other.people),
             ("emails", self.emails != other.emails),

@@ -1,7 +1,8 @@
 //! `enrich serve`
 //!
-//! `settings` what it works with · `stores` · `reload` what SIGHUP takes anew.
+//! `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
 
+mod places;
 mod reload;
 mod settings;
 mod stores;
@@ -22,18 +23,28 @@ use self::reload::Reload;
 use self::stores::Stores;
 use crate::args::{LogFormat, ServeArgs};
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 use crate::{output, sample};
 
 pub use self::settings::Settings;
 
-pub fn run(data: PathBuf, args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
-    let settings = Settings::resolve(args)?;
-    let key = if args.sample { make_sample(&data)? } else { None };
-    let stores = Stores::open(&DataDir::open(data)?, &settings.config)?;
+    let settings = Settings::resolve(args, database)?;
+    let key = match (args.sample, &settings.places.database) {
+        (false, _) => None,
+        (true, None) => make_sample(&data)?,
+        (true, Some(_)) => {
+            return Err(Failure::new("the sample is in a data directory, and the accounts are not")
+                .advise("leave --database and ENRICH_DATABASE out to try the sample"));
+        }
+    };
     allow_open_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
-    runtime.block_on(serve(args, &settings, &stores, key))
+    runtime.block_on(async {
+        let stores = Stores::open(&data, &settings).await?;
+        serve(&data, args, database, &settings, &stores, key).await
+    })
 }
 
 /// Makes the sample if there is no data yet; its key is known only then.
@@ -49,12 +60,14 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
 }
 
 async fn serve(
+    data: &Path,
     args: &ServeArgs,
+    database: Option<&ServerUrl>,
     settings: &Settings,
     stores: &Stores,
     key: Option<ApiKey>,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, settings, &stores.people)?;
+    let reload = Reload::new(args, database, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let services = Services {
@@ -71,6 +84,12 @@ async fn serve(
     let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
+    info!(
+        accounts = settings.places.accounts(data),
+        windows = %settings.places.windows,
+        people = %data.display(),
+        "stores"
+    );
     info!(%url, "serving");
     if let Some(key) = key {
         show_sample(&url, &key);
@@ -80,10 +99,7 @@ async fn serve(
         () = stores.keep_current() => {}
         () = reload.keep_current() => {}
     }
-    // What keys were used last, and that nothing is held any more.
-    if let Err(error) = stores.tick().await {
-        warn!(%error, "the stores were not current at the end");
-    }
+    stores.close().await;
     info!("stopped");
     Ok(())
 }

@@ -12,10 +12,12 @@ use tracing::{error, info, warn};
 use super::settings::Settings;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 
 /// What is served now, and can be swapped for what the files say.
 pub struct Reload<'a> {
     args: &'a ServeArgs,
+    database: Option<&'a ServerUrl>,
     /// From the start: what can't change since then needs a restart.
     settings: &'a Settings,
     people: &'a Arc<People>,
@@ -28,6 +30,7 @@ impl<'a> Reload<'a> {
     /// Begins with what the files said at the start. From here on a SIGHUP ends no process.
     pub fn new(
         args: &'a ServeArgs,
+        database: Option<&'a ServerUrl>,
         settings: &'a Settings,
         people: &'a Arc<People>,
     ) -> Result<Self, Failure> {
@@ -35,7 +38,7 @@ impl<'a> Reload<'a> {
             .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
         let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
         let certificate = settings.certificate()?.map(|certificate| Arc::new(Swap::new(certificate)));
-        Ok(Self { args, settings, people, resolver, certificate, hangups })
+        Ok(Self { args, database, settings, people, resolver, certificate, hangups })
     }
 
     pub fn resolver(&self) -> Arc<dyn Resolver> {
@@ -65,7 +68,7 @@ impl<'a> Reload<'a> {
 
     /// What has changed and needs a restart. All is read before any of it is swapped.
     fn take_anew(&self) -> Result<Vec<&'static str>, Failure> {
-        let settings = Settings::resolve(self.args)?;
+        let settings = Settings::resolve(self.args, self.database)?;
         let certificate = settings.certificate()?;
         self.resolver.swap(settings.vendors.resolver(self.people));
         if let (Some(current), Some(certificate)) = (&self.certificate, certificate) {

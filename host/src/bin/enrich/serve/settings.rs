@@ -7,21 +7,24 @@ use enrich_host::tls;
 use enrich_host::vendors::Vendors;
 use rustls::sign::CertifiedKey;
 
+use super::places::Places;
 use crate::args::ServeArgs;
 use crate::config::{Config, Tls};
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 
 pub struct Settings {
     pub config: Config,
     pub vendors: Vendors,
     pub listen: SocketAddr,
+    pub places: Places,
 }
 
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
     /// Reads the file and whatever it names, but for the certificate.
-    pub fn resolve(args: &ServeArgs) -> Result<Self, Failure> {
+    pub fn resolve(args: &ServeArgs, database: Option<&ServerUrl>) -> Result<Self, Failure> {
         let (config, vendors) = match args.config.as_deref() {
             Some(path) => Config::read(path, |file| merge(args, file))?,
             None => {
@@ -40,7 +43,8 @@ impl Settings {
                 "--tls-cert and --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS",
             ));
         }
-        Ok(Self { config, vendors, listen })
+        let places = Places::resolve(database, args.windows.as_ref(), &config)?;
+        Ok(Self { config, vendors, listen, places })
     }
 
     /// Reads the certificate, if there is to be one.

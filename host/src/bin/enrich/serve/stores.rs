@@ -1,45 +1,69 @@
-//! The stores of a data directory, as `serve` uses them.
+//! The stores of `serve`: the accounts and the windows of this node alone, or those that it shares with others.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_host::SystemArrivals;
-use enrich_host::patience::PersistentCredits;
+use enrich_host::patience::{PersistentCredits, TimelyKeys};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
-use enrich_lib::ports::Resolver;
-use enrich_sqlite::{DataDir, Ledger, People, StoreError, on_a_thread};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_redis::{RedisPolicy, RedisWindows};
+use enrich_sqlite::{DataDir, People, on_a_thread};
 use tracing::warn;
 
+use super::places::{WindowsAt, no_windows, redis};
+use super::settings::Settings;
+use crate::accounts;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 
-/// How often the stores take over what other processes changed: several times within the second that is promised.
+/// How often the stores take over what others changed: several times within the second that is promised.
 const TICK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
-    ledger: Arc<Ledger>,
+    accounts: Accounts,
+    windows: Arc<dyn Windows>,
     pub people: Arc<People>,
 }
 
+/// Keys and credits.
+enum Accounts {
+    Own(Arc<enrich_sqlite::Ledger>),
+    Shared(Arc<enrich_postgres::Ledger>),
+}
+
 impl Stores {
-    pub fn open(dir: &DataDir, config: &Config) -> Result<Self, Failure> {
-        let ledger = Arc::new(Ledger::open(dir, SystemArrivals::now(), on_a_thread)?);
-        let people = Arc::new(People::open(dir, config.people.confidence_min, rand::random())?);
-        Ok(Self { ledger, people })
+    pub async fn open(data: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let places = &settings.places;
+        let windows = open_windows(&places.windows)?;
+        let dir = DataDir::open(data).map_err(|error| match &places.database {
+            Some(_) => no_people(data),
+            None => error.into(),
+        })?;
+        let people = People::open(&dir, settings.config.people.confidence_min, rand::random())?;
+        let accounts = match &places.database {
+            Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
+            None => {
+                let now = SystemArrivals::now();
+                Accounts::Own(Arc::new(enrich_sqlite::Ledger::open(&dir, now, on_a_thread)?))
+            }
+        };
+        Ok(Self { accounts, windows, people: Arc::new(people) })
     }
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
         let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
+        let (keys, credits) = self.accounts.ports();
         Service {
             policy: Arc::new(policy),
-            keys: self.ledger.clone(),
-            windows: Arc::new(WindowTable::default()),
-            credits: Arc::new(PersistentCredits {
-                credits: self.ledger.clone(),
-                deadline: PersistentCredits::DEADLINE,
-            }),
+            keys,
+            windows: self.windows.clone(),
+            credits: Arc::new(PersistentCredits { credits, deadline: PersistentCredits::DEADLINE }),
             resolver,
         }
     }
@@ -49,7 +73,10 @@ impl Stores {
         let mut is_failing = false;
         let mut interval = tokio::time::interval(TICK);
         loop {
-            interval.tick().await;
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.accounts.changed() => {}
+            }
             let ticked = self.tick().await;
             if let (Err(error), false) = (&ticked, is_failing) {
                 warn!(%error, "the stores are not current");
@@ -58,8 +85,72 @@ impl Stores {
         }
     }
 
-    pub async fn tick(&self) -> Result<(), StoreError> {
-        let (ledger, people) = (self.ledger.tick(SystemArrivals::now()).await, self.people.refresh());
-        ledger.and(people)
+    /// Once nothing is under way any more: what keys were used last, and that nothing is held.
+    pub async fn close(&self) {
+        let closed = match &self.accounts {
+            Accounts::Own(_) => self.tick().await,
+            Accounts::Shared(ledger) => ledger.close().await.map_err(PortError::from),
+        };
+        if let Err(error) = closed {
+            warn!(%error, "the stores were not current at the end");
+        }
     }
+
+    async fn tick(&self) -> Result<(), PortError> {
+        let accounts = self.accounts.tick().await;
+        accounts.and(self.people.refresh().map_err(PortError::from))
+    }
+}
+
+impl Accounts {
+    fn ports(&self) -> (Arc<dyn Keys>, Arc<dyn Credits>) {
+        match self {
+            Self::Own(ledger) => (ledger.clone(), ledger.clone()),
+            Self::Shared(ledger) => {
+                let keys = TimelyKeys { keys: ledger.clone(), deadline: TimelyKeys::DEADLINE };
+                (Arc::new(keys), ledger.clone())
+            }
+        }
+    }
+
+    async fn tick(&self) -> Result<(), PortError> {
+        let now = SystemArrivals::now();
+        match self {
+            Self::Own(ledger) => Ok(ledger.tick(now).await?),
+            Self::Shared(ledger) => Ok(ledger.tick(now).await?),
+        }
+    }
+
+    /// Ends when a tick has something to do before its time.
+    async fn changed(&self) {
+        match self {
+            Self::Own(_) => std::future::pending().await,
+            Self::Shared(ledger) => ledger.changed().await,
+        }
+    }
+}
+
+/// Comes to the server as one more node.
+async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let config = enrich_postgres::Config { name, ..enrich_postgres::Config::default() };
+    let ledger = enrich_postgres::Ledger::open(accounts::server(url)?, config, SystemArrivals::now()).await;
+    ledger.map_err(|error| accounts::at(url, error))
+}
+
+fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
+    let url = match at {
+        WindowsAt::Memory => return Ok(Arc::new(WindowTable::default())),
+        WindowsAt::Redis(url) => url,
+    };
+    // It has a deadline of its own.
+    let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
+    Ok(Arc::new(windows.map_err(|fault| no_windows(url, fault))?))
+}
+
+/// The accounts are elsewhere, but the people are not.
+fn no_people(data: &Path) -> Failure {
+    Failure::new(format!("there is no people directory in {}", data.display())).advise(
+        "`enrich people import FILE` makes one; --data DIR or ENRICH_DATA names another directory: each node has its own",
+    )
 }

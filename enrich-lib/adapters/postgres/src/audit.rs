@@ -1,0 +1,113 @@
+//! Whether the totals are what the rows add up to, in one snapshot, while nodes serve.
+
+use enrich_lib::records::{Audit, AuditRow, Tally};
+use tokio_postgres::{IsolationLevel, Row, Transaction};
+
+use crate::admin::Admin;
+use crate::column::{credits, parsed};
+use crate::error::StoreError;
+
+/// What keeps the ledgers append-only.
+const TRIGGERS: [&str; 3] = ["credit_grant_stays", "credit_spend_stays", "credit_void_stays"];
+
+/// What makes a negative balance impossible.
+const CONSTRAINTS: [&str; 2] = ["nothing_is_spent_twice", "nothing_is_spent_but_what_was_taken"];
+
+impl Admin {
+    /// Adds up all rows, as they are at one moment. Takes as long as it takes.
+    pub async fn audit(&mut self) -> Result<Audit, StoreError> {
+        let tx = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+        let tx = tx.read_only(true).start().await?;
+        tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
+        let workspaces = workspaces(&tx).await?;
+        let mut faults = strays(&tx).await?;
+        faults.extend(leases(&tx).await?);
+        faults.extend(unfinished_copies(&tx).await?);
+        faults.extend(missing(&tx).await?);
+        tx.commit().await?;
+        Ok(Audit { workspaces, faults })
+    }
+}
+
+async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, StoreError> {
+    let select = "
+        WITH grants AS (SELECT workspace, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
+             spends AS (SELECT s.workspace, sum(s.credits)::bigint AS credits
+                        FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id)
+                        WHERE v.lookup_id IS NULL GROUP BY s.workspace),
+             leases AS (SELECT workspace, sum(taken - returned - spent)::bigint AS credits FROM lease GROUP BY workspace)
+        SELECT w.id, w.granted, coalesce(g.credits, 0), w.spent, coalesce(s.credits, 0), w.leased, coalesce(l.credits, 0)
+        FROM workspace w
+        LEFT JOIN grants g ON g.workspace = w.rowid
+        LEFT JOIN spends s ON s.workspace = w.rowid
+        LEFT JOIN leases l ON l.workspace = w.rowid
+        WHERE w.rowid NOT IN (SELECT c.workspace FROM copied_workspace c JOIN copied_store s ON s.id = c.store
+                              WHERE s.finished_at IS NULL)
+        ORDER BY w.id COLLATE \"C\"";
+    let rows = tx.query(select, &[]).await?;
+    let audited = |row: &Row| {
+        let id = parsed("workspace.id", row.get::<_, &str>(0).parse())?;
+        Ok(AuditRow { id, granted: tally(row, 1), spent: tally(row, 3), leased: tally(row, 5) })
+    };
+    rows.iter().map(audited).collect()
+}
+
+/// A total in this column, and what the rows add up to in the next.
+fn tally(row: &Row, column: usize) -> Tally {
+    Tally { total: credits(row.get(column)), rows: credits(row.get(column + 1)) }
+}
+
+/// Spends name their workspace without a foreign key.
+async fn strays(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+    let select = "SELECT count(*) FROM credit_spend s LEFT JOIN workspace w ON w.rowid = s.workspace WHERE w.rowid IS NULL";
+    let count: i64 = tx.query_one(select, &[]).await?.get(0);
+    Ok(if count > 0 { vec![format!("there are {count} spends of no workspace")] } else { Vec::new() })
+}
+
+/// Leases that say that they paid something else than their rows.
+async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+    let select = "
+        WITH paid AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
+                      FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id)
+                      WHERE v.lookup_id IS NULL AND s.epoch IN (SELECT epoch FROM node) GROUP BY s.workspace, s.epoch)
+        SELECT w.id, n.name, l.spent, coalesce(p.credits, 0)
+        FROM lease l JOIN workspace w ON w.rowid = l.workspace JOIN node n ON n.epoch = l.epoch
+        LEFT JOIN paid p ON p.workspace = l.workspace AND p.epoch = l.epoch
+        WHERE l.spent <> coalesce(p.credits, 0) ORDER BY w.id COLLATE \"C\", l.epoch";
+    let rows = tx.query(select, &[]).await?;
+    let told = |row: &Row| {
+        let (workspace, node, total, paid): (&str, &str, i64, i64) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        format!(
+            "the lease of node {node} on {workspace} says that it paid {total} credits, and its rows are {paid}"
+        )
+    };
+    Ok(rows.iter().map(told).collect())
+}
+
+/// Their workspaces have no totals yet.
+async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+    let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store JOIN workspace w ON w.rowid = c.workspace
+        WHERE s.finished_at IS NULL ORDER BY w.id COLLATE \"C\"";
+    let rows = tx.query(select, &[]).await?;
+    let told = |row: &Row| format!("{} is being copied: `enrich copy` finishes it", row.get::<_, &str>(0));
+    Ok(rows.iter().map(told).collect())
+}
+
+async fn missing(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+    let mut faults = Vec::new();
+    for trigger in TRIGGERS {
+        let select = "SELECT FROM pg_trigger WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";
+        if tx.query_opt(select, &[&trigger]).await?.is_none() {
+            faults.push(format!("the trigger {trigger} is missing: rows can be changed"));
+        }
+    }
+    for constraint in CONSTRAINTS {
+        let select =
+            "SELECT FROM pg_constraint WHERE conname = $1 AND convalidated AND pg_table_is_visible(conrelid)";
+        if tx.query_opt(select, &[&constraint]).await?.is_none() {
+            faults.push(format!("the constraint {constraint} is missing: a balance can become negative"));
+        }
+    }
+    Ok(faults)
+}

@@ -1,0 +1,234 @@
+//! Where the server is, and how it is reached: the address, TLS, and the stream under it.
+//!
+//! `sslmode` of the address says when TLS is used, and never whether the certificate is verified: it always is, with its
+//! name, by the system's certificates or those of `sslrootcert=FILE`.
+//!
+//! | `sslmode` | |
+//! |---|---|
+//! | `disable` | without TLS |
+//! | `prefer`, the default | with TLS if the server offers it; a certificate that can't be verified is an error |
+//! | `require`, `verify-ca`, `verify-full` | with TLS, or not at all |
+//!
+//! A unix socket has no TLS: nobody is in between.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::StoreError;
+
+/// A stream to the server.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
+
+/// Opens streams to the server. A simulation has a network of its own.
+#[async_trait]
+pub trait Connect: Send + Sync + 'static {
+    /// A new stream.
+    async fn connect(&self) -> io::Result<Box<dyn Stream>>;
+}
+
+/// Any stream, as a type without a lifetime in it: the compiler can't tell that a future with a `Box<dyn Stream>` is `Send`.
+pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
+
+impl AsyncRead for AnyStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for AnyStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+/// A database of a server: its address, and how it is reached. `Debug` hides the password.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) config: tokio_postgres::Config,
+    /// None if there is no TLS, whatever the server offers.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) network: Arc<dyn Connect>,
+}
+
+/// TLS, and the name that the certificate has to have.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) maker: MakeRustlsConnect,
+    pub(crate) name: String,
+}
+
+/// What the address says of certificates, which `tokio_postgres` does not read.
+struct Certificates {
+    roots: Option<PathBuf>,
+}
+
+impl Server {
+    /// Reaches the server by other streams than the system's. The address still names the user and the database.
+    #[must_use]
+    pub fn through(mut self, network: impl Connect) -> Self {
+        self.network = Arc::new(network);
+        self
+    }
+}
+
+impl FromStr for Server {
+    type Err = StoreError;
+
+    /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory of
+    /// a unix socket; it may stand in `?host=`.
+    ///
+    /// Errors: [`StoreError::Address`], [`StoreError::SslMode`], [`StoreError::Certificates`].
+    fn from_str(url: &str) -> Result<Self, StoreError> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(StoreError::Address);
+        }
+        let (url, certificates) = Certificates::split(url)?;
+        let mut config: tokio_postgres::Config = url.parse().map_err(|_| StoreError::Address)?;
+        let ([host], true) = (config.get_hosts(), config.get_hostaddrs().is_empty()) else {
+            return Err(StoreError::Address);
+        };
+        let (host, port) = (host.clone(), config.get_ports().first().copied().unwrap_or(5432));
+        if config.get_application_name().is_none() {
+            config.application_name("enrich");
+        }
+        let tls = match &host {
+            Host::Tcp(name) if config.get_ssl_mode() != SslMode::Disable => {
+                Some(Tls { maker: certificates.verifier()?, name: name.clone() })
+            }
+            _ => None,
+        };
+        if tls.is_none() {
+            config.ssl_mode(SslMode::Disable);
+        }
+        Ok(Self { config, tls, network: Arc::new(System { host, port }) })
+    }
+}
+
+impl Certificates {
+    /// Takes `sslrootcert` out of the address, and makes one of the strict modes.
+    fn split(url: &str) -> Result<(String, Self), StoreError> {
+        let Some((address, query)) = url.split_once('?') else {
+            return Ok((url.to_owned(), Self { roots: None }));
+        };
+        let (mut kept, mut roots) = (Vec::new(), None);
+        for option in query.split('&') {
+            match option.split_once('=') {
+                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(unescaped(path)?)),
+                Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
+                Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
+                Some(("sslmode", _)) => return Err(StoreError::SslMode("sslmode")),
+                _ => kept.push(option),
+            }
+        }
+        Ok((format!("{address}?{}", kept.join("&")), Self { roots }))
+    }
+
+    fn verifier(&self) -> Result<MakeRustlsConnect, StoreError> {
+        let mut roots = RootCertStore::empty();
+        match &self.roots {
+            Some(path) => {
+                for certificate in read(path)? {
+                    let refused = |e: rustls::Error| unreadable(path, e);
+                    roots.add(certificate).map_err(refused)?;
+                }
+            }
+            // Without any, no certificate can be verified, and the handshake says so.
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has both versions");
+        Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, e))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| unreadable(path, e))?;
+    if certificates.is_empty() { Err(unreadable(path, "there are none")) } else { Ok(certificates) }
+}
+
+fn unreadable(path: &Path, reason: impl fmt::Display) -> StoreError {
+    StoreError::Certificates { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// `text` without percent-escapes.
+fn unescaped(text: &str) -> Result<String, StoreError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => {
+                let digits =
+                    [rest.next(), rest.next()].map(|digit| digit.and_then(|d| char::from(d).to_digit(16)));
+                let [Some(high), Some(low)] = digits else { return Err(StoreError::Address) };
+                u8::try_from(high * 16 + low).map_err(|_| StoreError::Address)?
+            }
+            byte => byte,
+        };
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).map_err(|_| StoreError::Address)
+}
+
+/// The system's network.
+struct System {
+    host: Host,
+    port: u16,
+}
+
+#[async_trait]
+impl Connect for System {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.host {
+            Host::Tcp(name) => {
+                let stream = TcpStream::connect((name.as_str(), self.port)).await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            #[cfg(unix)]
+            Host::Unix(directory) => {
+                let path = directory.join(format!(".s.PGSQL.{}", self.port));
+                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // tokio_postgres hides the password, and shows it as `_`.
+        f.debug_struct("Server").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! The accounts of another store, on their way here.
+//!
+//! They come in chunks, each a transaction that also notes how far it got: whatever interrupts a copy, the next one goes on
+//! there. Keys and totals come with the last transaction, and only if everything is here: until then nobody can spend.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
+use tokio_postgres::Transaction;
+
+use crate::admin::{Admin, quota_columns};
+use crate::column::{Uuid, at, bigint, credits};
+use crate::connect::Server;
+use crate::error::StoreError;
+
+/// A copy that is under way.
+pub struct Copy {
+    admin: Admin,
+    store: Uuid,
+    progress: CopyProgress,
+    /// The workspaces here, by their numbers there.
+    rowids: BTreeMap<i64, i64>,
+}
+
+/// How far a copy has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// How many rows are here: grants, spends, and voids.
+    pub rows: u64,
+    /// The last grant that is here.
+    pub grants: i64,
+    /// The last spend that was taken back, of those that are here.
+    pub voids: Option<LookupId>,
+    /// The last spend that is here.
+    pub spends: Option<LookupId>,
+    /// Whether everything is here, and open.
+    pub is_finished: bool,
+}
+
+/// A workspace that has not the same on both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyDifference {
+    /// Its name.
+    pub workspace: WorkspaceId,
+    /// What it has there.
+    pub there: Contents,
+    /// What it has here.
+    pub here: Contents,
+}
+
+impl Copy {
+    /// Begins a copy of the store with this id, or goes on with it. It takes as long as it takes.
+    ///
+    /// Errors: [`StoreError::NotCopied`] or [`StoreError::KeyExists`] if a workspace or a key is here that did not come with
+    /// it; then nothing is begun.
+    pub async fn begin(
+        server: &Server,
+        id: [u8; 16],
+        workspaces: &[CopiedWorkspace],
+        keys: &[CopiedKey],
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let mut admin = Admin::open(server).await?;
+        admin.client.batch_execute("SET statement_timeout = 0").await?;
+        let store = Uuid(LookupId::from_bytes(id));
+        let tx = admin.client.transaction().await?;
+        let insert = "INSERT INTO copied_store (id, started_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        if tx.execute(insert, &[&store, &at(now)]).await? == 1 {
+            check_keys(&tx, keys).await?;
+            for workspace in workspaces {
+                create_workspace(&tx, &store, workspace).await?;
+            }
+        }
+        let select =
+            "SELECT grants, voids, spends, finished_at IS NOT NULL, rows FROM copied_store WHERE id = $1";
+        let row = tx.query_one(select, &[&store]).await?;
+        let progress = CopyProgress {
+            grants: row.get(0),
+            voids: row.get::<_, Option<Uuid>>(1).map(|id| id.0),
+            spends: row.get::<_, Option<Uuid>>(2).map(|id| id.0),
+            is_finished: row.get(3),
+            rows: credits(row.get(4)),
+        };
+        let select = "SELECT source_rowid, workspace FROM copied_workspace WHERE store = $1";
+        let rowids = tx.query(select, &[&store]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
+        tx.commit().await?;
+        Ok(Self { admin, store, progress, rowids })
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> CopyProgress {
+        self.progress
+    }
+
+    /// Takes grants, in the order of their numbers.
+    pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), StoreError> {
+        let Some(last) = grants.last() else { return Ok(()) };
+        let count = bigint(grants.len() as u64);
+        let workspaces = self.rowids(grants.iter().map(|grant| grant.workspace))?;
+        let counts: Vec<_> = grants.iter().map(|grant| bigint(grant.credits)).collect();
+        let times: Vec<_> = grants.iter().map(|grant| at(grant.at)).collect();
+        let tx = self.admin.client.transaction().await?;
+        let update = "UPDATE copied_store SET grants = $3, rows = rows + $4 WHERE id = $1 AND grants = $2";
+        moved_on(tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?)?;
+        tx.execute(
+            "INSERT INTO credit_grant (workspace, credits, at)
+             SELECT i.workspace, i.credits, i.at FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[])
+                 WITH ORDINALITY AS i (workspace, credits, at, n) ORDER BY i.n",
+            &[&workspaces, &counts, &times],
+        )
+        .await?;
+        tx.commit().await?;
+        self.progress.rows += grants.len() as u64;
+        self.progress.grants = last.rowid;
+        Ok(())
+    }
+
+    /// Takes spends that were taken back, in the order of their lookup ids: they don't count when they come.
+    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), StoreError> {
+        let Some(last) = voids.last() else { return Ok(()) };
+        let count = bigint(voids.len() as u64);
+        let workspaces = self.rowids(voids.iter().map(|void| void.workspace))?;
+        let lookups: Vec<_> = voids.iter().map(|void| Uuid(void.lookup_id)).collect();
+        let times: Vec<_> = voids.iter().map(|void| at(void.at)).collect();
+        let tx = self.admin.client.transaction().await?;
+        let update = "UPDATE copied_store SET voids = $3, rows = rows + $4 WHERE id = $1 AND voids IS NOT DISTINCT FROM $2";
+        let before = self.progress.voids.map(Uuid);
+        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        tx.execute(
+            "INSERT INTO credit_void (workspace, lookup_id, at)
+             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[])",
+            &[&workspaces, &lookups, &times],
+        )
+        .await?;
+        tx.commit().await?;
+        self.progress.rows += voids.len() as u64;
+        self.progress.voids = Some(last.lookup_id);
+        Ok(())
+    }
+
+    /// Takes spends, in the order of their lookup ids.
+    pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), StoreError> {
+        let Some(last) = spends.last() else { return Ok(()) };
+        let count = bigint(spends.len() as u64);
+        let workspaces = self.rowids(spends.iter().map(|spend| spend.workspace))?;
+        let lookups: Vec<_> = spends.iter().map(|spend| Uuid(spend.lookup_id)).collect();
+        let costs: Vec<_> = spends.iter().map(|spend| bigint(spend.credits)).collect();
+        let times: Vec<_> = spends.iter().map(|spend| at(spend.at)).collect();
+        let tx = self.admin.client.transaction().await?;
+        let update = "UPDATE copied_store SET spends = $3, rows = rows + $4 WHERE id = $1 AND spends IS NOT DISTINCT FROM $2";
+        let before = self.progress.spends.map(Uuid);
+        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        tx.execute(
+            "INSERT INTO credit_spend (workspace, lookup_id, credits, at)
+             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[])",
+            &[&workspaces, &lookups, &costs, &times],
+        )
+        .await?;
+        tx.commit().await?;
+        self.progress.rows += spends.len() as u64;
+        self.progress.spends = Some(last.lookup_id);
+        Ok(())
+    }
+
+    /// Opens the workspaces, if each has here what it has there; otherwise nothing is opened. Tells what differs.
+    pub async fn finish(
+        &mut self,
+        workspaces: &[CopiedWorkspace],
+        keys: &[CopiedKey],
+        now: Timestamp,
+    ) -> Result<Vec<CopyDifference>, StoreError> {
+        let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
+        let tx = self.admin.client.transaction().await?;
+        let update = "UPDATE copied_store SET finished_at = $2 WHERE id = $1 AND finished_at IS NULL";
+        moved_on(tx.execute(update, &[&self.store, &at(now)]).await?)?;
+        for (key, workspace) in keys.iter().zip(of_workspaces) {
+            add_key(&tx, key, workspace).await?;
+        }
+        let here = contents(&tx, &self.store).await?;
+        let differences = workspaces.iter().filter_map(|workspace| {
+            let (id, there) = (workspace.id.clone(), workspace.contents);
+            let here = here.get(&workspace.rowid).copied().unwrap_or_default();
+            (here != there).then_some(CopyDifference { workspace: id, there, here })
+        });
+        let differences: Vec<_> = differences.collect();
+        if !differences.is_empty() {
+            tx.rollback().await?;
+            return Ok(differences);
+        }
+        for (source_rowid, contents) in here {
+            let update = "UPDATE workspace SET granted = $3, spent = $4
+                 WHERE rowid = (SELECT workspace FROM copied_workspace WHERE store = $1 AND source_rowid = $2)";
+            let (granted, spent) = (bigint(contents.granted), bigint(contents.spent));
+            tx.execute(update, &[&self.store, &source_rowid, &granted, &spent]).await?;
+        }
+        tx.commit().await?;
+        self.progress.is_finished = true;
+        // The planner has to know of what came.
+        self.admin.client.batch_execute("ANALYZE credit_grant, credit_spend, credit_void, api_key").await?;
+        Ok(differences)
+    }
+
+    /// The workspaces here of those there.
+    fn rowids(&self, there: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
+        let here = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
+        there.map(here).collect()
+    }
+}
+
+/// Somebody else is copying the same store if the copy is not where this one left it.
+fn moved_on(rows: u64) -> Result<(), StoreError> {
+    if rows == 1 { Ok(()) } else { Err(StoreError::CopyChanged) }
+}
+
+async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), StoreError> {
+    let ids: Vec<_> = keys.iter().map(|key| key.row.id.as_str()).collect();
+    match tx.query_opt("SELECT id FROM api_key WHERE id = ANY ($1) LIMIT 1", &[&ids]).await? {
+        Some(row) => Err(StoreError::KeyExists(row.get(0))),
+        None => Ok(()),
+    }
+}
+
+async fn create_workspace(
+    tx: &Transaction<'_>,
+    store: &Uuid,
+    workspace: &CopiedWorkspace,
+) -> Result<(), StoreError> {
+    let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (id) DO NOTHING RETURNING rowid";
+    let (limit, window) = quota_columns(workspace.quota);
+    let made =
+        tx.query_opt(insert, &[&workspace.id.as_str(), &limit, &window, &at(workspace.created_at)]).await?;
+    let rowid: i64 = made.ok_or_else(|| StoreError::NotCopied(workspace.id.clone()))?.get(0);
+    let insert = "INSERT INTO copied_workspace (store, source_rowid, workspace) VALUES ($1, $2, $3)";
+    tx.execute(insert, &[store, &workspace.rowid, &rowid]).await?;
+    Ok(())
+}
+
+async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), StoreError> {
+    let insert =
+        "INSERT INTO api_key (id, workspace, label, digest, masked, created_at, last_used_at, revoked_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let (row, digest) = (&key.row, &key.digest.as_bytes()[..]);
+    let (created, used, revoked) = (at(row.created_at), row.last_used_at.map(at), row.revoked_at.map(at));
+    tx.execute(insert, &[&row.id, &workspace, &row.label, &digest, &row.masked, &created, &used, &revoked])
+        .await?;
+    Ok(())
+}
+
+/// What the workspaces of a copied store have here, by their numbers there.
+async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, StoreError> {
+    let select = "
+        WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
+             g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
+             s AS (SELECT s.workspace, count(*) AS n,
+                          (sum(s.credits) FILTER (WHERE v.lookup_id IS NULL))::bigint AS credits
+                   FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id) GROUP BY s.workspace),
+             v AS (SELECT workspace, count(*) AS n FROM credit_void GROUP BY workspace)
+        SELECT c.source_rowid, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
+               coalesce(s.credits, 0), coalesce(v.n, 0)
+        FROM copied_workspace c LEFT JOIN k USING (workspace) LEFT JOIN g USING (workspace) LEFT JOIN s USING (workspace)
+        LEFT JOIN v USING (workspace) WHERE c.store = $1";
+    let rows = tx.query(select, &[store]).await?;
+    let counted = rows.iter().map(|row| {
+        let number = |column| credits(row.get(column));
+        let [keys, grants, granted] = [1, 2, 3].map(number);
+        let [spends, spent, voids] = [4, 5, 6].map(number);
+        (row.get(0), Contents { keys, grants, granted, spends, spent, voids })
+    });
+    Ok(counted.collect())
+}
+
+impl fmt::Debug for Copy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copy").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! The cache of API keys: one map look-up a request, one query the first time a key is seen.
+//!
+//! What is in the cache is trusted for as long as the store was heard of within the last second, and it told of no change. A
+//! node that is cut off asks the store for every key again, and refuses all of them if it can't: so a key that is revoked is
+//! used nowhere a second later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::Timestamp;
+use enrich_lib::window::{Quota, Workspace};
+use tokio::time::Instant;
+use tokio_postgres::Row;
+
+use crate::column::at;
+use crate::error::StoreError;
+use crate::pool::Pool;
+use crate::sync::{Mutex, RwLock, lock};
+
+/// How long a key may be used after it was revoked.
+const TRUST: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct KeyCache {
+    known: RwLock<Known>,
+    /// The time of the last tick, in Unix milliseconds: when a key that is used now is said to be used.
+    now_ms: AtomicU64,
+    used: Mutex<BTreeMap<i64, Timestamp>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    keys: BTreeMap<KeyDigest, Arc<CachedKey>>,
+    /// How often the cache was emptied: an answer read before that must not be filed after it.
+    emptied: u64,
+    /// The revision that the keys are of, and when the store was asked for it.
+    heard: Option<(i64, Instant)>,
+}
+
+#[derive(Debug)]
+struct CachedKey {
+    rowid: i64,
+    last_used_ms: AtomicU64,
+    workspace: Workspace,
+}
+
+impl KeyCache {
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
+    }
+
+    /// The store, asked at `asked_at`, is at this `revision`: if it is a new one, some keys may have been revoked, and all
+    /// are forgotten.
+    pub(crate) fn heard(&self, revision: i64, asked_at: Instant) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.heard.is_none_or(|(before, _)| before != revision) {
+            known.keys.clear();
+            known.emptied += 1;
+        }
+        known.heard = Some((revision, asked_at));
+    }
+
+    /// The workspace of a live key. Strangers' keys are not cached: they would fill it.
+    pub(crate) async fn find(
+        &self,
+        digest: &KeyDigest,
+        pool: &Pool,
+    ) -> Result<Option<Workspace>, StoreError> {
+        let (cached, emptied) = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let is_trusted = known.heard.is_some_and(|(_, asked_at)| asked_at.elapsed() < TRUST);
+            (known.keys.get(digest).filter(|_| is_trusted).cloned(), known.emptied)
+        };
+        let key = match cached {
+            Some(key) => key,
+            None => match read(digest, pool).await? {
+                Some(key) => self.file(digest, Arc::new(key), emptied),
+                None => return Ok(None),
+            },
+        };
+        self.note_use(&key);
+        Ok(Some(key.workspace.clone()))
+    }
+
+    fn file(&self, digest: &KeyDigest, key: Arc<CachedKey>, emptied: u64) -> Arc<CachedKey> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.emptied == emptied {
+            known.keys.insert(*digest, key.clone());
+        }
+        key
+    }
+
+    /// Once a tick and key, however often it is used.
+    fn note_use(&self, key: &CachedKey) {
+        let now_ms = self.now_ms.load(Ordering::Relaxed);
+        if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
+            lock(&self.used).insert(key.rowid, Timestamp::from_unix_ms(now_ms));
+        }
+    }
+
+    /// Writes when keys were last used, of those that were used since this was last asked. What fails is lost: it is for
+    /// showing.
+    pub(crate) async fn show_used(&self, pool: &Pool) -> Result<(), StoreError> {
+        let used = std::mem::take(&mut *lock(&self.used));
+        if used.is_empty() {
+            return Ok(());
+        }
+        let (rowids, times): (Vec<_>, Vec<_>) =
+            used.into_iter().map(|(rowid, time)| (rowid, at(time))).unzip();
+        // In one order, and not what another node has locked: two of them would wait for each other.
+        let update = "UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
+             FROM (
+                 SELECT k.rowid, i.at FROM api_key k JOIN unnest($1::bigint[], $2::timestamptz[]) AS i (rowid, at)
+                     ON i.rowid = k.rowid
+                 ORDER BY k.rowid FOR UPDATE OF k SKIP LOCKED
+             ) AS i
+             WHERE k.rowid = i.rowid";
+        pool.query(update, &[&rowids, &times]).await?;
+        Ok(())
+    }
+}
+
+async fn read(digest: &KeyDigest, pool: &Pool) -> Result<Option<CachedKey>, StoreError> {
+    let select = "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds
+         FROM api_key k JOIN workspace w ON w.rowid = k.workspace
+         WHERE k.digest = $1 AND k.revoked_at IS NULL";
+    let rows = pool.query(select, &[&digest.as_bytes().as_slice()]).await?;
+    rows.first().map(key).transpose()
+}
+
+fn key(row: &Row) -> Result<CachedKey, StoreError> {
+    let unreadable = || StoreError::Broken("the workspace of a key can't be read".to_owned());
+    let limit = u32::try_from(row.get::<_, i64>(2)).unwrap_or(u32::MAX);
+    let window_seconds = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
+    Ok(CachedKey {
+        rowid: row.get(0),
+        last_used_ms: AtomicU64::new(0),
+        workspace: Workspace {
+            id: row.get::<_, &str>(1).parse().map_err(|_| unreadable())?,
+            quota: Quota::new(limit, window_seconds).map_err(|_| unreadable())?,
+        },
+    })
+}

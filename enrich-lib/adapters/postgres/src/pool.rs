@@ -1,0 +1,243 @@
+//! Connections that are used again.
+//!
+//! Every call has a deadline. One that passes it, or that is given up, may leave anything on its connection: that is closed,
+//! and never used again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::tls::{MakeTlsConnect, NoTls};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Connection, Row, Statement};
+
+use crate::connect::{AnyStream, Server};
+use crate::error::StoreError;
+
+/// A parameter of a statement.
+pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// Up to so many connections to one database.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    connections: managed::Pool<Manager>,
+    deadline: Duration,
+}
+
+impl Pool {
+    /// The first connection is made by the first call. A statement that takes longer than `deadline` ends on the server, too.
+    pub(crate) fn new(server: Server, connections_max: usize, deadline: Duration) -> Self {
+        let manager = Manager { server: Arc::new(server), statement_timeout: deadline };
+        let builder = managed::Pool::builder(manager).max_size(connections_max);
+        Self { connections: builder.build().expect("no timeouts are set"), deadline }
+    }
+
+    /// Executes one statement, which is prepared once a connection.
+    pub(crate) async fn query(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.in_time(async {
+            let mut lent = self.lend().await?;
+            let rows = lent.query_cached(sql, values).await;
+            if !matches!(&rows, Err(error) if !error.is_answer()) {
+                lent.give_back();
+            }
+            rows
+        })
+        .await
+    }
+
+    /// Executes a statement that answers with one row.
+    pub(crate) async fn query_one(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, StoreError> {
+        let row = self.query(sql, values).await?.into_iter().next();
+        row.ok_or_else(|| StoreError::Broken("an answer has no row".to_owned()))
+    }
+
+    /// A connection for several statements. It is closed in the end, unless it is given back.
+    pub(crate) async fn lend(&self) -> Result<Lent, StoreError> {
+        let lent = self.connections.get().await;
+        lent.map(|client| Lent { client: Some(client) }).map_err(|error| match error {
+            managed::PoolError::Backend(error) => error,
+            other => StoreError::Broken(other.to_string()),
+        })
+    }
+
+    /// Does `work` before the deadline.
+    pub(crate) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        timeout(self.deadline, work).await.unwrap_or(Err(StoreError::TimedOut(self.deadline)))
+    }
+}
+
+/// A connection out of the pool.
+pub(crate) struct Lent {
+    client: Option<managed::Object<Manager>>,
+}
+
+impl Lent {
+    /// Nothing is under way on this connection: the next one may have it.
+    pub(crate) fn give_back(mut self) {
+        self.client.take();
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            drop(managed::Object::take(client));
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("it is here until it is given back")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client.as_mut().expect("it is here until it is given back")
+    }
+}
+
+/// One connection, and the task that drives it: that ends with it, whatever it waits for.
+pub(crate) struct Client {
+    client: tokio_postgres::Client,
+    statements: HashMap<&'static str, Statement>,
+    driver: JoinHandle<()>,
+}
+
+impl Client {
+    /// Connects. `notified` is called for each notification that comes.
+    pub(crate) async fn connect(
+        server: &Server,
+        statement_timeout: Duration,
+        notified: impl Fn() + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let stream = AnyStream(server.network.connect().await?);
+        let (client, driver) = match server.tls.clone() {
+            Some(mut tls) => {
+                let tls = MakeTlsConnect::<AnyStream>::make_tls_connect(&mut tls.maker, &tls.name);
+                let tls = tls.map_err(|e| io::Error::other(e.to_string()))?;
+                let (client, connection) = server.config.connect_raw(stream, tls).await?;
+                (client, tokio::spawn(drive(connection, notified)))
+            }
+            None => {
+                let (client, connection) = server.config.connect_raw(stream, NoTls).await?;
+                (client, tokio::spawn(drive(connection, notified)))
+            }
+        };
+        let client = Self { client, statements: HashMap::new(), driver };
+        client.batch_execute(&settings(statement_timeout)).await?;
+        Ok(client)
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) async fn closed(&mut self) {
+        if !self.driver.is_finished() {
+            let _ = (&mut self.driver).await;
+        }
+    }
+
+    /// Executes one statement, which is prepared once.
+    pub(crate) async fn query_cached(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let statement = match self.statements.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.client.prepare(sql).await?;
+                self.statements.insert(sql, statement.clone());
+                statement
+            }
+        };
+        Ok(self.client.query(&statement, values).await?)
+    }
+}
+
+/// Whatever the server's own settings are: a spend that is told is on the disk, the functions see what was committed while
+/// they waited for a lock, and what nobody waits for any more ends.
+fn settings(statement_timeout: Duration) -> String {
+    format!(
+        "SET client_min_messages = 'warning';
+         SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
+         SET statement_timeout = {};
+         SET idle_in_transaction_session_timeout = '10s';
+         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+        statement_timeout.as_millis()
+    )
+}
+
+async fn drive<S, T>(mut connection: Connection<S, T>, notified: impl Fn())
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notification(_) = message {
+            notified();
+        }
+    }
+}
+
+impl Deref for Client {
+    type Target = tokio_postgres::Client;
+
+    fn deref(&self) -> &tokio_postgres::Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut tokio_postgres::Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It would wait for an answer that may never come.
+        self.driver.abort();
+    }
+}
+
+struct Manager {
+    server: Arc<Server>,
+    statement_timeout: Duration,
+}
+
+impl managed::Manager for Manager {
+    type Type = Client;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<Client, StoreError> {
+        Client::connect(&self.server, self.statement_timeout, || {}).await
+    }
+
+    async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<StoreError> {
+        if client.is_closed() { Err(RecycleError::message("closed")) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

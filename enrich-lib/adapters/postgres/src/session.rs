@@ -1,0 +1,179 @@
+//! The sessions of a node: from when it comes to the store until it is not heard of any more.
+//!
+//! A session ends for the node before it ends for the store, whatever their clocks say: its time is counted from the moment
+//! before the beat was *sent*, on a clock that only goes forward, and is a tenth shorter. A hold is placed under a session
+//! that lives. One that has ended is kept while its lookups may still be settled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::Hold;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use tokio::time::Instant;
+
+use crate::column::credits;
+use crate::error::StoreError;
+use crate::pool::Pool;
+use crate::slot::Slot;
+use crate::sync::{Mutex, lock};
+
+pub(crate) struct Session {
+    pub(crate) epoch: i64,
+    ends_at: Mutex<Instant>,
+    slots: Mutex<BTreeMap<WorkspaceId, Arc<Slot>>>,
+}
+
+impl Session {
+    fn new(epoch: i64, ends_at: Instant) -> Arc<Self> {
+        Arc::new(Self { epoch, ends_at: Mutex::new(ends_at), slots: Mutex::default() })
+    }
+
+    pub(crate) fn lives(&self) -> bool {
+        Instant::now() < *lock(&self.ends_at)
+    }
+
+    /// The store says so.
+    pub(crate) fn end(&self) {
+        *lock(&self.ends_at) = Instant::now();
+    }
+
+    /// The slots by the names of their workspaces: an order that is the same in every run.
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+        lock(&self.slots).values().cloned().collect()
+    }
+
+    pub(crate) fn find(&self, workspace: &WorkspaceId) -> Option<Arc<Slot>> {
+        lock(&self.slots).get(workspace).cloned()
+    }
+}
+
+/// The session that lives, if one does, and those that have ended.
+pub(crate) struct Sessions {
+    pool: Pool,
+    name: String,
+    ttl: Duration,
+    state: Mutex<State>,
+    beating: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    /// The last is the newest.
+    sessions: Vec<Arc<Session>>,
+    now: Timestamp,
+}
+
+/// What a beat told.
+pub(crate) struct Beat {
+    pub(crate) asked_at: Instant,
+    pub(crate) revision: i64,
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// Others want what is idle of a workspace.
+pub(crate) struct Recall {
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) rowid: i64,
+    pub(crate) taken: u64,
+    pub(crate) number: i64,
+}
+
+impl Sessions {
+    /// Begins the first session.
+    pub(crate) async fn begin(
+        pool: Pool,
+        name: String,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let state = Mutex::new(State { sessions: Vec::new(), now });
+        let sessions = Self { pool, name, ttl, state, beating: tokio::sync::Mutex::default() };
+        sessions.begin_next().await?;
+        Ok(sessions)
+    }
+
+    /// The newest session. It may have ended.
+    pub(crate) fn newest(&self) -> Arc<Session> {
+        lock(&self.state).sessions.last().expect("the first has begun").clone()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        lock(&self.state).sessions.clone()
+    }
+
+    /// A workspace's slot in `session`.
+    pub(crate) fn slot(&self, session: &Session, workspace: &WorkspaceId) -> Arc<Slot> {
+        let now = lock(&self.state).now;
+        let mut slots = lock(&session.slots);
+        let new = || Arc::new(Slot::new(workspace.clone(), session.epoch, now));
+        slots.entry(workspace.clone()).or_insert_with(new).clone()
+    }
+
+    /// Where this lookup's hold is, or how it ended is still remembered.
+    pub(crate) fn slot_of(&self, hold: &Hold) -> Option<Arc<Slot>> {
+        let slots = self.all().into_iter().rev().filter_map(|session| session.find(&hold.workspace));
+        slots.into_iter().find(|slot| slot.books().account.knows(hold.lookup_id))
+    }
+
+    /// It is `now`: holds past their time expire. Sessions that have ended go when their last lookup is forgotten.
+    pub(crate) fn advance(&self, now: Timestamp) {
+        lock(&self.state).now = now;
+        let sessions = self.all();
+        for slot in sessions.iter().flat_map(|session| session.slots()) {
+            slot.books().account.advance(now);
+        }
+        let newest = self.newest().epoch;
+        let is_at_rest =
+            |session: &Session| session.slots().iter().all(|slot| slot.books().account.is_at_rest());
+        lock(&self.state).sessions.retain(|session| session.epoch == newest || !is_at_rest(session));
+    }
+
+    /// Tells the store that the node lives. If the session has ended there, the next one begins.
+    pub(crate) async fn beat(&self) -> Result<Beat, StoreError> {
+        let _one_at_a_time = self.beating.lock().await;
+        let session = self.newest();
+        let asked_at = Instant::now();
+        let call = "SELECT lives, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)";
+        let row = self.pool.query_one(call, &[&session.epoch, &self.ttl_ms()]).await?;
+        if row.get(0) {
+            *lock(&session.ends_at) = self.end_of(asked_at);
+        } else {
+            session.end();
+            self.begin_next().await?;
+        }
+        let (names, rowids): (Vec<&str>, Vec<i64>) = (row.get(2), row.get(3));
+        let (takes, numbers): (Vec<i64>, Vec<i64>) = (row.get(4), row.get(5));
+        let recalls = names.into_iter().zip(rowids).zip(takes.into_iter().zip(numbers));
+        let recalls = recalls.filter_map(|((name, rowid), (taken, number))| {
+            let slot = session.find(&name.parse().ok()?)?;
+            Some(Recall { slot, rowid, taken: credits(taken), number })
+        });
+        Ok(Beat { asked_at, revision: row.get(1), recalls: recalls.collect() })
+    }
+
+    async fn begin_next(&self) -> Result<(), StoreError> {
+        let asked_at = Instant::now();
+        let row = self.pool.query_one("SELECT node_begin($1, $2)", &[&self.name, &self.ttl_ms()]).await?;
+        let session = Session::new(row.get(0), self.end_of(asked_at));
+        lock(&self.state).sessions.push(session);
+        Ok(())
+    }
+
+    /// When a session ends for this node that was told of at `asked_at`.
+    fn end_of(&self, asked_at: Instant) -> Instant {
+        asked_at + self.ttl - self.ttl / 10
+    }
+
+    fn ttl_ms(&self) -> i64 {
+        i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Ends the sessions in the store: what is left of their leases returns to the workspaces.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let session = self.newest();
+        session.end();
+        self.pool.query("SELECT node_leave($1)", &[&session.epoch]).await?;
+        self.pool.query("SELECT nodes_end()", &[]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! Group commit: one statement under way, and the next one for all spends that gathered meanwhile. There is no waiting
+//! window: alone, a spend is sent at once.
+//!
+//! A statement without an answer may have been executed, or may be yet. Its spends are sent again, under the same ids, for
+//! as long as somebody waits for them. One that nobody waits for any more, or that was refused after all, is voided: whether
+//! it was made, is on its way or never arrives, it will not stand. So a spend stands if somebody was told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::Hold;
+use enrich_lib::model::LookupId;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use crate::column::{Uuid, at, bigint};
+use crate::error::StoreError;
+use crate::pool::Pool;
+use crate::slot::Slot;
+
+/// The most spends in one statement: bounds how long the first of them waits for the last.
+const BATCH_MAX: usize = 512;
+
+/// How long to wait before something is sent again.
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+pub(crate) enum Job {
+    Spend(Spend),
+    Void(Untold),
+    /// To be answered when nothing is left to do.
+    Flush(oneshot::Sender<()>),
+}
+
+/// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
+pub(crate) struct Spend {
+    pub(crate) slot: Arc<Slot>,
+    /// The workspace's.
+    pub(crate) rowid: i64,
+    pub(crate) hold: Hold,
+    pub(crate) credits: u64,
+    pub(crate) done: Answer,
+    /// True if it was sent, and may have been made.
+    pub(crate) is_ambiguous: bool,
+}
+
+/// A spend that may have been made, and that nobody was told of.
+pub(crate) struct Untold {
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) rowid: i64,
+    pub(crate) hold: Hold,
+    /// True if its void is on its way, or somebody was told that it does not stand.
+    pub(crate) is_final: bool,
+}
+
+/// Where the answer goes. Nobody may be listening any more.
+type Answer = oneshot::Sender<Result<(), StoreError>>;
+
+pub(crate) struct Writer {
+    pool: Pool,
+    spends: Vec<Spend>,
+    untold: BTreeMap<LookupId, Untold>,
+    flushes: Vec<oneshot::Sender<()>>,
+}
+
+impl Writer {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self { pool, spends: Vec::new(), untold: BTreeMap::new(), flushes: Vec::new() }
+    }
+
+    pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            if self.spends.is_empty() && self.untold.is_empty() {
+                for flush in self.flushes.drain(..) {
+                    let _ = flush.send(());
+                }
+                let Some(job) = jobs.recv().await else { return };
+                self.file(job);
+            }
+            while let Ok(job) = jobs.try_recv() {
+                self.file(job);
+            }
+            self.sort_out();
+            // Spends first: somebody waits for them.
+            let settled = self.settle().await;
+            let voided = self.void().await;
+            if settled.and(voided).is_ok() {
+                pause = PAUSE_FIRST;
+            } else {
+                sleep(pause).await;
+                pause = PAUSE_MAX.min(pause * 2);
+            }
+        }
+    }
+
+    fn file(&mut self, job: Job) {
+        match job {
+            Job::Spend(mut spend) => match self.untold.get(&spend.hold.lookup_id) {
+                Some(untold) if untold.is_final => refuse(spend),
+                Some(_) => {
+                    // Its void was not sent yet: this attempt may make it good.
+                    self.untold.remove(&spend.hold.lookup_id);
+                    spend.is_ambiguous = true;
+                    self.spends.push(spend);
+                }
+                None => self.spends.push(spend),
+            },
+            Job::Void(untold) => {
+                self.untold.insert(untold.hold.lookup_id, untold);
+            }
+            Job::Flush(done) => self.flushes.push(done),
+        }
+    }
+
+    /// Leaves out what nobody waits for any more. If it was never sent, nothing is left of it.
+    fn sort_out(&mut self) {
+        let (waiting, given_up): (Vec<_>, Vec<_>) =
+            self.spends.drain(..).partition(|spend| !spend.done.is_closed());
+        self.spends = waiting;
+        for spend in given_up {
+            let id = spend.hold.lookup_id;
+            let next = self.spends.iter_mut().find(|next| next.hold.lookup_id == id);
+            match next {
+                Some(next) => next.is_ambiguous |= spend.is_ambiguous,
+                None if spend.is_ambiguous => {
+                    self.untold.insert(id, spend.untold(false));
+                    continue;
+                }
+                None => {}
+            }
+            spend.slot.books().account.abort_spend(&spend.hold);
+        }
+    }
+
+    /// Sends the spends that wait. Those without an answer wait on.
+    async fn settle(&mut self) -> Result<(), StoreError> {
+        let rest = self.spends.split_off(self.spends.len().min(BATCH_MAX));
+        let batch = std::mem::replace(&mut self.spends, rest);
+        match self.send(batch).await {
+            Err((batch, error)) if batch.len() > 1 && error.is_constraint() => {
+                // One of them can't be taken: the others are sent without it.
+                let mut failed = None;
+                for spend in batch {
+                    if let Err((batch, error)) = self.send(vec![spend]).await {
+                        failed = self.fail(batch, error).err().or(failed);
+                    }
+                }
+                failed.map_or(Ok(()), Err)
+            }
+            Err((batch, error)) => self.fail(batch, error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Sends these as one statement: all are written, or none. Tells of each whether it stands.
+    async fn send(&mut self, batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let epochs: Vec<_> = batch.iter().map(|spend| spend.slot.epoch).collect();
+        let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
+        let lookups: Vec<_> = batch.iter().map(|spend| Uuid(spend.hold.lookup_id)).collect();
+        let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
+        let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
+        let call = "SELECT settle($1, $2, $3, $4, $5)";
+        match self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await {
+            Ok(row) => {
+                self.answer(batch, row.get(0));
+                Ok(())
+            }
+            Err(error) => Err((batch, error)),
+        }
+    }
+
+    /// Tells of spends that were decided. The account is locked meanwhile: whoever is told finds it spent.
+    fn answer(&mut self, batch: Vec<Spend>, stand: Vec<bool>) {
+        let mut told = BTreeSet::new();
+        let mut untold = Vec::new();
+        for (spend, stands) in batch.into_iter().zip(stand) {
+            if !stands {
+                self.decline(spend, StoreError::LeaseEnded);
+                continue;
+            }
+            let Spend { slot, rowid, hold, done, .. } = spend;
+            let mut books = slot.books();
+            if done.send(Ok(())).is_ok() {
+                books.account.commit_spend(&hold);
+                told.insert(hold.lookup_id);
+            } else {
+                drop(books);
+                untold.push(Untold { slot, rowid, hold, is_final: false });
+            }
+        }
+        for untold in untold.into_iter().filter(|untold| !told.contains(&untold.hold.lookup_id)) {
+            self.untold.insert(untold.hold.lookup_id, untold);
+        }
+    }
+
+    /// Tells that a spend does not stand. An earlier copy of it may still be on its way: that must not stand either.
+    fn decline(&mut self, spend: Spend, error: StoreError) {
+        if spend.is_ambiguous {
+            self.untold.insert(spend.hold.lookup_id, spend.untold(true));
+        } else {
+            spend.slot.books().account.abort_spend(&spend.hold);
+        }
+        let _ = spend.done.send(Err(error));
+    }
+
+    /// A statement failed. What breaks a rule is told so; all else is sent again, and is ambiguous unless there was not even
+    /// a connection.
+    fn fail(&mut self, batch: Vec<Spend>, error: StoreError) -> Result<(), StoreError> {
+        if error.is_constraint() {
+            for spend in batch {
+                self.decline(spend, StoreError::NotWritten(error.to_string()));
+            }
+            return Ok(());
+        }
+        let is_ambiguous = !matches!(error, StoreError::Unreachable(_));
+        let again = batch
+            .into_iter()
+            .map(|spend| Spend { is_ambiguous: spend.is_ambiguous || is_ambiguous, ..spend });
+        self.spends.splice(..0, again);
+        Err(error)
+    }
+
+    /// Takes back what nobody was told of. Until the store has answered, the credits are held.
+    async fn void(&mut self) -> Result<(), StoreError> {
+        if self.untold.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Vec::new();
+        for (id, untold) in self.untold.iter_mut().take(BATCH_MAX) {
+            untold.is_final = true;
+            batch.push((untold.rowid, *id, at(untold.hold.placed_at)));
+        }
+        let workspaces: Vec<_> = batch.iter().map(|(rowid, ..)| *rowid).collect();
+        let lookups: Vec<_> = batch.iter().map(|(_, id, _)| Uuid(*id)).collect();
+        let arrivals: Vec<_> = batch.iter().map(|(.., at)| *at).collect();
+        self.pool.query("SELECT void($1, $2, $3)", &[&workspaces, &lookups, &arrivals]).await?;
+        for (_, id, _) in batch {
+            if let Some(Untold { slot, hold, .. }) = self.untold.remove(&id) {
+                slot.books().account.void_spend(&hold);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Spend {
+    fn untold(&self, is_final: bool) -> Untold {
+        Untold { slot: self.slot.clone(), rowid: self.rowid, hold: self.hold.clone(), is_final }
+    }
+}
+
+/// It was decided that this lookup's spend does not stand.
+fn refuse(spend: Spend) {
+    spend.slot.books().account.abort_spend(&spend.hold);
+    let _ = spend.done.send(Err(StoreError::NotWritten("it was taken back before".to_owned())));
+}

@@ -1,0 +1,110 @@
+//! One server or one Cluster, and a connection to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisResult, TlsCertificates, TlsMode,
+};
+use tokio::task::AbortHandle;
+
+use crate::connect::{Connect, OpenFault, Tcp, Tls, Unix};
+use crate::counter::Counter;
+use crate::fault::RedisFault;
+use crate::url::{Login, Node, Place, RedisUrl};
+
+/// What is connected to.
+pub(crate) enum Server {
+    One { connect: Arc<dyn Connect>, login: Login },
+    Cluster(Box<ClusterClient>),
+}
+
+/// A connection that all counts share: their requests go out as they come, and answers are told apart by their order.
+pub(crate) enum Connection {
+    One { multiplexed: MultiplexedConnection, driver: AbortHandle },
+    Cluster(ClusterConnection),
+}
+
+/// How often a Cluster's client asks again where a slot has moved to.
+const REDIRECTS_MAX: u32 = 3;
+
+impl Server {
+    pub(crate) fn open(url: &RedisUrl, answer_within: Duration) -> Result<Self, OpenFault> {
+        let connect: Arc<dyn Connect> = match &url.place {
+            Place::Server(node) if url.is_tls => Arc::new(Tls::new(node.clone(), url.authority.as_deref())?),
+            Place::Server(node) => Arc::new(Tcp(node.clone())),
+            Place::Socket(path) => Arc::new(Unix(path.clone())),
+            Place::Cluster(nodes) => {
+                let client = cluster(url, nodes, answer_within);
+                let client = client.map_err(|error| OpenFault::Cluster(error.category().to_owned()))?;
+                return Ok(Self::Cluster(Box::new(client)));
+            }
+        };
+        Ok(Self::One { connect, login: url.login.clone() })
+    }
+
+    /// Connects, logs in, and lets the server answer once: one that is stuck still accepts connections.
+    pub(crate) async fn connect(&self) -> Result<Connection, RedisFault> {
+        let (connect, login) = match self {
+            Self::One { connect, login } => (connect, login),
+            Self::Cluster(client) => {
+                let connected = client.get_async_connection().await;
+                return connected.map(Connection::Cluster).map_err(|error| RedisFault::of_connecting(&error));
+            }
+        };
+        let stream = connect.connect().await.map_err(|error| RedisFault::Unreachable(error.to_string()))?;
+        // Answers are waited for as long as their counts say.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connected = MultiplexedConnection::new_with_config(&login.info(), stream, config).await;
+        let (multiplexed, driver) = connected.map_err(|error| RedisFault::of_connecting(&error))?;
+        let driver = tokio::spawn(driver).abort_handle();
+        let mut answering = multiplexed.clone();
+        let connection = Connection::One { multiplexed, driver };
+        let answered = redis::cmd("PING").exec_async(&mut answering).await;
+        answered.map(|()| connection).map_err(|error| RedisFault::of_connecting(&error))
+    }
+}
+
+fn cluster(url: &RedisUrl, nodes: &[Node], answer_within: Duration) -> RedisResult<ClusterClient> {
+    let infos = nodes.iter().map(|Node { host, port }| {
+        let (host, port) = (host.clone(), *port);
+        let address = if url.is_tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        address.into_connection_info().map(|info| info.set_redis_settings(url.login.info()))
+    });
+    let mut builder = ClusterClient::builder(infos.collect::<RedisResult<Vec<_>>>()?)
+        .retries(REDIRECTS_MAX)
+        .min_retry_wait(1)
+        .max_retry_wait(20)
+        .response_timeout(answer_within);
+    if url.is_tls {
+        let root_cert = url.authority.clone();
+        builder = builder.tls(TlsMode::Secure).certs(TlsCertificates { client_tls: None, root_cert });
+    }
+    builder.build()
+}
+
+impl Connection {
+    /// Counts `requests` more and returns the new count.
+    pub(crate) async fn count(&self, counter: &Counter, requests: u64) -> Result<u64, RedisFault> {
+        match self {
+            Self::One { multiplexed, .. } => counter.count(requests, &mut multiplexed.clone()).await,
+            Self::Cluster(cluster) => counter.count(requests, &mut cluster.clone()).await,
+        }
+    }
+}
+
+/// Ends at once, with what it still had to write.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Self::One { driver, .. } = self {
+            driver.abort();
+        }
+    }
+}

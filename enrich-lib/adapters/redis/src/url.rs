@@ -1,0 +1,277 @@
+//! Where Redis is, as operators write it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use redis::RedisConnectionInfo;
+use thiserror::Error;
+
+/// A server or a Cluster, and who we are there.
+///
+/// ```text
+/// redis://[[user]:password@]host[:port][/db]             plain
+/// rediss://…                                             over TLS
+/// redis+unix://[[user]:password@]/path/to/socket         on this machine
+/// redis+cluster://[[user]:password@]host[:port][,host…]  a Cluster, by some of its nodes
+/// rediss+cluster://…                                     over TLS
+/// ```
+///
+/// `valkey` may stand for `redis`. The port is 6379 if there is none. Characters that mean something in a URL may be
+/// percent-encoded in user and password. `Debug` and errors show no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    pub(crate) place: Place,
+    pub(crate) is_tls: bool,
+    pub(crate) login: Login,
+    pub(crate) authority: Option<Vec<u8>>,
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Server(Node),
+    Socket(PathBuf),
+    Cluster(Vec<Node>),
+}
+
+/// A host and its port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// Who we are on a connection, and which database we use. `Debug` shows no password.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// The ACL user; the server's `default` if there is none.
+    pub user: Option<String>,
+    /// The password, of a user or of `requirepass`.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub db: u32,
+}
+
+/// Why a text is no [`RedisUrl`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RedisUrlFault {
+    /// It begins with something else.
+    #[error(
+        "a Redis URL begins with redis://, rediss://, redis+unix://, redis+cluster:// or rediss+cluster://"
+    )]
+    Scheme,
+    /// A host is missing.
+    #[error("a Redis URL names a host, as in redis://redis.internal:6379")]
+    Host,
+    /// A port is no number from 1 to 65535.
+    #[error("the port of a Redis URL is a number from 1 to 65535")]
+    Port,
+    /// A database is no number.
+    #[error("the path of a Redis URL is the number of a database, as in redis://redis.internal/2")]
+    Database,
+    /// A Cluster has one database.
+    #[error("a Redis Cluster has no database but 0: leave the path out")]
+    ClusterDatabase,
+    /// Several hosts that are no Cluster.
+    #[error("several hosts are a Cluster: write redis+cluster:// or rediss+cluster://")]
+    SeveralHosts,
+    /// A socket without a path.
+    #[error("a Redis socket has an absolute path, as in redis+unix:///run/redis/redis.sock")]
+    Socket,
+    /// A user without a password.
+    #[error("a user of Redis needs a password, as in redis://user:password@host")]
+    Password,
+    /// A percent sign that encodes no UTF-8.
+    #[error("user and password of a Redis URL are UTF-8 that is percent-encoded")]
+    Encoding,
+    /// A `?` or `#`.
+    #[error("a Redis URL has no parameters; in a password, write %3F for ? and %23 for #")]
+    Parameters,
+}
+
+impl RedisUrl {
+    /// Over TLS, trusts these authorities alone (PEM), rather than those that this machine trusts.
+    pub fn trusting(self, authority: impl Into<Vec<u8>>) -> Self {
+        Self { authority: Some(authority.into()), ..self }
+    }
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlFault;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlFault> {
+        let (scheme, rest) = text.split_once("://").ok_or(RedisUrlFault::Scheme)?;
+        if rest.contains(['?', '#']) {
+            return Err(RedisUrlFault::Parameters);
+        }
+        // The last: an @ that is not encoded belongs to the password.
+        let (login, place) = match rest.rsplit_once('@') {
+            Some((login, place)) => (Login::parse(login)?, place),
+            None => (Login::default(), rest),
+        };
+        let (place, db, is_tls) = match scheme {
+            "redis" | "valkey" => (server(place)?, database(place)?, false),
+            "rediss" | "valkeys" => (server(place)?, database(place)?, true),
+            "redis+cluster" | "valkey+cluster" => (cluster(place)?, 0, false),
+            "rediss+cluster" | "valkeys+cluster" => (cluster(place)?, 0, true),
+            "redis+unix" | "valkey+unix" => (socket(place)?, 0, false),
+            _ => return Err(RedisUrlFault::Scheme),
+        };
+        Ok(Self { place, is_tls, login: Login { db, ..login }, authority: None })
+    }
+}
+
+fn server(text: &str) -> Result<Place, RedisUrlFault> {
+    let host = text.split('/').next().unwrap_or_default();
+    if host.contains(',') { Err(RedisUrlFault::SeveralHosts) } else { Ok(Place::Server(node(host)?)) }
+}
+
+fn database(text: &str) -> Result<u32, RedisUrlFault> {
+    match text.split_once('/') {
+        None | Some((_, "")) => Ok(0),
+        Some((_, db)) => db.parse().map_err(|_| RedisUrlFault::Database),
+    }
+}
+
+fn cluster(text: &str) -> Result<Place, RedisUrlFault> {
+    if database(text)? != 0 {
+        return Err(RedisUrlFault::ClusterDatabase);
+    }
+    let hosts = text.split('/').next().unwrap_or_default();
+    hosts.split(',').map(node).collect::<Result<_, _>>().map(Place::Cluster)
+}
+
+fn socket(text: &str) -> Result<Place, RedisUrlFault> {
+    if text.len() > 1 && text.starts_with('/') {
+        Ok(Place::Socket(decode(text)?.into()))
+    } else {
+        Err(RedisUrlFault::Socket)
+    }
+}
+
+/// `host`, `host:port`, and an IPv6 address in brackets.
+fn node(text: &str) -> Result<Node, RedisUrlFault> {
+    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((host, ""))) => (host, None),
+        Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or(RedisUrlFault::Port)?)),
+        Some(None) => return Err(RedisUrlFault::Host),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = match port {
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlFault::Port)?,
+        None => 6379,
+    };
+    if host.is_empty() { Err(RedisUrlFault::Host) } else { Ok(Node { host: host.to_owned(), port }) }
+}
+
+fn decode(text: &str) -> Result<String, RedisUrlFault> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| RedisUrlFault::Encoding)?;
+    Ok(decoded.into_owned())
+}
+
+impl Login {
+    fn parse(text: &str) -> Result<Self, RedisUrlFault> {
+        let (user, password) = text.split_once(':').ok_or(RedisUrlFault::Password)?;
+        let user = Some(decode(user)?).filter(|user| !user.is_empty());
+        let password = Some(decode(password)?).filter(|password| !password.is_empty());
+        if password.is_none() { Err(RedisUrlFault::Password) } else { Ok(Self { user, password, db: 0 }) }
+    }
+
+    /// The same for the `redis` crate, without the name that it would give itself: a connection is there one round trip
+    /// sooner.
+    pub(crate) fn info(&self) -> RedisConnectionInfo {
+        let mut info = RedisConnectionInfo::default().set_db(self.db.into()).set_skip_set_lib_name();
+        if let Some(user) = &self.user {
+            info = info.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            info = info.set_password(password);
+        }
+        info
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, is_tls, login, authority: _ } = self;
+        let mut shown = f.debug_struct("RedisUrl");
+        shown.field("place", place).field("is_tls", is_tls).field("login", login).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let password = self.password.as_ref().map(|_| "…");
+        let mut shown = f.debug_struct("Login");
+        shown.field("user", &self.user).field("password", &password).field("db", &self.db).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> RedisUrl {
+        text.parse().unwrap_or_else(|fault| panic!("{text}: {fault}"))
+    }
+
+    fn at(host: &str, port: u16) -> Node {
+        Node { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn a_url_says_where_redis_is_and_who_we_are() {
+        let url = parse("rediss://counter:p%40ss@redis.internal:7000/2");
+        assert_eq!((url.place, url.is_tls), (Place::Server(at("redis.internal", 7000)), true));
+        let (user, password) = (Some("counter".to_owned()), Some("p@ss".to_owned()));
+        assert_eq!(url.login, Login { user, password, db: 2 });
+
+        let url = parse("valkey://:p@s/s@[::1]");
+        assert_eq!((url.place, url.is_tls), (Place::Server(at("::1", 6379)), false));
+        assert_eq!(url.login, Login { password: Some("p@s/s".to_owned()), ..Login::default() });
+
+        assert_eq!(parse("redis+unix:///run/redis.sock").place, Place::Socket("/run/redis.sock".into()));
+        let url = parse("rediss+cluster://a,b:7001,[fe80::1]:7002/");
+        let nodes = vec![at("a", 6379), at("b", 7001), at("fe80::1", 7002)];
+        assert_eq!((url.place, url.is_tls), (Place::Cluster(nodes), true));
+    }
+
+    #[test]
+    fn what_is_no_url_is_told_why() {
+        for (text, fault) in [
+            ("", RedisUrlFault::Scheme),
+            ("localhost:6379", RedisUrlFault::Scheme),
+            ("http://localhost", RedisUrlFault::Scheme),
+            ("redis://", RedisUrlFault::Host),
+            ("redis://:6379", RedisUrlFault::Host),
+            ("redis+cluster://a,", RedisUrlFault::Host),
+            ("redis://[::1", RedisUrlFault::Host),
+            ("redis://a:0", RedisUrlFault::Port),
+            ("redis://a:65536", RedisUrlFault::Port),
+            ("redis://a:", RedisUrlFault::Port),
+            ("redis://[::1]6379", RedisUrlFault::Port),
+            ("redis://a/b", RedisUrlFault::Database),
+            ("redis://a/-1", RedisUrlFault::Database),
+            ("redis+cluster://a/1", RedisUrlFault::ClusterDatabase),
+            ("redis://a,b", RedisUrlFault::SeveralHosts),
+            ("redis+unix://run/redis.sock", RedisUrlFault::Socket),
+            ("redis+unix:///", RedisUrlFault::Socket),
+            ("redis://user@a", RedisUrlFault::Password),
+            ("redis://user:@a", RedisUrlFault::Password),
+            ("redis://:%ff@a", RedisUrlFault::Encoding),
+            ("redis://a?db=1", RedisUrlFault::Parameters),
+            ("rediss://a#insecure", RedisUrlFault::Parameters),
+        ] {
+            assert_eq!(text.parse::<RedisUrl>(), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_hides_in_debug_output() {
+        let shown = format!("{:?}", parse("redis://counter:hunter2@redis.internal"));
+        assert!(shown.contains("counter") && shown.contains("redis.internal"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

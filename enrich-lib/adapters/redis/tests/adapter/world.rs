@@ -1,0 +1,154 @@
+//! A server at the other end of a pipe: it counts, or keeps its answers to itself.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use enrich_lib::model::Timestamp;
+use enrich_lib::ports::Windows;
+use enrich_lib::window::{Quota, Window};
+use enrich_redis::{Connect, Login, RedisFault, RedisPolicy, RedisWindows, Stream};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::sync::watch;
+
+/// What the server does with what it is asked from now on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mood {
+    Works,
+    /// Nobody can connect.
+    Down,
+    /// A connection is accepted and never answered on.
+    Stuck,
+    /// Counts are made, and answered when it works again.
+    Late,
+    /// Counts are answered with this error.
+    Refuses(&'static str),
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    mood: watch::Sender<Mood>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    counts: HashMap<String, u64>,
+    /// How often somebody tried to connect.
+    tries: usize,
+    /// Of each round trip: on which connection, and how many requests it counted.
+    trips: Vec<(usize, u64)>,
+}
+
+pub(crate) struct World {
+    pub(crate) server: Arc<Server>,
+    pub(crate) windows: Arc<RedisWindows>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::seeded(7)
+    }
+
+    pub(crate) fn seeded(seed: u64) -> Self {
+        let server = Arc::new(Server { mood: watch::channel(Mood::Works).0, seen: Mutex::default() });
+        let connect = Arc::new(Pipe(Arc::clone(&server)));
+        let windows = RedisWindows::new(connect, Login::default(), RedisPolicy::default(), seed);
+        Self { server, windows: Arc::new(windows) }
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        self.server.mood.send_replace(mood);
+    }
+
+    pub(crate) fn tries(&self) -> usize {
+        self.server.seen.lock().unwrap().tries
+    }
+
+    pub(crate) fn take_trips(&self) -> Vec<(usize, u64)> {
+        std::mem::take(&mut self.server.seen.lock().unwrap().trips)
+    }
+
+    pub(crate) async fn count(&self) -> Result<u64, RedisFault> {
+        count(&self.windows, &window("demo")).await
+    }
+}
+
+pub(crate) async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, RedisFault> {
+    windows.count(window).await.map_err(|error| error.downcast_ref::<RedisFault>().unwrap().clone())
+}
+
+pub(crate) fn window(workspace: &str) -> Window {
+    Quota::default().window(&workspace.parse().unwrap(), Timestamp::from_unix_ms(1_700_000_000_000))
+}
+
+struct Pipe(Arc<Server>);
+
+#[async_trait]
+impl Connect for Pipe {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let id = {
+            let mut seen = self.0.seen.lock().unwrap();
+            seen.tries += 1;
+            seen.tries
+        };
+        if *self.0.mood.borrow() == Mood::Down {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (ours, theirs) = duplex(64 * 1024);
+        tokio::spawn(Arc::clone(&self.0).serve(id, theirs));
+        Ok(Box::new(ours))
+    }
+}
+
+impl Server {
+    async fn serve(self: Arc<Self>, id: usize, stream: DuplexStream) {
+        let mut stream = BufReader::new(stream);
+        while let Ok(command) = read(&mut stream).await {
+            let mut moods = self.mood.subscribe();
+            let _ = moods.wait_for(|mood| *mood != Mood::Stuck).await;
+            let mood = *moods.borrow_and_update();
+            let answer = match (&*command[0], mood) {
+                ("PING", _) => "+PONG\r\n".to_owned(),
+                ("EVALSHA", Mood::Refuses(error)) => format!("-{error}\r\n"),
+                ("EVALSHA", _) => self.count(id, &command),
+                _ => "-ERR unknown command\r\n".to_owned(),
+            };
+            let _ = moods.wait_for(|mood| *mood != Mood::Late).await;
+            if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// `EVALSHA sha 1 key requests forget_at`
+    fn count(&self, id: usize, command: &[String]) -> String {
+        let mut seen = self.seen.lock().unwrap();
+        let requests: u64 = command[4].parse().unwrap();
+        seen.trips.push((id, requests));
+        let count = seen.counts.entry(command[3].clone()).or_default();
+        *count += requests;
+        format!(":{count}\r\n")
+    }
+}
+
+/// One command: an array of texts.
+async fn read(stream: &mut BufReader<DuplexStream>) -> io::Result<Vec<String>> {
+    let mut words = Vec::new();
+    for _ in 0..number(stream).await? {
+        let mut word = vec![0; number(stream).await? + 2];
+        stream.read_exact(&mut word).await?;
+        words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
+    }
+    Ok(words)
+}
+
+/// `*3` and `$5`, without the sign.
+async fn number(stream: &mut BufReader<DuplexStream>) -> io::Result<usize> {
+    let mut line = String::new();
+    if stream.read_line(&mut line).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(line[1..].trim_end().parse().unwrap())
+}

@@ -1,0 +1,104 @@
+//! Whether the totals are what the rows add up to: from any process, while another one serves.
+
+use enrich_lib::records::{Audit, AuditRow, Tally};
+use rusqlite::{Connection, Row};
+
+use crate::admin::Admin;
+use crate::column::parsed;
+use crate::error::StoreError;
+
+/// What keeps the ledgers append-only.
+const TRIGGERS: [&str; 6] = [
+    "credit_grant_stays",
+    "credit_grant_remains",
+    "credit_spend_stays",
+    "credit_spend_remains",
+    "credit_void_stays",
+    "credit_void_remains",
+];
+
+/// A row that belongs to no workspace, or takes back what was never spent.
+const STRAYS: [(&str, &str); 3] = [
+    (
+        "grants of no workspace",
+        "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
+    ),
+    (
+        "spends of no workspace",
+        "SELECT count(*) FROM credit_spend WHERE workspace NOT IN (SELECT rowid FROM workspace)",
+    ),
+    (
+        "voids of no spend",
+        "SELECT count(*) FROM credit_void WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_spend)",
+    ),
+];
+
+impl Admin {
+    /// Adds up all rows, as they are at one moment, and checks the file.
+    pub fn audit(&mut self) -> Result<Audit, StoreError> {
+        let tx = self.read()?;
+        let workspaces = workspaces(&tx)?;
+        let mut faults = strays(&tx)?;
+        faults.extend(missing_triggers(&tx)?);
+        faults.extend(damage(&tx)?);
+        Ok(Audit { workspaces, faults })
+    }
+}
+
+fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, StoreError> {
+    let mut select = db.prepare(
+        "WITH grants AS (SELECT workspace, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
+              spends AS (SELECT workspace, sum(credits) AS credits FROM credit_spend
+                         WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void) GROUP BY workspace)
+         SELECT w.id, w.granted, coalesce(g.credits, 0), w.spent, coalesce(s.credits, 0)
+         FROM workspace w LEFT JOIN grants g ON g.workspace = w.rowid LEFT JOIN spends s ON s.workspace = w.rowid
+         ORDER BY w.id",
+    )?;
+    let rows = select.query_and_then([], |row| {
+        Ok(AuditRow {
+            id: parsed(row, 0, |id: String| id.parse())?,
+            granted: tally(row, 1)?,
+            spent: tally(row, 3)?,
+            leased: Tally::default(),
+        })
+    })?;
+    rows.collect()
+}
+
+/// A total in this column, and what the rows add up to in the next.
+fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
+    Ok(Tally { total: row.get(column)?, rows: row.get(column + 1)? })
+}
+
+fn strays(db: &Connection) -> Result<Vec<String>, StoreError> {
+    let mut faults = Vec::new();
+    for (what, count) in STRAYS {
+        let count: u64 = db.query_row(count, [], |row| row.get(0))?;
+        if count > 0 {
+            faults.push(format!("there are {count} {what}"));
+        }
+    }
+    Ok(faults)
+}
+
+fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
+    let mut select = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?")?;
+    let mut faults = Vec::new();
+    for trigger in TRIGGERS {
+        if !select.exists([trigger])? {
+            faults.push(format!("the trigger {trigger} is missing: rows can be changed"));
+        }
+    }
+    Ok(faults)
+}
+
+/// What SQLite itself finds wrong with the file.
+fn damage(db: &Connection) -> Result<Vec<String>, StoreError> {
+    let mut select = db.prepare("PRAGMA integrity_check")?;
+    let found = select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    Ok(found
+        .into_iter()
+        .filter(|line| line != "ok")
+        .map(|line| format!("the file is damaged: {line}"))
+        .collect())
+}

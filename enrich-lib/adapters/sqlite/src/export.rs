@@ -1,0 +1,205 @@
+//! The accounts of a data directory, on their way to another store.
+//!
+//! From the first step on, nothing changes them any more: the directory is marked, and neither a server nor an operator gets
+//! at its accounts. So a copy that was interrupted goes on where it stopped.
+
+use std::fs;
+use std::path::PathBuf;
+
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::LookupId;
+use enrich_lib::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace, KeyRow};
+use enrich_lib::window::Quota;
+use rusqlite::{Connection, Row, TransactionBehavior, params};
+
+use crate::column::{parsed, time};
+use crate::database::{self, Schema};
+use crate::dir::{DataDir, ServeLock, write_private};
+use crate::error::StoreError;
+
+/// All accounts of a directory that is served no more, as of one moment.
+#[derive(Debug)]
+pub struct Export {
+    db: Connection,
+    id: [u8; 16],
+    _lock: ServeLock,
+}
+
+impl Export {
+    /// Marks the accounts of `dir` as those that go to `target`, which is a name for people. `new_id` is random, and names
+    /// them in the other store; those that were marked before keep theirs.
+    ///
+    /// Errors: [`StoreError::Served`], [`StoreError::Moved`] if they go elsewhere.
+    pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, StoreError> {
+        let lock = dir.lock()?;
+        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
+        let id = match dir.moved()? {
+            Some(mark) if mark.target == target => mark.id,
+            Some(mark) => return Err(mark.into_error(dir)),
+            None => {
+                dir.mark_moved(target, new_id)?;
+                new_id
+            }
+        };
+        // Whoever was writing has finished after this, and whoever comes later sees the mark.
+        db.transaction_with_behavior(TransactionBehavior::Immediate)?.commit()?;
+        db.execute_batch("BEGIN")?;
+        Ok(Self { db, id, _lock: lock })
+    }
+
+    /// Takes the mark away: nothing was begun in the other store.
+    pub fn give_up(self, dir: &DataDir) -> Result<(), StoreError> {
+        let path = mark_path(dir);
+        fs::remove_file(&path).map_err(StoreError::file(path))
+    }
+
+    /// Their name in the other store.
+    pub fn id(&self) -> [u8; 16] {
+        self.id
+    }
+
+    /// All workspaces, by name.
+    pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, StoreError> {
+        let mut select = self.db.prepare(
+            "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
+                  g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
+                  s AS (SELECT s.workspace, count(*) AS n, count(v.lookup_id) AS voids,
+                               sum(CASE WHEN v.lookup_id IS NULL THEN s.credits ELSE 0 END) AS credits
+                        FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id) GROUP BY s.workspace)
+             SELECT w.rowid, w.id, w.quota_limit, w.window_seconds, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0),
+                    coalesce(g.credits, 0), coalesce(s.n, 0), coalesce(s.credits, 0), coalesce(s.voids, 0)
+             FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
+             LEFT JOIN s ON s.workspace = w.rowid ORDER BY w.id",
+        )?;
+        let rows = select.query_and_then([], |row| {
+            Ok(CopiedWorkspace {
+                rowid: row.get(0)?,
+                id: parsed(row, 1, |id: String| id.parse())?,
+                quota: parsed(row, 2, |limit| Quota::new(limit, row.get(3).unwrap_or_default()))?,
+                created_at: time(row.get(4)?),
+                contents: Contents {
+                    keys: row.get(5)?,
+                    grants: row.get(6)?,
+                    granted: row.get(7)?,
+                    spends: row.get(8)?,
+                    spent: row.get(9)?,
+                    voids: row.get(10)?,
+                },
+            })
+        })?;
+        rows.collect()
+    }
+
+    /// All keys, oldest first.
+    pub fn keys(&self) -> Result<Vec<CopiedKey>, StoreError> {
+        let mut select = self.db.prepare(
+            "SELECT workspace, digest, id, label, masked, created_at, last_used_at, revoked_at FROM api_key ORDER BY rowid",
+        )?;
+        let rows = select.query_map([], |row| {
+            Ok(CopiedKey {
+                workspace: row.get(0)?,
+                digest: KeyDigest::from_bytes(row.get(1)?),
+                row: KeyRow {
+                    id: row.get(2)?,
+                    label: row.get(3)?,
+                    masked: row.get(4)?,
+                    created_at: time(row.get(5)?),
+                    last_used_at: row.get::<_, Option<_>>(6)?.map(time),
+                    revoked_at: row.get::<_, Option<_>>(7)?.map(time),
+                },
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Up to `limit` grants, after the one with the number `after`.
+    pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, StoreError> {
+        let mut select = self.db.prepare_cached(
+            "SELECT rowid, workspace, credits, at FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        )?;
+        let rows = select.query_map(params![after, limit], |row| {
+            let (rowid, workspace, credits, at) = (row.get(0)?, row.get(1)?, row.get(2)?, time(row.get(3)?));
+            Ok(CopiedGrant { rowid, workspace, credits, at })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Up to `limit` spends, after the one of the lookup `after`.
+    pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
+        let select = "SELECT lookup_id, workspace, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
+        self.by_lookup(select, after, limit)
+    }
+
+    /// Up to `limit` spends that were taken back, each with when its void says that its lookup arrived.
+    pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
+        let select = "SELECT v.lookup_id, s.workspace, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
+             WHERE v.lookup_id > ? ORDER BY v.lookup_id LIMIT ?";
+        self.by_lookup(select, after, limit)
+    }
+
+    fn by_lookup(
+        &self,
+        select: &str,
+        after: Option<LookupId>,
+        limit: u32,
+    ) -> Result<Vec<CopiedSpend>, StoreError> {
+        let mut select = self.db.prepare_cached(select)?;
+        let after: &[u8] = after.as_ref().map_or(&[], |id| id.as_bytes());
+        let rows = select.query_map(params![after, limit], |row: &Row<'_>| {
+            let lookup_id = LookupId::from_bytes(row.get(0)?);
+            Ok(CopiedSpend { lookup_id, workspace: row.get(1)?, credits: row.get(2)?, at: time(row.get(3)?) })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+/// What stands in `accounts.moved`: where the accounts went, and their name there.
+pub(crate) struct Mark {
+    id: [u8; 16],
+    target: String,
+}
+
+impl Mark {
+    fn parse(text: &str) -> Option<Self> {
+        let (id, target) = text.trim_end().split_once('\n')?;
+        let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
+        Some(Self { id, target: target.to_owned() })
+    }
+
+    pub(crate) fn into_error(self, dir: &DataDir) -> StoreError {
+        StoreError::Moved { dir: dir.path().to_owned(), mark: mark_path(dir), target: self.target }
+    }
+}
+
+impl DataDir {
+    /// Errors: [`StoreError::Moved`] if the accounts are on their way to another store, or there.
+    pub(crate) fn check_not_moved(&self) -> Result<(), StoreError> {
+        self.moved()?.map_or(Ok(()), |mark| Err(mark.into_error(self)))
+    }
+
+    fn moved(&self) -> Result<Option<Mark>, StoreError> {
+        let path = mark_path(self);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let damaged = || StoreError::file(&path)(std::io::Error::other("it is damaged"));
+                Mark::parse(&text).map(Some).ok_or_else(damaged)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::file(path)(error)),
+        }
+    }
+
+    /// Whole or not at all.
+    fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), StoreError> {
+        let (path, partial) = (mark_path(self), self.path().join("accounts.moved.partial"));
+        let text = format!("{:032x}\n{target}\n", u128::from_be_bytes(id));
+        let _ = fs::remove_file(&partial); // of one who was killed here
+        let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
+        let synced = written.and_then(|()| fs::File::open(self.path())?.sync_all());
+        synced.map_err(StoreError::file(path))
+    }
+}
+
+fn mark_path(dir: &DataDir) -> PathBuf {
+    dir.path().join("accounts.moved")
+}

@@ -1,0 +1,71 @@
+//! An audit adds up the rows by itself, and so finds what no balance shows.
+
+use enrich_lib::records::{AuditRow, Tally};
+
+use crate::world::{Files, START, World, workspace};
+
+fn even(total: u64) -> Tally {
+    Tally { total, rows: total }
+}
+
+#[test]
+fn an_audit_reconciles_while_another_process_serves() {
+    let world = World::with_credits(10);
+    world.create_workspace("new", 0);
+    world.spend(&world.hold(3)).unwrap();
+    world.admin().grant(&workspace("demo"), 5, START).unwrap();
+    let untold = world.hold(2);
+    drop(world.queue_spend(&untold));
+    world.tick(START);
+
+    let audit = world.admin().audit().unwrap();
+    assert!(audit.reconciles(), "{audit:?}");
+    let spent = even(world.on_disk().spent);
+    let demo = AuditRow { id: workspace("demo"), granted: even(15), spent, leased: even(0) };
+    assert_eq!(audit.workspaces[0], demo);
+    assert_eq!(audit.workspaces.len(), 2);
+}
+
+#[test]
+fn a_spend_that_was_voided_does_not_count() {
+    let files = Files::with_credits(10);
+    let spend = "INSERT INTO credit_spend SELECT randomblob(16), rowid, 4, 0 FROM workspace";
+    files.sql().execute_batch(spend).unwrap();
+    assert!(!files.admin().audit().unwrap().reconciles());
+    files.sql().execute_batch("INSERT INTO credit_void SELECT lookup_id, 0 FROM credit_spend").unwrap();
+    assert!(files.admin().audit().unwrap().reconciles());
+}
+
+#[test]
+fn a_total_that_was_tampered_with_is_found() {
+    for (tampering, granted, spent) in [
+        ("UPDATE workspace SET granted = 11", Tally { total: 11, rows: 10 }, even(0)),
+        ("UPDATE workspace SET spent = 1", even(10), Tally { total: 1, rows: 0 }),
+        (
+            "INSERT INTO credit_grant (workspace, credits, at) VALUES (1, 5, 0)",
+            Tally { total: 10, rows: 15 },
+            even(0),
+        ),
+    ] {
+        let files = Files::with_credits(10);
+        files.sql().execute_batch(tampering).unwrap();
+        let audit = files.admin().audit().unwrap();
+        assert!(!audit.reconciles(), "{tampering}");
+        assert_eq!((audit.workspaces[0].granted, audit.workspaces[0].spent), (granted, spent), "{tampering}");
+    }
+}
+
+#[test]
+fn rows_that_belong_to_nothing_and_triggers_that_are_gone_are_found() {
+    for (tampering, told) in [
+        ("INSERT INTO credit_grant (workspace, credits, at) VALUES (9, 5, 0)", "1 grants of no workspace"),
+        ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 5, 0)", "1 spends of no workspace"),
+        ("INSERT INTO credit_void VALUES (randomblob(16), 0)", "1 voids of no spend"),
+        ("DROP TRIGGER credit_spend_remains", "the trigger credit_spend_remains is missing"),
+    ] {
+        let files = Files::with_credits(10);
+        files.sql().execute_batch(&format!("PRAGMA foreign_keys = off; {tampering}")).unwrap();
+        let audit = files.admin().audit().unwrap();
+        assert!(!audit.reconciles() && audit.faults[0].contains(told), "{tampering}: {audit:?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! The accounts that the commands work on, and where they are: in a data directory, or on a PostgreSQL server.
+
+use std::path::PathBuf;
+
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::records::{Audit, KeyRow, WorkspaceRow};
+use enrich_lib::window::Quota;
+use enrich_postgres::{Database, Server};
+use enrich_sqlite::{Admin, DataDir, StoreError};
+use tokio::runtime::Runtime;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::url::ServerUrl;
+
+/// What an operator does with accounts, wherever they are.
+pub trait Accounts {
+    fn create_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        quota: Quota,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<(), Failure>;
+    fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, Failure>;
+    fn grant(&mut self, workspace: &WorkspaceId, credits: u64, now: Timestamp) -> Result<Balance, Failure>;
+    fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, Failure>;
+    /// Files a new key and tells its id.
+    fn create_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        label: &str,
+        key: &ApiKey,
+        now: Timestamp,
+    ) -> Result<String, Failure>;
+    fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, Failure>;
+    fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), Failure>;
+    fn audit(&mut self) -> Result<Audit, Failure>;
+}
+
+/// Where the accounts are.
+#[derive(Debug)]
+pub enum Place {
+    Dir(PathBuf),
+    Server(ServerUrl),
+}
+
+impl Place {
+    /// Accounts that exist.
+    pub fn open(self) -> Result<Box<dyn Accounts>, Failure> {
+        match self {
+            Self::Dir(data) => Ok(Box::new(Admin::open(&DataDir::open(data)?)?)),
+            Self::Server(url) => Ok(Box::new(Remote::open(&url)?)),
+        }
+    }
+
+    /// The same, but a data directory is made if it is missing.
+    pub fn create(self) -> Result<Box<dyn Accounts>, Failure> {
+        match self {
+            Self::Dir(data) => Ok(Box::new(Admin::open(&DataDir::create(data)?)?)),
+            Self::Server(url) => Ok(Box::new(Remote::open(&url)?)),
+        }
+    }
+}
+
+impl Accounts for Admin {
+    fn create_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        quota: Quota,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        told(Self::create_workspace(self, id, quota, credits, now))
+    }
+
+    fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, Failure> {
+        told(Self::workspaces(self))
+    }
+
+    fn grant(&mut self, workspace: &WorkspaceId, credits: u64, now: Timestamp) -> Result<Balance, Failure> {
+        told(Self::grant(self, workspace, credits, now))
+    }
+
+    fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, Failure> {
+        told(Self::balance(self, workspace))
+    }
+
+    fn create_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        label: &str,
+        key: &ApiKey,
+        now: Timestamp,
+    ) -> Result<String, Failure> {
+        told(Self::create_key(self, workspace, label, key, now))
+    }
+
+    fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, Failure> {
+        told(Self::keys(self, workspace))
+    }
+
+    fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), Failure> {
+        told(Self::revoke_key(self, id, now))
+    }
+
+    fn audit(&mut self) -> Result<Audit, Failure> {
+        told(Self::audit(self))
+    }
+}
+
+fn told<T>(result: Result<T, StoreError>) -> Result<T, Failure> {
+    Ok(result?)
+}
+
+/// The accounts of a PostgreSQL server. The commands wait for it: they have nothing else to do.
+struct Remote {
+    runtime: Runtime,
+    admin: enrich_postgres::Admin,
+}
+
+impl Remote {
+    fn open(url: &ServerUrl) -> Result<Self, Failure> {
+        let (runtime, server) = (runtime()?, server(url)?);
+        let admin = runtime.block_on(enrich_postgres::Admin::open(&server));
+        Ok(Self { admin: admin.map_err(|error| at(url, error))?, runtime })
+    }
+}
+
+impl Accounts for Remote {
+    fn create_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        quota: Quota,
+        credits: u64,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        Ok(self.runtime.block_on(self.admin.create_workspace(id, quota, credits, now))?)
+    }
+
+    fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, Failure> {
+        Ok(self.runtime.block_on(self.admin.workspaces())?)
+    }
+
+    fn grant(&mut self, workspace: &WorkspaceId, credits: u64, now: Timestamp) -> Result<Balance, Failure> {
+        Ok(self.runtime.block_on(self.admin.grant(workspace, credits, now))?)
+    }
+
+    fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, Failure> {
+        Ok(self.runtime.block_on(self.admin.balance(workspace))?)
+    }
+
+    fn create_key(
+        &mut self,
+        workspace: &WorkspaceId,
+        label: &str,
+        key: &ApiKey,
+        now: Timestamp,
+    ) -> Result<String, Failure> {
+        Ok(self.runtime.block_on(self.admin.create_key(workspace, label, key, now))?)
+    }
+
+    fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, Failure> {
+        Ok(self.runtime.block_on(self.admin.keys(workspace))?)
+    }
+
+    fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), Failure> {
+        Ok(self.runtime.block_on(self.admin.revoke_key(id, now))?)
+    }
+
+    fn audit(&mut self) -> Result<Audit, Failure> {
+        Ok(self.runtime.block_on(self.admin.audit())?)
+    }
+}
+
+/// `enrich migrate`
+pub fn migrate(place: Place) -> Result<(), Failure> {
+    let Place::Server(url) = place else {
+        return Err(Failure::new(
+            "a data directory is brought to the newest version by itself: there is nothing to do",
+        )
+        .advise("--database URL or ENRICH_DATABASE names the PostgreSQL server to migrate"));
+    };
+    let made =
+        runtime()?.block_on(Database::new(server(&url)?).migrate()).map_err(|error| at(&url, error))?;
+    let version = Database::VERSION;
+    output::line(match version - made {
+        before if before == version => format!("{url} is current: its tables have version {version}"),
+        0 => format!("{url} is prepared: its tables have version {version}"),
+        before => format!("{url} was brought from version {before} of its tables to {version}"),
+    });
+    Ok(())
+}
+
+/// On this thread alone.
+pub fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| Failure::new(format!("can't start: {e}")))
+}
+
+pub fn server(url: &ServerUrl) -> Result<Server, Failure> {
+    url.check_is_postgres()?;
+    Ok(url.reveal().parse()?)
+}
+
+/// A server that can't be used, with where it should be.
+pub fn at(url: &ServerUrl, error: enrich_postgres::StoreError) -> Failure {
+    let failure = Failure::from(error);
+    Failure { what: format!("{url}: {}", failure.what), ..failure }
+}

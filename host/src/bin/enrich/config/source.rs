@@ -1,0 +1,65 @@
+//! A URL in the file of settings, or where it is: it may have a password in it.
+
+use std::fmt;
+use std::path::Path;
+
+use enrich_provider::{SecretSource, SettingFault};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+
+use crate::url::ServerUrl;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlSource {
+    /// It stands in the file.
+    Here(ServerUrl),
+    /// In an environment variable, or alone in another file.
+    Elsewhere(SecretSource),
+}
+
+impl UrlSource {
+    #[must_use]
+    pub fn beside(self, file: &Path) -> Self {
+        match self {
+            Self::Elsewhere(source) => Self::Elsewhere(source.beside(file)),
+            here => here,
+        }
+    }
+
+    /// The URL of `setting`. Errors name the place, never what is there.
+    pub fn load(&self, setting: &str) -> Result<ServerUrl, SettingFault> {
+        match self {
+            Self::Here(url) => Ok(url.clone()),
+            Self::Elsewhere(source) => {
+                let secret = source.load().map_err(|fault| SettingFault::new(setting, fault.to_string()))?;
+                secret.reveal().parse().map_err(|never| match never {})
+            }
+        }
+    }
+}
+
+/// By hand, as serde's own errors quote what stands there.
+impl<'de> Deserialize<'de> for UrlSource {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct UrlOrTable;
+
+        impl<'de> Visitor<'de> for UrlOrTable {
+            type Value = UrlSource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL, { env = \"NAME\" } or { file = \"PATH\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<UrlSource, E> {
+                text.parse().map(UrlSource::Here).map_err(|never| match never {})
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<UrlSource, A::Error> {
+                SecretSource::deserialize(MapAccessDeserializer::new(map)).map(UrlSource::Elsewhere)
+            }
+        }
+
+        deserializer.deserialize_any(UrlOrTable)
+    }
+}

@@ -1,0 +1,185 @@
+//! `enrich copy`: a data directory's accounts to a PostgreSQL server, where several nodes can have them.
+//!
+//! Killed at any moment, the same command goes on. Until everything is there and is the same, nobody can spend it there; and
+//! from its first moment on, nobody can spend it here.
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use enrich_host::SystemArrivals;
+use enrich_lib::records::{Contents, CopiedKey, CopiedWorkspace};
+use enrich_postgres::{Copy, CopyDifference, StoreError};
+use enrich_sqlite::{Admin, DataDir, Export};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::runtime::Runtime;
+
+use crate::accounts::{self, at};
+use crate::args::CopyArgs;
+use crate::failure::Failure;
+use crate::output::{self, grouped};
+use crate::url::ServerUrl;
+
+/// The most rows in one transaction.
+const CHUNK_ROWS_MAX: u32 = 10_000;
+
+pub fn run(args: CopyArgs) -> Result<(), Failure> {
+    let CopyArgs { from, to } = args;
+    let server = accounts::server(&to)?;
+    let dir = DataDir::open(from)?;
+    let runtime = accounts::runtime()?;
+    // Before anything is marked: whether there is a server that can take it.
+    runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
+
+    let started = Instant::now();
+    let export = Export::begin(&dir, &to.to_string(), rand::random())?;
+    let (workspaces, keys) = (export.workspaces()?, export.keys()?);
+    let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
+    let copy = match runtime.block_on(begun) {
+        Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
+            export.give_up(&dir)?; // it can be served as before
+            return Err(
+                at(&to, error).advise("copy into a database of its own, or give that workspace up there")
+            );
+        }
+        begun => begun.map_err(|error| go_on(at(&to, error), &dir, &to))?,
+    };
+    if copy.progress().is_finished {
+        output::line(format!("{} was copied to {to} before: nothing was changed", dir.path().display()));
+        return Ok(());
+    }
+    let bar = bar(&workspaces, copy.progress().rows);
+    let mut run = Run { runtime, export, copy, bar, to: &to };
+    let copied = run.all(&workspaces, &keys);
+    run.bar.finish_and_clear();
+    let differences = copied.map_err(|failure| go_on(failure, &dir, &to))?;
+    if !differences.is_empty() {
+        return Err(tell(&differences));
+    }
+    let Run { runtime, export, .. } = run;
+    drop(export);
+    audit(&runtime, &dir, &to)?;
+
+    let rows: u64 = workspaces.iter().map(|workspace| rows(&workspace.contents)).sum();
+    output::line(format!(
+        "copied {} workspaces, {} keys and {} rows in {:.1} s; both sides reconcile",
+        grouped(workspaces.len() as u64),
+        grouped(keys.len() as u64),
+        grouped(rows),
+        started.elapsed().as_secs_f64(),
+    ));
+    output::remark(format!(
+        "`enrich serve --database` serves them from {to}; what is left of them in {} is only for reading, and the people \
+         directory in it is used as before",
+        dir.path().display()
+    ));
+    Ok(())
+}
+
+struct Run<'a> {
+    runtime: Runtime,
+    export: Export,
+    copy: Copy,
+    bar: ProgressBar,
+    to: &'a ServerUrl,
+}
+
+impl Run<'_> {
+    fn all(
+        &mut self,
+        workspaces: &[CopiedWorkspace],
+        keys: &[CopiedKey],
+    ) -> Result<Vec<CopyDifference>, Failure> {
+        loop {
+            let grants = self.export.grants(self.copy.progress().grants, CHUNK_ROWS_MAX)?;
+            if grants.is_empty() {
+                break;
+            }
+            self.told(|runtime, copy| runtime.block_on(copy.add_grants(&grants)))?;
+        }
+        loop {
+            let voids = self.export.voids(self.copy.progress().voids, CHUNK_ROWS_MAX)?;
+            if voids.is_empty() {
+                break;
+            }
+            self.told(|runtime, copy| runtime.block_on(copy.add_voids(&voids)))?;
+        }
+        loop {
+            let spends = self.export.spends(self.copy.progress().spends, CHUNK_ROWS_MAX)?;
+            if spends.is_empty() {
+                break;
+            }
+            self.told(|runtime, copy| runtime.block_on(copy.add_spends(&spends)))?;
+        }
+        let now = SystemArrivals::now();
+        self.told(|runtime, copy| runtime.block_on(copy.finish(workspaces, keys, now)))
+    }
+
+    fn told<T>(
+        &mut self,
+        step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, StoreError>,
+    ) -> Result<T, Failure> {
+        let done = step(&self.runtime, &mut self.copy).map_err(|error| at(self.to, error))?;
+        self.bar.set_position(self.copy.progress().rows);
+        Ok(done)
+    }
+}
+
+/// Both sides, from their rows.
+fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure> {
+    let here = Admin::open(dir)?.audit()?;
+    let there = runtime.block_on(async {
+        enrich_postgres::Admin::open(&accounts::server(to)?)
+            .await?
+            .audit()
+            .await
+            .map_err(|error| at(to, error))
+    })?;
+    for (audit, place) in [(here, dir.path().display().to_string()), (there, to.to_string())] {
+        if !audit.reconciles() {
+            let what = format!(
+                "everything was copied, but the balances in {place} do not reconcile with their rows"
+            );
+            return Err(Failure::new(what).advise("`enrich credits audit` says which"));
+        }
+    }
+    Ok(())
+}
+
+fn tell(differences: &[CopyDifference]) -> Failure {
+    let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent, c.voids].map(grouped);
+    let rows = differences.iter().flat_map(|difference| {
+        [("there", &difference.there), ("here", &difference.here)].map(|(side, contents)| {
+            let [keys, grants, granted, spends, spent, voids] = figures(contents);
+            [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent, voids]
+        })
+    });
+    output::table(["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT", "VOIDS"], rows);
+    Failure::new("the two sides differ, so that nothing was opened for lookups there")
+        .advise("drop that database, make it anew, and run `enrich migrate` and `enrich copy` again")
+}
+
+fn rows(contents: &Contents) -> u64 {
+    contents.grants + contents.spends + contents.voids
+}
+
+fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {
+    let again = format!(
+        "the same command goes on where this one stopped: `enrich copy --from {} --to {to}`",
+        dir.path().display()
+    );
+    let advice: Vec<_> = failure.advice.iter().cloned().chain([again]).collect();
+    failure.advise(advice.join("\n  "))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn bar(workspaces: &[CopiedWorkspace], resumed: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{bar:24} {percent:>3} %  {human_pos} of {human_len} rows  {per_sec}  {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let all = workspaces.iter().map(|workspace| rows(&workspace.contents)).sum();
+    let bar = ProgressBar::new(all).with_style(style).with_position(resumed);
+    bar.reset_eta();
+    bar
+}

@@ -1,0 +1,98 @@
+//! Where `serve` has its accounts and its windows: the file and the flags as one.
+
+use std::fmt;
+use std::path::Path;
+
+use enrich_redis::RedisUrl;
+
+use crate::accounts;
+use crate::config::{Config, UrlSource};
+use crate::failure::Failure;
+use crate::url::ServerUrl;
+
+/// What nodes may share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The PostgreSQL server with the accounts; without it, they are in the data directory.
+    pub database: Option<ServerUrl>,
+    pub windows: WindowsAt,
+}
+
+/// Where requests are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WindowsAt {
+    /// In this process.
+    Memory,
+    Redis(ServerUrl),
+}
+
+impl Places {
+    /// Flags win.
+    pub fn resolve(
+        database: Option<&ServerUrl>,
+        windows: Option<&ServerUrl>,
+        file: &Config,
+    ) -> Result<Self, Failure> {
+        let database = load("database", database, file.database.as_ref())?;
+        if let Some(url) = &database {
+            accounts::server(url)?;
+        }
+        let windows = match load("windows", windows, file.windows.as_ref())? {
+            Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
+            Some(url) => {
+                redis(&url)?;
+                WindowsAt::Redis(url)
+            }
+            None if database.is_none() => WindowsAt::Memory,
+            None => {
+                let what = "several nodes may serve this database, and each would count requests by itself: \
+                            where they are counted has to be said";
+                return Err(Failure::new(what).advise(
+                    "--windows redis://HOST counts them together; --windows memory says that this is the only node",
+                ));
+            }
+        };
+        Ok(Self { database, windows })
+    }
+
+    /// Where the accounts are, for people to read.
+    pub fn accounts(&self, data: &Path) -> String {
+        match &self.database {
+            Some(url) => format!("PostgreSQL at {url}"),
+            None => format!("SQLite in {}", data.display()),
+        }
+    }
+}
+
+fn load(
+    setting: &str,
+    flag: Option<&ServerUrl>,
+    source: Option<&UrlSource>,
+) -> Result<Option<ServerUrl>, Failure> {
+    match (flag, source) {
+        (Some(url), _) => Ok(Some(url.clone())),
+        (None, Some(source)) => {
+            Ok(Some(source.load(setting).map_err(|fault| Failure::new(fault.to_string()))?))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Where Redis is. Whether it is there, a server learns with its first request.
+pub fn redis(url: &ServerUrl) -> Result<RedisUrl, Failure> {
+    url.reveal().parse().map_err(|fault| no_windows(url, fault))
+}
+
+pub fn no_windows(url: &ServerUrl, why: impl std::error::Error) -> Failure {
+    Failure::new(format!("can't count requests at {url}: {why}"))
+        .advise("--windows is `memory`, or a URL such as redis://HOST")
+}
+
+impl fmt::Display for WindowsAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Redis(url) => write!(f, "Redis at {url}"),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! URLs with a password in them.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::failure::Failure;
+
+/// The URL of a server. Neither `Display` nor `Debug` shows its password, and errors don't quote it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// All of it: for the one who connects.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub fn check_is_postgres(&self) -> Result<(), Failure> {
+        if self.0.starts_with("postgres://") || self.0.starts_with("postgresql://") {
+            return Ok(());
+        }
+        Err(Failure::new("the URL of the database does not begin with postgres://")
+            .advise("--database postgres://USER:PASSWORD@HOST/NAME, or the same in ENRICH_DATABASE"))
+    }
+}
+
+/// Whatever is typed is taken: what is no URL is told by the one who connects, as the parser of the command line quotes
+/// what it refuses.
+impl FromStr for ServerUrl {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// `scheme://user@host:port/path`: no password, and no parameters, as one of them may be the password.
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
+        // The last @: one that is not encoded belongs to the password, and so do a / and a ? before it.
+        let (login, place) =
+            rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
+        let place = place.split(['?', '#']).next().unwrap_or_default();
+        let user =
+            login.map(|login| login.split(':').next().unwrap_or_default()).filter(|user| !user.is_empty());
+        match user {
+            Some(user) => write!(f, "{scheme}://{user}@{place}"),
+            None => write!(f, "{scheme}://{place}"),
+        }
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (url, shown) in [
+            (
+                "postgres://enrich:hunter2@db.internal:5432/accounts",
+                "postgres://enrich@db.internal:5432/accounts",
+            ),
+            ("postgres://enrich:hunt@er/2?@db/accounts?sslmode=require", "postgres://enrich@db/accounts"),
+            ("postgresql://db/accounts?user=enrich&password=hunter2", "postgresql://db/accounts"),
+            ("redis://:hunter2@redis.internal", "redis://redis.internal"),
+            ("redis://redis.internal:6379/2", "redis://redis.internal:6379/2"),
+            ("host=db password=hunter2", "…"),
+        ] {
+            let url: ServerUrl = url.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), format!("ServerUrl({shown})"));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Windows that several nodes count in: they count as one.
+
+use std::sync::Arc;
+
+use enrich_lib::model::Timestamp;
+use enrich_lib::ports::Windows;
+
+use super::crowd::together;
+use super::windows::{counts, window};
+
+/// A test of each sentence about windows that nodes share, on what `$open` makes: `([Arc<dyn Windows>; 2], Timestamp)`, two
+/// nodes' ways to one store, and what it takes for the present.
+#[macro_export]
+macro_rules! shared_contract {
+    ($open:expr) => {
+        $crate::sentences! { shared, $open,
+            two_nodes_count_one_window_together
+            no_two_requests_at_once_get_the_same_count_from_two_nodes
+        }
+    };
+}
+
+pub async fn two_nodes_count_one_window_together(([a, b], now): ([Arc<dyn Windows>; 2], Timestamp)) {
+    let window = window("demo", now);
+    assert_eq!(counts(&*a, &window, 2).await, [1, 2]);
+    assert_eq!(counts(&*b, &window, 2).await, [3, 4]);
+    assert_eq!(counts(&*a, &window, 1).await, [5]);
+}
+
+pub async fn no_two_requests_at_once_get_the_same_count_from_two_nodes(
+    (nodes, now): ([Arc<dyn Windows>; 2], Timestamp),
+) {
+    let window = window("demo", now);
+    let counted = together(|i| {
+        let (windows, window) = (nodes[usize::from(i) % 2].clone(), window.clone());
+        async move { counts(&*windows, &window, 4).await }
+    });
+    let mut all = counted.await.concat();
+    all.sort_unstable();
+    assert_eq!(all, (1..=256).collect::<Vec<u64>>());
+}

@@ -1,0 +1,267 @@
+//! A PostgreSQL server of its own for a test, which may break it; or one that all tests of a process share.
+
+use std::env;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use enrich_postgres::{Database, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+use tokio_postgres::{Client, NoTls};
+
+/// A running server. It ends when this is dropped, or when the test's process does.
+#[derive(Debug)]
+pub struct Postgres {
+    settings: Vec<String>,
+    port: u16,
+    server: Child,
+    /// A shell that waits for the end of its input, to clean up after a process that can't.
+    watch: Child,
+    databases: AtomicU32,
+    template: OnceCell<()>,
+    files: TempDir,
+}
+
+/// The database that others are copies of.
+const TEMPLATE: &str = "enrich";
+
+/// How long the server may take to start, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Postgres {
+    /// Starts a server. A commit of it outlives the server, and not the machine: nothing is waited for to be on the disk.
+    pub fn start() -> Self {
+        Self::start_with(&[], &[])
+    }
+
+    /// Starts a server with these settings (`name=value`) and these files beside its own (name, text).
+    pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
+        let dir = tempfile::Builder::new().prefix("enrich-pg").tempdir().unwrap();
+        own(dir.path());
+        let data = dir.path().join("data");
+        let made = program("initdb")
+            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        for (name, text) in files {
+            let path = data.join(name);
+            std::fs::write(&path, text).unwrap();
+            own(&path);
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, private).unwrap();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let (server, watch) = serve(dir.path(), port, &settings);
+        let (databases, template) = (AtomicU32::new(0), OnceCell::new());
+        let this = Self { settings, port, server, watch, databases, template, files: dir };
+        this.wait_until_it_answers();
+        this
+    }
+
+    /// The server that the tests of this process share: for those that let it be.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start_with(&["max_connections=300"], &[]))
+    }
+
+    /// Makes a database with the tables of this version, and tells its name.
+    pub async fn create_database(&self) -> String {
+        self.template.get_or_init(|| self.make_template()).await;
+        let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
+        name
+    }
+
+    async fn make_template(&self) {
+        self.sql("postgres", &format!("CREATE DATABASE {TEMPLATE}")).await;
+        Database::new(self.server(TEMPLATE)).migrate().await.unwrap();
+    }
+
+    /// A database's address, by the unix socket.
+    pub fn server(&self, database: &str) -> Server {
+        Server::from_str(&self.url(database)).unwrap()
+    }
+
+    /// The same, as text.
+    pub fn url(&self, database: &str) -> String {
+        let directory = self.files.path().to_str().unwrap().replace('/', "%2F");
+        format!("postgres://postgres@{directory}:{}/{database}", self.port)
+    }
+
+    /// Where its unix socket is.
+    pub fn socket(&self) -> PathBuf {
+        self.files.path().join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    /// A database's address, by TCP.
+    pub fn tcp_url(&self, database: &str) -> String {
+        format!("postgres://postgres@localhost:{}/{database}", self.port)
+    }
+
+    /// Executes these statements.
+    pub async fn sql(&self, database: &str, statements: &str) {
+        self.client(database).await.batch_execute(statements).await.unwrap();
+    }
+
+    /// The numbers in the one row of a query.
+    pub async fn numbers(&self, database: &str, query: &str) -> Vec<i64> {
+        let row = self.client(database).await.query_one(query, &[]).await.unwrap();
+        (0..row.len()).map(|column| row.get(column)).collect()
+    }
+
+    /// A connection of the test's own.
+    pub async fn client(&self, database: &str) -> Client {
+        let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Ends the server as a crash does: nothing is finished, and nothing is tidied up.
+    pub fn kill(&mut self) {
+        self.signal(Signal::QUIT);
+        self.signal(Signal::CONT); // if it was paused, the end comes first
+        self.server.wait().unwrap();
+        self.watch.kill().unwrap();
+        self.watch.wait().unwrap();
+    }
+
+    /// Starts it again after [`Postgres::kill`], at the same addresses.
+    pub fn restart(&mut self) {
+        (self.server, self.watch) = serve(self.files.path(), self.port, &self.settings);
+        self.wait_until_it_answers();
+    }
+
+    /// From here on the server does nothing: neither answers nor closes a connection.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// The server goes on, with what was sent to it meanwhile.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let server = Pid::from_child(&self.server);
+        let _ = kill_process(server, signal);
+        // It makes no more of them while it is stopped.
+        for pid in children(server) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn wait_until_it_answers(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let asks = || {
+            let mut ask = program("pg_isready");
+            ask.arg("-q").arg("-h").arg(self.files.path()).args(["-p", &self.port.to_string()]);
+            ask.status().unwrap().success()
+        };
+        while !asks() {
+            assert!(Instant::now() < deadline, "PostgreSQL does not start: {}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.server.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.kill();
+        }
+    }
+}
+
+fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
+    let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
+    let mut server = program("postgres");
+    server.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
+    server.args(["-p", &port.to_string(), "-c", "listen_addresses=localhost", "-c", "fsync=off"]);
+    settings.iter().for_each(|setting| {
+        server.args(["-c", setting]);
+    });
+    let server = server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let clean_up = "read -r _; kill -QUIT $0; kill -CONT $0; rm -rf \"$1\"";
+    let mut watch = Command::new("sh");
+    watch.args(["-c", clean_up, &server.id().to_string()]).arg(dir).stdin(Stdio::piped());
+    (server, watch.stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn children(of: Pid) -> Vec<Pid> {
+    let list = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let pairs = list.lines().filter_map(|line| {
+        let mut columns = line.split_whitespace().map(|column| column.parse().ok());
+        Some((columns.next()??, columns.next()??))
+    });
+    let parent = of.as_raw_nonzero().get();
+    pairs.filter(|(_, ppid)| *ppid == parent).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
+}
+
+/// One of PostgreSQL's programs, as a user who may run it: it refuses to be root.
+fn program(name: &str) -> Command {
+    let path = bin().join(name);
+    let mut command = Command::new(path);
+    if let Some((uid, gid)) = user() {
+        command.uid(uid).gid(gid);
+    }
+    command.current_dir("/");
+    command
+}
+
+/// Gives a file to the user who runs the server.
+fn own(path: &Path) {
+    if let Some((uid, gid)) = user() {
+        chown(path, Some(uid), Some(gid)).unwrap();
+    }
+}
+
+/// Who runs the server, if that is another user than this process's.
+fn user() -> Option<(u32, u32)> {
+    static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *USER.get_or_init(|| {
+        rustix::process::getuid().is_root().then(|| {
+            let id = |option| {
+                let id = Command::new("id").args([option, "postgres"]).output().unwrap();
+                String::from_utf8(id.stdout).unwrap().trim().parse().ok()
+            };
+            let both = id("-u").zip(id("-g"));
+            both.expect("there is no user postgres, as whom a test that runs as root starts PostgreSQL")
+        })
+    })
+}
+
+/// Where its programs are: on the path, or where Debian puts them.
+fn bin() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let mut places: Vec<_> = debian.map(|version| version.path().join("bin")).collect();
+        places.sort();
+        places.extend(env::split_paths(&path));
+        let config = Command::new("pg_config").arg("--bindir").output().ok();
+        places.extend(config.and_then(|out| Some(PathBuf::from(String::from_utf8(out.stdout).ok()?.trim()))));
+        let found = places.into_iter().rev().find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists());
+        found.expect(
+            "PostgreSQL is not installed: on Debian and Ubuntu, apt-get install postgresql; on macOS, brew install \
+             postgresql",
+        )
+    })
+}

@@ -1,0 +1,74 @@
+//! Windows on real Redis, and what becomes of them when something fails.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+mod access;
+mod cluster;
+mod counters;
+mod failures;
+mod service;
+mod speed;
+
+use std::time::{Duration, Instant};
+
+use enrich_host::{Arrivals, SystemArrivals};
+use enrich_lib::model::Timestamp;
+use enrich_lib::ports::Windows;
+use enrich_lib::window::{Quota, Window};
+use enrich_redis::{RedisFault, RedisPolicy, RedisUrl, RedisWindows};
+
+/// How long something may take that is not what a test is about.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// For tests that are not about time.
+fn patient() -> RedisPolicy {
+    RedisPolicy { deadline: PATIENCE, connect_within: PATIENCE, ..RedisPolicy::default() }
+}
+
+/// For tests in which Redis does not answer in time.
+fn hurried() -> RedisPolicy {
+    RedisPolicy { pause_max: Duration::from_millis(100), ..RedisPolicy::default() }
+}
+
+fn open(url: &str, policy: RedisPolicy) -> RedisWindows {
+    RedisWindows::open(&url.parse::<RedisUrl>().unwrap(), policy, 7).unwrap()
+}
+
+fn now() -> Timestamp {
+    SystemArrivals.arrive().now
+}
+
+/// A day's window, which no test outlives.
+fn window(workspace: &str) -> Window {
+    let quota = Quota::new(500, Quota::WINDOW_SECONDS_MAX).unwrap();
+    quota.window(&workspace.parse().unwrap(), now())
+}
+
+async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, RedisFault> {
+    windows.count(window).await.map_err(|error| error.downcast_ref::<RedisFault>().unwrap().clone())
+}
+
+/// The first count that succeeds.
+async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
+    let started = Instant::now();
+    loop {
+        match count(windows, window).await {
+            Ok(count) => return count,
+            Err(fault) => assert!(started.elapsed() < PATIENCE, "it does not recover: {fault}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The fault itself, where it is told to those who are not let wait for a connection.
+fn cause(fault: RedisFault) -> RedisFault {
+    match fault {
+        RedisFault::Resting(fault) => cause(*fault),
+        fault => fault,
+    }
+}
+
+/// The key of a window's counter.
+fn key(window: &Window) -> String {
+    format!("enrich:{{{}}}:{}:{}", window.workspace(), window.closes_at().unix_ms(), window.number())
+}

@@ -1,0 +1,73 @@
+//! The whole service, with its windows on Redis.
+
+use std::sync::Arc;
+
+use enrich_tests::blackbox::{KNOWN, Step, World};
+use enrich_tests::servers::Redis;
+
+use crate::{hurried, open, patient};
+
+/// "The service could not verify the rate-limit state, so the request was not executed."
+#[tokio::test]
+async fn without_redis_a_request_is_503_with_no_hold_and_no_question_to_the_resolver() {
+    let redis = Redis::start();
+    let windows = Arc::new(open(&redis.url(), patient()));
+    let world = World::with(|settings| settings.windows = windows).await;
+    let clients = world.clients(10).await;
+    for client in &clients {
+        client.look_up(KNOWN).await.assert_status(200);
+    }
+    redis.kill();
+    for client in &clients {
+        assert_unavailable(&world, client).await;
+    }
+    redis.restart();
+    for client in &clients {
+        while client.look_up(KNOWN).await.status != 200 {}
+    }
+}
+
+#[tokio::test]
+async fn with_a_redis_that_hangs_a_request_is_503_with_no_hold_and_no_question_to_the_resolver() {
+    let redis = Redis::start();
+    let windows = Arc::new(open(&redis.url(), hurried()));
+    let world = World::with(|settings| settings.windows = windows).await;
+    let client = world.client(10).await;
+    while client.look_up(KNOWN).await.status != 200 {}
+    redis.pause();
+    for _ in 0..5 {
+        assert_unavailable(&world, &client).await;
+    }
+    redis.resume();
+    while client.look_up(KNOWN).await.status != 200 {}
+}
+
+#[tokio::test]
+async fn two_hosts_admit_no_more_than_one_limit_together() {
+    let redis = Redis::start();
+    let mut admitted = 0;
+    let [a, b] = [(); 2].map(|()| Arc::new(open(&redis.url(), patient())));
+    let worlds = [
+        World::with(|settings| settings.windows = a).await,
+        World::with(|settings| settings.windows = b).await,
+    ];
+    // Both name their first workspace alike.
+    let clients = [worlds[0].limited_clients(5, 100).await, worlds[1].limited_clients(5, 100).await];
+    assert_eq!(clients[0][0].tenant.id, clients[1][0].tenant.id);
+    for _ in 0..10 {
+        for clients in &clients {
+            let status = clients[0].look_up(KNOWN).await.status;
+            assert!([200, 429].contains(&status), "{status}");
+            admitted += u32::from(status == 200);
+        }
+    }
+    assert_eq!(admitted, 5);
+}
+
+async fn assert_unavailable(world: &World, client: &enrich_tests::blackbox::Client) {
+    let before = world.totals(&client.tenant);
+    world.tap.take_asked();
+    client.look_up(KNOWN).await.assert_error(503, "rate_limit_unavailable");
+    assert_eq!(world.tap.take_asked(), [Step::FindKey, Step::Count]);
+    assert_eq!(world.totals(&client.tenant), before);
+}

@@ -1,0 +1,86 @@
+//! How a server is reached: by TLS that is verified, or not at all.
+
+use std::str::FromStr;
+
+use enrich_postgres::{Database, Ledger, Server, StoreError};
+use enrich_tests::contract::START;
+use enrich_tests::servers::Postgres;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_verified_is_spoken_to() {
+    let (postgres, certificate) = with_tls();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), certificate).unwrap();
+    for mode in ["prefer", "require", "verify-ca", "verify-full"] {
+        let options = format!("?sslmode={mode}&sslrootcert={}", file.path().display());
+        let server = Server::from_str(&(postgres.tcp_url("postgres") + &options)).unwrap();
+        Database::new(server).migrate().await.unwrap();
+    }
+    let used = postgres.client("postgres").await;
+    let select = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
+    let server =
+        postgres.tcp_url("postgres") + &format!("?sslmode=require&sslrootcert={}", file.path().display());
+    let ledger = Ledger::open(server.parse().unwrap(), Default::default(), START).await.unwrap();
+    let over_tls: i64 = used.query_one(select, &[]).await.unwrap().get(0);
+    assert!(over_tls > 0);
+    drop(ledger);
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_nobody_vouches_for_is_not() {
+    let (postgres, _) = with_tls();
+    for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
+        let server = Server::from_str(&(postgres.tcp_url("postgres") + mode)).unwrap();
+        let error = Database::new(server).migrate().await.unwrap_err();
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+    let server = Server::from_str(&(postgres.tcp_url("postgres") + "?sslmode=disable")).unwrap();
+    Database::new(server).migrate().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_without_tables_is_not_served() {
+    let postgres = Postgres::shared();
+    postgres.sql("postgres", "CREATE DATABASE bare").await;
+    let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotMigrated { found: 0, .. }), "{error}");
+    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 1);
+    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 0);
+    postgres.sql("bare", "INSERT INTO migration VALUES (99)").await;
+    let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
+    assert!(matches!(error, StoreError::NewerSchema), "{error}");
+}
+
+#[tokio::test]
+async fn two_that_migrate_at_once_follow_one_another() {
+    let postgres = Postgres::shared();
+    postgres.sql("postgres", "CREATE DATABASE twice").await;
+    let (one, two) = (Database::new(postgres.server("twice")), Database::new(postgres.server("twice")));
+    let (one, two) = tokio::join!(one.migrate(), two.migrate());
+    assert_eq!(one.unwrap() + two.unwrap(), 1);
+}
+
+#[test]
+fn an_address_that_is_none_is_not_repeated() {
+    for address in [
+        "mysql://me:hunter2@localhost/x",
+        "postgres://me:hunter2@localhost:port/x",
+        "postgres://me:hunter2@localhost/x?huh=hunter2",
+        "postgres://me:hunter2@one,two/x",
+        "postgres://me:hunter2@localhost/x?sslmode=allow",
+    ] {
+        let error = Server::from_str(address).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hun"), "{error}");
+    }
+    let server = Server::from_str("postgres://me:hunter2@localhost/x").unwrap();
+    assert!(!format!("{server:?}").contains("hunter2"), "{server:?}");
+}
+
+/// A server with a certificate of its own making.
+fn with_tls() -> (Postgres, String) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
+    let postgres = Postgres::start_with(&["ssl=on"], &[("server.crt", &certificate), ("server.key", &key)]);
+    (postgres, certificate)
+}
