@@ -81,6 +81,46 @@ async fn the_same_spend_over_two_connections_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_spend_that_the_tables_refuse_fails_alone() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    world.sql("ALTER TABLE credit_spend ADD CHECK (credits <> 7)").await;
+    let node = world.node().await;
+    let mut settling = Vec::new();
+    for credits in [7, 1, 1, 1, 7, 1, 1, 1] {
+        let (ledger, held) = (node.ledger.clone(), world.holding(&node, credits).await);
+        settling.push(tokio::spawn(async move { (credits, ledger.settle(&held, Spend(credits)).await) }));
+    }
+    for settled in settling {
+        let (credits, settled) = settled.await.unwrap();
+        assert_eq!(settled.is_ok(), credits == 1, "{settled:?}");
+    }
+    assert_eq!(world.totals().await[..2], [100, 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_database_is_set_to_a_spend_that_is_told_is_durable() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world
+        .sql(&format!(
+            "ALTER DATABASE {0} SET synchronous_commit = off;
+             ALTER DATABASE {0} SET default_transaction_isolation = 'serializable';
+             CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 ASSERT current_setting('synchronous_commit') = 'on';
+                 ASSERT current_setting('transaction_isolation') = 'read committed';
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER looks BEFORE INSERT ON credit_spend FOR EACH ROW EXECUTE FUNCTION look();",
+            world.database
+        ))
+        .await;
+    let node = world.node().await;
+    assert!(world.spend(&node).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_spend_waits_for_a_server_that_is_stopped_and_is_charged_once() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;
