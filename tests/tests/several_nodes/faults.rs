@@ -86,11 +86,23 @@ async fn a_spend_that_the_tables_refuse_fails_alone() {
     world.workspace(100).await;
     world.sql("ALTER TABLE credit_spend ADD CHECK (credits <> 7)").await;
     let node = world.node().await;
-    let mut settling = Vec::new();
-    for credits in [7, 1, 1, 1, 7, 1, 1, 1] {
-        let (ledger, held) = (node.ledger.clone(), world.holding(&node, credits).await);
-        settling.push(tokio::spawn(async move { (credits, ledger.settle(&held, Spend(credits)).await) }));
+    let mut holds = Vec::new();
+    for credits in [1, 7, 1, 1, 7, 1, 1, 1] {
+        holds.push(world.holding(&node, credits).await);
     }
+    // While the first waits for this lock, the others gather.
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    let settling: Vec<_> = holds
+        .into_iter()
+        .map(|held| {
+            let ledger = node.ledger.clone();
+            tokio::spawn(async move { (held.credits, ledger.settle(&held, Spend(held.credits)).await) })
+        })
+        .collect();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("the first waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    locker.batch_execute("COMMIT").await.unwrap();
     for settled in settling {
         let (credits, settled) = settled.await.unwrap();
         assert_eq!(settled.is_ok(), credits == 1, "{settled:?}");
