@@ -197,7 +197,9 @@ fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
         server.args(["-c", setting]);
     });
     let server = server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    let clean_up = "read -r _; kill -QUIT $0; kill -CONT $0; rm -rf \"$1\"";
+    // What still runs would make new files while they are removed.
+    let clean_up = "read -r _; kill -QUIT $0; kill -CONT $0
+        for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $0 || break; sleep 0.5; done; rm -rf \"$1\"";
     let mut watch = Command::new("sh");
     watch.args(["-c", clean_up, &server.id().to_string()]).arg(dir).stdin(Stdio::piped());
     (server, watch.stderr(Stdio::null()).spawn().unwrap())

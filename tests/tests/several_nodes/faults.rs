@@ -81,6 +81,59 @@ async fn the_same_spend_over_two_connections_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_spend_that_the_tables_refuse_fails_alone() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    world.sql("ALTER TABLE credit_spend ADD CHECK (credits <> 7)").await;
+    let node = world.node().await;
+    let mut holds = Vec::new();
+    for credits in [1, 7, 1, 1, 7, 1, 1, 1] {
+        holds.push(world.holding(&node, credits).await);
+    }
+    // While the first waits for this lock, the others gather.
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    let settling: Vec<_> = holds
+        .into_iter()
+        .map(|held| {
+            let ledger = node.ledger.clone();
+            tokio::spawn(async move { (held.credits, ledger.settle(&held, Spend(held.credits)).await) })
+        })
+        .collect();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("the first waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    for settled in settling {
+        let (credits, settled) = settled.await.unwrap();
+        assert_eq!(settled.is_ok(), credits == 1, "{settled:?}");
+    }
+    assert_eq!(world.totals().await[..2], [100, 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_database_is_set_to_a_spend_that_is_told_is_durable() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world
+        .sql(&format!(
+            "ALTER DATABASE {0} SET synchronous_commit = off;
+             ALTER DATABASE {0} SET default_transaction_isolation = 'serializable';
+             CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 ASSERT current_setting('synchronous_commit') = 'on';
+                 ASSERT current_setting('transaction_isolation') = 'read committed';
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER looks BEFORE INSERT ON credit_spend FOR EACH ROW EXECUTE FUNCTION look();",
+            world.database
+        ))
+        .await;
+    let node = world.node().await;
+    let spent = timeout(Duration::from_secs(20), world.spend(&node)).await;
+    assert!(spent.expect("it is sent again and again, as the server refuses it").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_spend_waits_for_a_server_that_is_stopped_and_is_charged_once() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;

@@ -9,6 +9,7 @@ use enrich_lib::ports::Credits;
 use enrich_tests::servers::Postgres;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -18,11 +19,14 @@ const GRANTED: i64 = 600;
 
 #[test]
 fn what_three_nodes_told_is_what_was_spent_whatever_happened_to_the_server() {
-    for seed in 0..2 {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-        runtime.block_on(story(seed));
-    }
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            scope.spawn(move || {
+                let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                runtime.block_on(story(seed));
+            });
+        }
+    });
 }
 
 async fn story(seed: u64) {

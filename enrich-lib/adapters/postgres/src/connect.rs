@@ -145,7 +145,7 @@ impl Certificates {
                 Some(("sslrootcert", path)) => roots = Some(PathBuf::from(unescaped(path)?)),
                 Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
                 Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
-                Some(("sslmode", _)) => return Err(StoreError::SslMode("sslmode")),
+                Some(("sslmode", _)) => return Err(StoreError::SslMode),
                 _ => kept.push(option),
             }
         }

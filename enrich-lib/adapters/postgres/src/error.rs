@@ -22,9 +22,9 @@ pub enum StoreError {
     Address,
     /// The address says something about TLS that is not offered.
     #[error(
-        "can't read {0} in the address of the database: sslmode is one of disable, prefer, require and verify-full"
+        "can't read sslmode in the address of the database: it is one of disable, prefer, require and verify-full"
     )]
-    SslMode(&'static str),
+    SslMode,
     /// There are no certificates to verify the server by.
     #[error("can't read certificates from {}: {reason}; sslrootcert has to name a PEM file", .path.display())]
     Certificates {

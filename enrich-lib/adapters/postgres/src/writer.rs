@@ -12,7 +12,7 @@ use std::time::Duration;
 use enrich_lib::credit::Hold;
 use enrich_lib::model::LookupId;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::column::{Uuid, at, bigint};
 use crate::error::StoreError;
@@ -86,12 +86,20 @@ impl Writer {
             // Spends first: somebody waits for them.
             let settled = self.settle().await;
             let voided = self.void().await;
-            if settled.and(voided).is_ok() {
-                pause = PAUSE_FIRST;
-            } else {
-                sleep(pause).await;
-                pause = PAUSE_MAX.min(pause * 2);
+            match (settled, voided) {
+                (Ok(()), Ok(())) => {
+                    pause = PAUSE_FIRST;
+                    continue;
+                }
+                (Err(_), _) => sleep(pause).await,
+                // A spend does not wait for a void.
+                (Ok(()), Err(_)) => {
+                    if let Ok(Some(job)) = timeout(pause, jobs.recv()).await {
+                        self.file(job);
+                    }
+                }
             }
+            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
