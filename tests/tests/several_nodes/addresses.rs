@@ -45,7 +45,7 @@ async fn a_database_without_tables_is_not_served() {
     postgres.sql("postgres", "CREATE DATABASE bare").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
     assert!(matches!(error, StoreError::NotMigrated { found: 0, .. }), "{error}");
-    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 1);
+    assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), Database::VERSION);
     assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 0);
     postgres.sql("bare", "INSERT INTO migration VALUES (99)").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
@@ -58,7 +58,7 @@ async fn two_that_migrate_at_once_follow_one_another() {
     postgres.sql("postgres", "CREATE DATABASE twice").await;
     let (one, two) = (Database::new(postgres.server("twice")), Database::new(postgres.server("twice")));
     let (one, two) = tokio::join!(one.migrate(), two.migrate());
-    assert_eq!(one.unwrap() + two.unwrap(), 1);
+    assert_eq!(one.unwrap() + two.unwrap(), Database::VERSION);
 }
 
 #[test]

@@ -60,7 +60,7 @@ async fn a_void_that_overtakes_its_spend_wins() {
     let node = world.node().await;
     let held = world.holding(&node, 3).await;
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    world.sql(&format!("SELECT void('{{1}}', '{{{id}}}', ARRAY[now()])")).await;
+    world.sql(&format!("SELECT void('{{1}}', '{{1}}', '{{{id}}}', ARRAY[now()])")).await;
     assert!(node.ledger.settle(&held, Spend(3)).await.is_err());
     assert_eq!(world.totals().await[..2], [10, 0]);
     node.ledger.settle(&held, Release).await.unwrap();
@@ -189,7 +189,7 @@ async fn what_was_told_is_there_when_the_server_is_killed_and_comes_back() {
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(4)).await });
     postgres.restart();
     settling.await.unwrap().unwrap();
-    let spent = "SELECT spent, (SELECT sum(credits)::bigint FROM credit_spend) FROM workspace";
+    let spent = "SELECT spent, (SELECT sum(credits)::bigint FROM credit_spend) FROM account";
     assert_eq!(postgres.numbers(&database, spent).await, [7, 7]);
 }
 

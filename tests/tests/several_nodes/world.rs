@@ -90,7 +90,7 @@ impl<'a> World<'a> {
                  (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s
                   WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)),
                  (SELECT coalesce(sum(taken - returned - spent), 0)::bigint FROM lease)
-             FROM workspace";
+             FROM account";
         let all = self.postgres.numbers(&self.database, select).await;
         assert_eq!(all[..3], all[3..], "the totals are what the rows add up to");
         [all[0], all[1], all[2]]

@@ -1,11 +1,14 @@
 -- Workspaces, their keys and their credits, for several nodes.
 --
 -- Each thing that a node does is one call of a function below: one statement, and so one transaction and one round trip.
--- All of them lock in one order (nodes, then workspaces by rowid), so that none waits for another in a circle. Who has a
--- workspace locked, and nobody else, changes its totals and its leases. The only clock that decides is this server's.
+-- Who has a workspace locked, and nobody else, changes its totals and the number of its leases; who has a lease locked, the
+-- lease. All lock in one order (nodes, workspaces by rowid, leases by workspace and epoch), so that none waits for another
+-- in a circle. The spends of a node lock its own leases alone: nodes do not wait for one another, however hot a workspace
+-- is. The only clock that decides is this server's.
 --
 -- They are written for READ COMMITTED: a statement that has waited for a lock is followed by one that sees what was
--- changed meanwhile.
+-- changed meanwhile. They find their rows by an index, whatever the statistics say: those of a young table are old, and a plan
+-- that reads all of it is kept for as long as its connection lives.
 
 CREATE TABLE workspace (
     rowid          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -13,11 +16,10 @@ CREATE TABLE workspace (
     quota_limit    bigint      NOT NULL CHECK (quota_limit BETWEEN 1 AND 4294967295),
     window_seconds integer     NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     timestamptz NOT NULL,
-    -- Running totals of the ledgers below, changed in the transaction that adds to them.
+    -- Running totals of the ledgers below, changed in the transaction that adds to them: see the view `account`.
     granted        bigint      NOT NULL DEFAULT 0 CHECK (granted >= 0),
-    spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0),
-    -- What nodes have taken and neither spent nor returned: the sum over its leases.
-    leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0),
+    spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0), -- but for what leases have spent that still run
+    leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- what nodes have taken and not returned
     CONSTRAINT nothing_is_spent_twice CHECK (spent + leased <= granted)
 );
 
@@ -90,6 +92,17 @@ CREATE TABLE lease (
 CREATE INDEX lease_of_node ON lease (epoch);
 CREATE INDEX lease_recalled ON lease (epoch) WHERE recalled > answered;
 
+-- A workspace's credits: all that was ever spent, what is left of its leases, and what lookups on nodes that live hold of
+-- that.
+CREATE VIEW account AS
+    SELECT w.rowid, w.id, w.granted, w.spent + l.spent AS spent, w.leased - l.spent AS leased, l.held
+    FROM workspace w CROSS JOIN LATERAL (
+        SELECT coalesce(sum(l.spent), 0)::bigint AS spent,
+            coalesce(sum(least(l.held, l.taken - l.returned - l.spent)) FILTER (WHERE n.ends_at > clock_timestamp()), 0)::bigint
+                AS held
+        FROM lease l JOIN node n ON n.epoch = l.epoch WHERE l.workspace = w.rowid
+    ) AS l;
+
 -- Changes with everything that a node may have in its memory: keys and quotas.
 CREATE TABLE revision (n bigint NOT NULL);
 INSERT INTO revision VALUES (0);
@@ -126,14 +139,14 @@ $$;
 CREATE FUNCTION node_beat(
     of_epoch bigint, ttl_ms bigint,
     OUT lives boolean, OUT revision bigint, OUT names text[], OUT workspaces bigint[], OUT takes bigint[], OUT recalls bigint[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE node SET ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
     WHERE epoch = of_epoch AND ends_at > clock_timestamp();
     lives := FOUND;
     SELECT r.n INTO revision FROM revision r;
-    SELECT coalesce(array_agg(w.id), '{}'), coalesce(array_agg(w.rowid), '{}'), coalesce(array_agg(l.taken), '{}'),
-        coalesce(array_agg(l.recalled), '{}')
+    SELECT coalesce(array_agg(w.id ORDER BY w.rowid), '{}'), coalesce(array_agg(w.rowid ORDER BY w.rowid), '{}'),
+        coalesce(array_agg(l.taken ORDER BY w.rowid), '{}'), coalesce(array_agg(l.recalled ORDER BY w.rowid), '{}')
     INTO names, workspaces, takes, recalls
     FROM lease l JOIN workspace w ON w.rowid = l.workspace
     WHERE l.epoch = of_epoch AND l.recalled > l.answered;
@@ -145,7 +158,7 @@ CREATE FUNCTION node_leave(of_epoch bigint) RETURNS void LANGUAGE sql AS $$
 $$;
 
 -- Ends the nodes that were not heard of in time: what is left of their leases returns to the workspaces. Tells how many.
-CREATE FUNCTION nodes_end() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION nodes_end() RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     gone bigint[] := ARRAY (
         SELECT epoch FROM node WHERE ends_at <= clock_timestamp() ORDER BY epoch FOR UPDATE SKIP LOCKED
@@ -157,12 +170,13 @@ BEGIN
     PERFORM FROM workspace w
     WHERE w.rowid IN (SELECT l.workspace FROM lease l WHERE l.epoch = ANY (gone))
     ORDER BY w.rowid FOR UPDATE;
-    UPDATE workspace w SET leased = w.leased - l.rest
+    PERFORM FROM lease WHERE epoch = ANY (gone) ORDER BY workspace, epoch FOR UPDATE;
+    UPDATE workspace w SET leased = w.leased - l.leased, spent = w.spent + l.spent
     FROM (
-        SELECT workspace, sum(taken - returned - spent)::bigint AS rest FROM lease WHERE epoch = ANY (gone)
-        GROUP BY workspace
+        SELECT workspace, sum(taken - returned)::bigint AS leased, sum(spent)::bigint AS spent FROM lease
+        WHERE epoch = ANY (gone) GROUP BY workspace
     ) AS l
-    WHERE l.workspace = w.rowid AND l.rest > 0;
+    WHERE l.workspace = w.rowid;
     DELETE FROM lease WHERE epoch = ANY (gone);
     DELETE FROM node WHERE epoch = ANY (gone);
     RETURN cardinality(gone);
@@ -179,7 +193,7 @@ END $$;
 CREATE FUNCTION lease_take(
     of_epoch bigint, workspace_id text, known bigint, needs bigint, wants bigint, again boolean,
     OUT outcome text, OUT of_workspace bigint, OUT taken bigint
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     free  bigint;
     nodes bigint;
@@ -211,6 +225,7 @@ BEGIN
         RETURN;
     END IF;
     IF NOT again THEN
+        PERFORM FROM lease l WHERE l.workspace = of_workspace AND l.epoch <> of_epoch ORDER BY l.epoch FOR UPDATE;
         UPDATE lease l SET recalled = l.recalled + 1
         WHERE l.workspace = of_workspace AND l.epoch <> of_epoch AND l.taken > l.returned + l.spent
           AND l.recalled = l.answered;
@@ -227,7 +242,7 @@ END $$;
 
 -- A node gives back what it does not need: `returns` of all that it ever took, having seen the recalls up to `seen`.
 CREATE FUNCTION lease_return(of_epoch bigint, of_workspace bigint, returns bigint, seen bigint)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     before bigint;
 BEGIN
@@ -242,26 +257,34 @@ BEGIN
 END $$;
 
 -- A node tells what its lookups hold, for operators to see.
-CREATE FUNCTION lease_show(of_epoch bigint, workspaces bigint[], holds bigint[]) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION lease_show(of_epoch bigint, workspaces bigint[], holds bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM FROM lease WHERE epoch = of_epoch AND workspace = ANY (workspaces) ORDER BY workspace FOR UPDATE;
     UPDATE lease l SET held = i.held FROM unnest(workspaces, holds) AS i (workspace, held)
-    WHERE l.epoch = of_epoch AND l.workspace = i.workspace
-$$;
+    WHERE l.epoch = of_epoch AND l.workspace = i.workspace;
+END $$;
 
--- Spends credits, of many lookups at once. Each is paid by the lease of its epoch, or if that has ended, by what its
--- workspace has left. Tells of each whether it stands: one that was spent before does, one that was voided or that
--- nobody can pay does not.
+-- Locks these leases, as far as they still run.
+CREATE FUNCTION lock_leases(epochs bigint[], workspaces bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM FROM lease l
+    WHERE (l.workspace, l.epoch) IN (SELECT i.workspace, i.epoch FROM unnest(epochs, workspaces) AS i (epoch, workspace))
+    ORDER BY l.workspace, l.epoch FOR UPDATE;
+END $$;
+
+-- Spends credits, of many lookups at once, each by the lease of its epoch. Tells of each whether it stands: one that was
+-- spent before does, one that was voided does not. NULL is one that its lease can't pay, as it has ended or is too small:
+-- see `charge`.
 CREATE FUNCTION settle(
     epochs bigint[], workspaces bigint[], lookups uuid[], costs bigint[], arrivals timestamptz[]
-) RETURNS boolean[] LANGUAGE plpgsql AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
     voided  uuid[];
-    spend   record;
 BEGIN
-    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
+    PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
     voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
-
     -- Those of one lease together, if it can pay them all.
     WITH fresh AS (
         SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, costs, arrivals)
@@ -272,11 +295,7 @@ BEGIN
     ), paid AS (
         UPDATE lease l SET spent = l.spent + a.cost FROM asked a
         WHERE l.workspace = a.workspace AND l.epoch = a.epoch AND l.taken - l.returned - l.spent >= a.cost
-        RETURNING a.workspace, a.epoch, a.cost
-    ), totals AS (
-        UPDATE workspace w SET spent = w.spent + p.cost, leased = w.leased - p.cost
-        FROM (SELECT workspace, sum(cost)::bigint AS cost FROM paid GROUP BY workspace) AS p
-        WHERE w.rowid = p.workspace
+        RETURNING a.workspace, a.epoch
     ), written AS (
         INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
         SELECT f.lookup, f.workspace, f.cost, f.epoch, f.arrival
@@ -285,31 +304,48 @@ BEGIN
         RETURNING lookup_id
     )
     SELECT settled || coalesce(array_agg(lookup_id), '{}') INTO settled FROM written;
-
-    -- The others one by one: first by the lease, if it has enough for this one, then by the workspace.
-    IF cardinality(settled) < cardinality(lookups) THEN
-        FOR spend IN
-            SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, costs, arrivals)
-                AS i (epoch, workspace, lookup, cost, arrival)
-            WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
-        LOOP
-            UPDATE lease l SET spent = l.spent + spend.cost
-            WHERE l.workspace = spend.workspace AND l.epoch = spend.epoch
-              AND l.taken - l.returned - l.spent >= spend.cost;
-            IF FOUND THEN
-                UPDATE workspace w SET spent = w.spent + spend.cost, leased = w.leased - spend.cost
-                WHERE w.rowid = spend.workspace;
-            ELSE
-                spend.epoch := NULL;
-                UPDATE workspace w SET spent = w.spent + spend.cost
-                WHERE w.rowid = spend.workspace AND w.granted - w.spent - w.leased >= spend.cost;
-                CONTINUE WHEN NOT FOUND;
-            END IF;
-            INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
-            VALUES (spend.lookup, spend.workspace, spend.cost, spend.epoch, spend.arrival);
-            settled := settled || spend.lookup;
-        END LOOP;
+    IF cardinality(settled) = cardinality(lookups) AND voided = '{}' THEN
+        RETURN array_fill(true, ARRAY[cardinality(lookups)]);
     END IF;
+    RETURN ARRAY (
+        SELECT CASE WHEN i.lookup = ANY (voided) THEN false WHEN i.lookup = ANY (settled) THEN true END
+        FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n
+    );
+END $$;
+
+-- Spends credits that `settle` could not, one by one: each is paid by the lease of its epoch if it has enough for this one,
+-- or else by what its workspace has left. Tells of each whether it stands: one that nobody can pay does not.
+CREATE FUNCTION charge(
+    epochs bigint[], workspaces bigint[], lookups uuid[], costs bigint[], arrivals timestamptz[]
+) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    settled uuid[];
+    voided  uuid[];
+    spend   record;
+BEGIN
+    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
+    PERFORM lock_leases(epochs, workspaces);
+    settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
+    voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
+    FOR spend IN
+        SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, costs, arrivals)
+            AS i (epoch, workspace, lookup, cost, arrival)
+        WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
+        ORDER BY i.lookup
+    LOOP
+        UPDATE lease l SET spent = l.spent + spend.cost
+        WHERE l.workspace = spend.workspace AND l.epoch = spend.epoch
+          AND l.taken - l.returned - l.spent >= spend.cost;
+        IF NOT FOUND THEN
+            spend.epoch := NULL;
+            UPDATE workspace w SET spent = w.spent + spend.cost
+            WHERE w.rowid = spend.workspace AND w.granted - w.spent - w.leased >= spend.cost;
+            CONTINUE WHEN NOT FOUND;
+        END IF;
+        INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
+        VALUES (spend.lookup, spend.workspace, spend.cost, spend.epoch, spend.arrival);
+        settled := settled || spend.lookup;
+    END LOOP;
     RETURN ARRAY (
         SELECT i.lookup = ANY (settled) AND i.lookup <> ALL (voided)
         FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n
@@ -317,12 +353,15 @@ BEGIN
 END $$;
 
 -- Takes back spends that nobody was told of, whether they were made, are on their way or never arrive. Their credits
--- return to the lease that paid, or if that has ended, to the workspace.
-CREATE FUNCTION void(workspaces bigint[], lookups uuid[], arrivals timestamptz[]) RETURNS void LANGUAGE plpgsql AS $$
+-- return to the lease that paid, or if that has ended, to the workspace. They are locked as `settle` and `charge` lock
+-- them: one that comes later finds the void.
+CREATE FUNCTION void(epochs bigint[], workspaces bigint[], lookups uuid[], arrivals timestamptz[])
+RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     spend record;
 BEGIN
-    PERFORM FROM workspace w WHERE w.rowid = ANY (workspaces) ORDER BY w.rowid FOR UPDATE;
+    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
+    PERFORM lock_leases(epochs, workspaces);
     FOR spend IN
         WITH fresh AS (
             INSERT INTO credit_void (lookup_id, workspace, at)
@@ -335,10 +374,7 @@ BEGIN
     LOOP
         UPDATE lease l SET spent = l.spent - spend.credits
         WHERE l.workspace = spend.workspace AND l.epoch = spend.epoch;
-        IF FOUND THEN
-            UPDATE workspace w SET spent = w.spent - spend.credits, leased = w.leased + spend.credits
-            WHERE w.rowid = spend.workspace;
-        ELSE
+        IF NOT FOUND THEN
             UPDATE workspace w SET spent = w.spent - spend.credits WHERE w.rowid = spend.workspace;
         END IF;
     END LOOP;

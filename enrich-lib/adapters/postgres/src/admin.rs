@@ -23,17 +23,6 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long an operator waits for a statement, as when others have the row.
 const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What follows `SELECT` for [`balance`]: granted, spent, and what lookups hold on nodes that live.
-macro_rules! balance_columns {
-    () => {
-        "w.granted, w.spent, (
-             SELECT coalesce(sum(least(l.held, l.taken - l.returned - l.spent)), 0)::bigint
-             FROM lease l JOIN node n ON n.epoch = l.epoch
-             WHERE l.workspace = w.rowid AND n.ends_at > clock_timestamp()
-         )"
-    };
-}
-
 /// The accounts of a database, as their operator sees them.
 pub struct Admin {
     pub(crate) client: Client,
@@ -74,11 +63,8 @@ impl Admin {
 
     /// All workspaces, by name.
     pub async fn workspaces(&self) -> Result<Vec<WorkspaceRow>, StoreError> {
-        let select = concat!(
-            "SELECT ",
-            balance_columns!(),
-            ", w.id, w.quota_limit, w.window_seconds, w.created_at FROM workspace w ORDER BY w.id COLLATE \"C\""
-        );
+        let select = "SELECT a.granted, a.spent, a.held, w.id, w.quota_limit, w.window_seconds, w.created_at
+             FROM account a JOIN workspace w USING (rowid) ORDER BY w.id COLLATE \"C\"";
         let rows = self.client.query(select, &[]).await?;
         rows.iter()
             .map(|row| {
@@ -108,7 +94,7 @@ impl Admin {
 
     /// The credits of `workspace`. What is held is up to a second old.
     pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        let select = concat!("SELECT ", balance_columns!(), " FROM workspace w WHERE w.id = $1");
+        let select = "SELECT granted, spent, held FROM account WHERE id = $1";
         let row = self.client.query_opt(select, &[&workspace.as_str()]).await?;
         row.map(|row| balance(&row)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
     }

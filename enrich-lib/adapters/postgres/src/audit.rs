@@ -37,7 +37,7 @@ async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, StoreError> {
                         WHERE v.lookup_id IS NULL GROUP BY s.workspace),
              leases AS (SELECT workspace, sum(taken - returned - spent)::bigint AS credits FROM lease GROUP BY workspace)
         SELECT w.id, w.granted, coalesce(g.credits, 0), w.spent, coalesce(s.credits, 0), w.leased, coalesce(l.credits, 0)
-        FROM workspace w
+        FROM account w
         LEFT JOIN grants g ON g.workspace = w.rowid
         LEFT JOIN spends s ON s.workspace = w.rowid
         LEFT JOIN leases l ON l.workspace = w.rowid

@@ -131,11 +131,11 @@ impl Ledger {
     pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         let session = self.sessions.newest();
         let own = session.find(workspace).map_or(0, |slot| slot.books().account.balance().held);
-        let select = "SELECT w.granted, w.spent, coalesce((
+        let select = "SELECT a.granted, a.spent, coalesce((
                  SELECT sum(least(l.held, l.taken - l.returned - l.spent))::bigint FROM lease l
-                 WHERE l.workspace = w.rowid AND l.epoch <> $2
+                 WHERE l.workspace = a.rowid AND l.epoch <> $2
              ), 0)
-             FROM workspace w WHERE w.id = $1";
+             FROM account a WHERE a.id = $1";
         let rows = self.pool.query(select, &[&workspace.as_str(), &session.epoch]).await?;
         let row = rows.first().ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))?;
         let (granted, spent) = (credits(row.get(0)), credits(row.get(1)));
@@ -242,7 +242,8 @@ impl Ledger {
         };
         let (done, answer) = oneshot::channel();
         let (slot_, hold_) = (slot.clone(), hold.clone());
-        let spend = Spend { slot: slot_, rowid, hold: hold_, credits, done, is_ambiguous: false };
+        let spend =
+            Spend { slot: slot_, rowid, hold: hold_, credits, done, is_ambiguous: false, is_late: false };
         if self.queue.send(Job::Spend(spend)).is_err() {
             slot.books().account.abort_spend(hold);
             return Err(StoreError::Stopped);

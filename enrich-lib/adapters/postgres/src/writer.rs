@@ -43,6 +43,8 @@ pub(crate) struct Spend {
     pub(crate) done: Answer,
     /// True if it was sent, and may have been made.
     pub(crate) is_ambiguous: bool,
+    /// True if its lease can't pay it: the workspace is to be asked.
+    pub(crate) is_late: bool,
 }
 
 /// A spend that may have been made, and that nobody was told of.
@@ -142,10 +144,13 @@ impl Writer {
         }
     }
 
-    /// Sends the spends that wait. Those without an answer wait on.
+    /// Sends the spends that wait, those that are late by themselves. Those without an answer wait on.
     async fn settle(&mut self) -> Result<(), StoreError> {
-        let rest = self.spends.split_off(self.spends.len().min(BATCH_MAX));
-        let batch = std::mem::replace(&mut self.spends, rest);
+        let is_late = self.spends.first().is_some_and(|spend| spend.is_late);
+        let (mut batch, others): (Vec<_>, Vec<_>) =
+            self.spends.drain(..).partition(|spend| spend.is_late == is_late);
+        self.spends = batch.split_off(batch.len().min(BATCH_MAX));
+        self.spends.extend(others);
         match self.send(batch).await {
             Err((batch, error)) if batch.len() > 1 && error.is_constraint() => {
                 // One of them can't be taken: the others are sent without it.
@@ -164,15 +169,17 @@ impl Writer {
 
     /// Sends these as one statement: all are written, or none. Tells of each whether it stands.
     async fn send(&mut self, batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
-        if batch.is_empty() {
-            return Ok(());
-        }
+        let Some(first) = batch.first() else { return Ok(()) };
+        let call = if first.is_late {
+            "SELECT charge($1, $2, $3, $4, $5)"
+        } else {
+            "SELECT settle($1, $2, $3, $4, $5)"
+        };
         let epochs: Vec<_> = batch.iter().map(|spend| spend.slot.epoch).collect();
         let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
         let lookups: Vec<_> = batch.iter().map(|spend| Uuid(spend.hold.lookup_id)).collect();
         let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
         let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
-        let call = "SELECT settle($1, $2, $3, $4, $5)";
         match self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await {
             Ok(row) => {
                 self.answer(batch, row.get(0));
@@ -182,14 +189,22 @@ impl Writer {
         }
     }
 
-    /// Tells of spends that were decided. The account is locked meanwhile: whoever is told finds it spent.
-    fn answer(&mut self, batch: Vec<Spend>, stand: Vec<bool>) {
+    /// Tells of spends that were decided; the others are late. The account is locked meanwhile: whoever is told finds it
+    /// spent.
+    fn answer(&mut self, batch: Vec<Spend>, stand: Vec<Option<bool>>) {
         let mut told = BTreeSet::new();
         let mut untold = Vec::new();
         for (spend, stands) in batch.into_iter().zip(stand) {
-            if !stands {
-                self.decline(spend, StoreError::LeaseEnded);
-                continue;
+            match stands {
+                Some(true) => {}
+                Some(false) => {
+                    self.decline(spend, StoreError::LeaseEnded);
+                    continue;
+                }
+                None => {
+                    self.spends.push(Spend { is_late: true, ..spend });
+                    continue;
+                }
             }
             let Spend { slot, rowid, hold, done, .. } = spend;
             let mut books = slot.books();
@@ -241,13 +256,14 @@ impl Writer {
         let mut batch = Vec::new();
         for (id, untold) in self.untold.iter_mut().take(BATCH_MAX) {
             untold.is_final = true;
-            batch.push((untold.rowid, *id, at(untold.hold.placed_at)));
+            batch.push((untold.slot.epoch, untold.rowid, *id, at(untold.hold.placed_at)));
         }
-        let workspaces: Vec<_> = batch.iter().map(|(rowid, ..)| *rowid).collect();
-        let lookups: Vec<_> = batch.iter().map(|(_, id, _)| Uuid(*id)).collect();
+        let epochs: Vec<_> = batch.iter().map(|(epoch, ..)| *epoch).collect();
+        let workspaces: Vec<_> = batch.iter().map(|(_, rowid, ..)| *rowid).collect();
+        let lookups: Vec<_> = batch.iter().map(|(_, _, id, _)| Uuid(*id)).collect();
         let arrivals: Vec<_> = batch.iter().map(|(.., at)| *at).collect();
-        self.pool.query("SELECT void($1, $2, $3)", &[&workspaces, &lookups, &arrivals]).await?;
-        for (_, id, _) in batch {
+        self.pool.query("SELECT void($1, $2, $3, $4)", &[&epochs, &workspaces, &lookups, &arrivals]).await?;
+        for (_, _, id, _) in batch {
             if let Some(Untold { slot, hold, .. }) = self.untold.remove(&id) {
                 slot.books().account.void_spend(&hold);
             }
