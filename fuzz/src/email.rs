@@ -98,7 +98,8 @@ fn check_promises(text: &str, email: &Email) {
         refuse_roles: false,
         ..EmailPolicy::default()
     };
-    let is_switched = matches!(supported, Err(Unsupported::Disposable | Unsupported::Relay | Unsupported::Role));
+    let is_switched =
+        matches!(supported, Err(Unsupported::Disposable | Unsupported::Relay | Unsupported::Role));
     assert_eq!(open.check(email).is_ok(), supported.is_ok() || is_switched, "a switch admits its own kind");
 
     let canonical = email.canonical();
