@@ -31,7 +31,7 @@ impl Client {
         Self { number: Some(number), key: tenant().1, asks }
     }
 
-    /// The client that asks each node once, when everything is healed.
+    /// The client that asks each node when everything is healed: once, or until it is served.
     pub(crate) fn prober(plan: &Plan) -> Self {
         let patience = Duration::from_secs(10);
         let ask = |node| Ask {
@@ -43,14 +43,18 @@ impl Client {
             is_next: false,
             patience,
         };
-        let asks =
-            (plan.first_request(plan.clients.len())..).zip((0..plan.stores.nodes()).map(ask)).collect();
+        let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; plan.stores.probes_max()]);
+        let asks = (plan.first_request(plan.clients.len())..).zip(nodes.map(ask)).collect();
         Self { number: None, key: prober().1, asks }
     }
 
     pub(crate) async fn run(self, plan: Plan, trace: Trace) -> turmoil::Result {
         let mut kept = None;
+        let mut served = None;
         for (number, ask) in &self.asks {
+            if self.number.is_none() && served == Some(ask.node) {
+                continue;
+            }
             sleep(ask.pause).await;
             kept = kept.filter(|before: &Connection| ask.is_next && before.serves(ask.node, ask.http));
             let sent = self.sent(&plan, *number, ask, kept.is_some());
@@ -60,6 +64,9 @@ impl Client {
                 Ok(Err(error)) => Event::Lost(*number, error.to_string()),
                 Err(_) => Event::Lost(*number, "the client hangs up".to_owned()),
             };
+            if matches!(&event, Event::Received(_, reply) if reply.status == 200) {
+                served = Some(ask.node);
+            }
             // After a failure HTTP/1 leaves nothing to go on with.
             if ask.http == Http::One && matches!(event, Event::Lost(..)) {
                 kept = None;

@@ -31,8 +31,12 @@ impl Clock {
 
     /// What it shows now, on the machine on which this runs.
     pub(crate) fn now(self) -> Timestamp {
-        let right = right_time();
-        let elapsed_ms = ms(turmoil::sim_elapsed().expect("asked for on a simulated machine"));
+        self.at(turmoil::sim_elapsed().expect("asked for on a simulated machine"), right_time())
+    }
+
+    /// What it shows when a run has lasted so long, and the right time is this.
+    pub(crate) fn at(self, elapsed: Duration, right: Timestamp) -> Timestamp {
+        let elapsed_ms = ms(elapsed);
         let drift_ms =
             i64::try_from(elapsed_ms).unwrap_or(i64::MAX).saturating_mul(self.drift_ppm) / 1_000_000;
         let ahead_ms = (self.ahead_ms + drift_ms).clamp(-SKEW_MAX_MS, SKEW_MAX_MS);

@@ -1,5 +1,6 @@
 //! What can happen in a run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::credit::{Balance, Holding, Settlement};
@@ -45,6 +46,21 @@ pub enum Event {
     Did(LookupId, Deed),
     /// The totals of a workspace, with all holds expired that end by now.
     Totals(WorkspaceId, Timestamp, Balance),
+    /// The books of a workspace that several nodes share, as PostgreSQL has them.
+    Shared(WorkspaceId, Shared),
+    /// A node placed a hold on what it has leased.
+    Placed {
+        /// Of which lookup.
+        lookup: LookupId,
+        /// Whether PostgreSQL still counts on the node at this moment, or its lease may go to others.
+        lives: bool,
+    },
+    /// The spends that stand in the shared books in the end, in credits.
+    Stand(BTreeMap<LookupId, i64>),
+    /// Redis lost what it knew of windows.
+    Forgot,
+    /// An operator revoked the clients' key.
+    Revoked,
     /// The vendor was asked for the person with this email, and will fail like this, or not at all.
     Sought(String, Option<Fault>),
     /// A line of the service's log.
@@ -146,6 +162,53 @@ pub enum Deed {
     Refused(String),
 }
 
+/// The books of a workspace that several nodes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// All credits that it was ever given.
+    pub granted: i64,
+    /// What finished lookups cost.
+    pub spent: i64,
+    /// What nodes have taken and neither spent nor returned.
+    pub leased: i64,
+    /// The leases, by epoch.
+    pub leases: Vec<Lease>,
+    /// What the spends that stand add up to.
+    pub standing: i64,
+}
+
+/// What a node has leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The node's name in PostgreSQL, for as long as it is heard of.
+    pub epoch: i64,
+    /// What is left of it.
+    pub left: i64,
+    /// What the node's lookups hold of it.
+    pub held: i64,
+    /// What operators are shown as held.
+    pub shown: i64,
+    /// Whether its node was not heard of in time.
+    pub has_ended: bool,
+}
+
+impl Shared {
+    /// As operators see it: what is held, what they are told is held, and what has not come back from a node that is gone.
+    pub fn balance(&self) -> Balance {
+        let credits = |credits: i64| u64::try_from(credits).unwrap_or_default();
+        let held = |lease: &Lease| {
+            if lease.has_ended { lease.left } else { lease.held.max(lease.shown).min(lease.left) }
+        };
+        let held = self.leases.iter().map(held).sum::<i64>();
+        Balance {
+            granted: credits(self.granted),
+            available: credits(self.granted - self.spent - held),
+            held: credits(held),
+            spent: credits(self.spent),
+        }
+    }
+}
+
 /// A line of the log, in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
@@ -179,6 +242,12 @@ impl fmt::Display for Event {
             Self::Spoiled(lookup, fault) => write!(f, "{} meets {fault:?}", short(lookup)),
             Self::Did(lookup, deed) => write!(f, "{} at the store: {deed:?}", short(lookup)),
             Self::Totals(workspace, _, balance) => write!(f, "{workspace}: {balance:?}"),
+            Self::Shared(workspace, shared) => write!(f, "{workspace}: {shared:?}"),
+            Self::Placed { lookup, lives: true } => write!(f, "{} is held on a lease", short(lookup)),
+            Self::Placed { lookup, .. } => write!(f, "{} is held on a lease that has ended", short(lookup)),
+            Self::Stand(spends) => write!(f, "{} spends stand", spends.len()),
+            Self::Forgot => f.write_str("redis knows nothing any more"),
+            Self::Revoked => f.write_str("the clients' key is revoked"),
             Self::Sought(email, None) => write!(f, "{} looks for {email}", vendor::NAME),
             Self::Sought(email, Some(fault)) => write!(f, "{} looks for {email}: {fault:?}", vendor::NAME),
             Self::Logged(logged) => write!(f, "log: {}", logged.line),

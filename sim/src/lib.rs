@@ -6,9 +6,11 @@
 //!
 //! # Layout
 //!
-//! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail · `vendor` who knows the people · `witness` what the host asks and is
-//! told · `disk` that stalls · `books` what the store of credits does · `windows` that nodes share · `stores` · `log` · `guards` what a node does about its vendor · `node` · `connection` · `client` · `nemesis` · [`World`] ·
-//! [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
+//! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail ·
+//! `vendor` who knows the people · `witness` what the host asks and is told · `disk` that stalls · `books` what the
+//! store of credits does · `windows` that nodes share · `servers` that nodes share · `leases` the audit of what nodes
+//! take there · `stores` · `log` · `guards` what a node does about its vendor · `node` · `connection` · `client` ·
+//! `nemesis` · [`World`] · [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
 
 #![cfg_attr(
     not(feature = "sim"),
@@ -40,6 +42,10 @@ mod books;
 
 mod windows;
 
+mod servers;
+
+mod leases;
+
 mod stores;
 
 mod log;
@@ -65,11 +71,11 @@ mod run;
 mod seeds;
 
 pub use clock::Clock;
-pub use event::{Answer, Deed, Event, Logged, Question, Reply, Sent};
-pub use plan::{Ask, Http, Plan, StoreKind, Wish};
+pub use event::{Answer, Deed, Event, Lease, Logged, Question, Reply, Sent, Shared};
+pub use plan::{Ask, Http, Plan, Servers, StoreKind, Wish};
 pub use run::Run;
 pub use seeds::{each_seed, seeds};
 pub use story::{Story, Talk};
 pub use trace::{Entry, Trace};
-pub use trouble::{Fault, Link, Peer, Port, Trouble, Way, What};
+pub use trouble::{Fault, Link, Peer, Port, Server, Trouble, Way, What};
 pub use world::World;

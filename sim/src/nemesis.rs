@@ -8,8 +8,9 @@ use turmoil::Sim;
 use crate::event::Event;
 use crate::faulty::Faults;
 use crate::plan::{Plan, node_name};
+use crate::stores::Stores;
 use crate::trace::Trace;
-use crate::trouble::{Link, Peer, Port, Trouble, Way, What};
+use crate::trouble::{Link, Peer, Port, Server, Trouble, Way, What};
 
 /// How long a message takes on a link that was slow once.
 const LATENCY: Duration = Duration::from_millis(10);
@@ -20,6 +21,7 @@ pub(crate) struct Nemesis {
     /// By node.
     faults: Vec<Arc<Faults>>,
     vendor: Arc<Faults>,
+    stores: Arc<Stores>,
     trace: Trace,
 }
 
@@ -31,9 +33,15 @@ enum Phase {
 }
 
 impl Nemesis {
-    pub(crate) fn new(plan: &Plan, faults: Vec<Arc<Faults>>, vendor: Arc<Faults>, trace: Trace) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        faults: Vec<Arc<Faults>>,
+        vendor: Arc<Faults>,
+        stores: Arc<Stores>,
+        trace: Trace,
+    ) -> Self {
         let troubles = plan.troubles.iter().map(|trouble| (trouble.clone(), Phase::Ahead)).collect();
-        Self { troubles, clients: plan.clients.len(), faults, vendor, trace }
+        Self { troubles, clients: plan.clients.len(), faults, vendor, stores, trace }
     }
 
     /// Begins and ends what is due. Two troubles of one link, node or port end with the first of them to end, and so
@@ -79,6 +87,14 @@ impl Nemesis {
             What::Port(node, port, fault, rate) => self.faults[node].begin(port, fault, rate),
             What::Stall(node) => self.faults[node].stall(true),
             What::Vendor(fault, rate) => self.vendor.begin(Port::Resolver, fault, rate),
+            What::Outage(server) => {
+                self.links_of(server).for_each(|link| sim.partition(peer(link), node(link)));
+                if sim.is_host_running(server.name()) {
+                    sim.crash(server.name());
+                    self.stores.lose_memory_of(server, sim.elapsed());
+                }
+            }
+            What::Revoke => self.stores.revoke(sim.elapsed()),
         }
     }
 
@@ -96,12 +112,24 @@ impl Nemesis {
             What::Port(node, port, ..) => self.faults[node].end(port),
             What::Stall(node) => self.faults[node].stall(false),
             What::Vendor(..) => self.vendor.end(Port::Resolver),
+            What::Outage(server) => {
+                if !sim.is_host_running(server.name()) {
+                    sim.bounce(server.name());
+                }
+                self.links_of(server).for_each(|link| repair(sim, link));
+            }
+            What::Revoke => {}
         }
     }
 
     fn links(&self, node: usize) -> impl Iterator<Item = Link> {
-        let peers = (0..self.clients).map(Peer::Client).chain([Peer::Vendor]);
+        let servers = self.stores.servers().iter().map(|server| Peer::Server(*server));
+        let peers = (0..self.clients).map(Peer::Client).chain([Peer::Vendor]).chain(servers);
         peers.map(move |peer| Link { peer, node })
+    }
+
+    fn links_of(&self, server: Server) -> impl Iterator<Item = Link> {
+        (0..self.faults.len()).map(move |node| Link { peer: Peer::Server(server), node })
     }
 }
 

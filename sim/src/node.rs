@@ -10,7 +10,7 @@ use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
 use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
-use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::ports::{Credits, Keys, Resolver};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
@@ -44,7 +44,7 @@ impl Node {
     pub(crate) async fn serve(self) -> turmoil::Result {
         let forgets = self.stores.holds_end_with_their_node();
         self.trace.note(Event::Started { node: self.number, forgets });
-        let ports = self.stores.clone().open(self.clock, self.faults.clone())?;
+        let ports = self.stores.clone().open(self.number, self.clock, self.faults.clone()).await?;
         let services = Services {
             arrivals: self.witness.clone(),
             limits: Limits::default(),
@@ -56,20 +56,14 @@ impl Node {
         Ok(())
     }
 
-    /// From the inside out: the store or the vendor · what is wrong with it · the host's patience with it · the witness.
+    /// From the inside out: the store or the vendor · what is wrong with it, if that is not the network · the host's
+    /// patience with it · the witness.
     fn service(&self, ports: Ports) -> Service {
-        let keys: Arc<dyn Keys> = Arc::new(TimelyKeys {
-            keys: Arc::new(Faulty { port: ports.keys, faults: self.faults.clone() }),
-            deadline: TimelyKeys::DEADLINE,
-        });
-        let windows: Arc<dyn Windows> = Arc::new(TimelyWindows {
-            windows: Arc::new(Faulty { port: ports.windows, faults: self.faults.clone() }),
-            deadline: TimelyWindows::DEADLINE,
-        });
-        let credits: Arc<dyn Credits> = Arc::new(PersistentCredits {
-            credits: Arc::new(Faulty { port: ports.credits, faults: self.faults.clone() }),
-            deadline: PersistentCredits::DEADLINE,
-        });
+        let Ports { keys, windows, credits } =
+            if self.stores.servers().is_empty() { self.spoiled(ports) } else { ports };
+        let keys: Arc<dyn Keys> = Arc::new(TimelyKeys { keys, deadline: TimelyKeys::DEADLINE });
+        let credits: Arc<dyn Credits> =
+            Arc::new(PersistentCredits { credits, deadline: PersistentCredits::DEADLINE });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
         let vendor: Arc<dyn Resolver> = Arc::new(Faulty { port: vendor, faults: self.faults.clone() });
         let opt_outs = self.opt_outs.clone();
@@ -84,6 +78,17 @@ impl Node {
             windows: Arc::new(Witnessed { port: windows, witness: witness.clone() }),
             credits: Arc::new(Witnessed { port: credits, witness: witness.clone() }),
             resolver: Arc::new(Witnessed { port: resolver, witness: witness.clone() }),
+        }
+    }
+
+    /// The ports of a store that is not on a server, with what is wrong with them. A server's windows have a deadline of
+    /// their own.
+    fn spoiled(&self, ports: Ports) -> Ports {
+        let windows = Arc::new(Faulty { port: ports.windows, faults: self.faults.clone() });
+        Ports {
+            keys: Arc::new(Faulty { port: ports.keys, faults: self.faults.clone() }),
+            windows: Arc::new(TimelyWindows { windows, deadline: TimelyWindows::DEADLINE }),
+            credits: Arc::new(Faulty { port: ports.credits, faults: self.faults.clone() }),
         }
     }
 }

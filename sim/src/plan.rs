@@ -36,6 +36,19 @@ pub struct Plan {
     pub troubles: Vec<Trouble>,
     /// Whether the nodes guard themselves against their vendor, and have a second contract with it for when the first fails.
     pub is_guarded: bool,
+    /// The servers, if the stores are on some.
+    pub servers: Servers,
+}
+
+/// What is to be known of Redis and PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// The clock of the machine that Redis is on.
+    pub redis: Clock,
+    /// The clock of the machine that PostgreSQL is on.
+    pub postgres: Clock,
+    /// How long a node's leases live when PostgreSQL does not hear of it.
+    pub lease: Duration,
 }
 
 /// The stores of a run.
@@ -45,6 +58,8 @@ pub enum StoreKind {
     Memory,
     /// SQLite in a directory that one node serves, closed by a crash and opened again after it.
     Sqlite,
+    /// Redis and PostgreSQL, each on a machine of its own, shared over the network by so many nodes.
+    Servers(usize),
 }
 
 /// One request of a client.
@@ -109,7 +124,14 @@ impl Plan {
             clients: vec![Vec::new()],
             troubles: Vec::new(),
             is_guarded: false,
+            servers: Servers::default(),
         }
+    }
+
+    /// The same for so many nodes that share Redis and PostgreSQL.
+    pub fn calm_on_servers(seed: u64, nodes: usize) -> Self {
+        let (stores, clocks) = (StoreKind::Servers(nodes), vec![Clock::default(); nodes]);
+        Self { stores, clocks, ..Self::calm(seed) }
     }
 
     /// A run in which anything may happen.
@@ -135,7 +157,8 @@ impl Plan {
         let troubles =
             (0..dice.random_range(0..=6)).map(|_| Trouble::draw(&mut dice, stores, clients.len())).collect();
         let is_guarded = dice.random_bool(0.5);
-        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles, is_guarded }
+        let servers = Servers::draw(&mut dice);
+        Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles, is_guarded, servers }
     }
 
     /// The plan with one more request of its first client, which is patient and asks the first node at once.
@@ -174,7 +197,9 @@ impl Plan {
     /// The emails of the people who have a profile, and the profiles: of all that are asked for, and of the prober's.
     pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
         let wishes = self.clients.iter().flatten().map(|ask| (ask.wish, ask.shared));
-        let wishes = wishes.chain(vec![(Wish::Known, None); self.stores.nodes()]).enumerate();
+        let wishes = wishes
+            .chain(vec![(Wish::Known, None); self.stores.nodes() * self.stores.probes_max()])
+            .enumerate();
         let known =
             wishes.filter(|(_, (wish, _))| !matches!(wish, Wish::Unknown | Wish::NoEmail | Wish::Role));
         known
@@ -216,7 +241,14 @@ impl StoreKind {
         match self {
             Self::Memory => 2,
             Self::Sqlite => 1,
+            Self::Servers(nodes) => nodes,
         }
+    }
+
+    /// How often the prober asks a node until it is served. A simulated connection that lost a message is silent for good,
+    /// and costs the request that meets it: a node has several to its servers.
+    pub(crate) fn probes_max(self) -> usize {
+        if matches!(self, Self::Servers(_)) { 8 } else { 1 }
     }
 }
 
@@ -233,6 +265,21 @@ pub(crate) fn prober() -> (WorkspaceId, ApiKey) {
 /// A well-formed key that is nobody's.
 pub(crate) fn strange_key() -> ApiKey {
     ApiKey::generate(|| 3)
+}
+
+impl Servers {
+    fn draw(dice: &mut StdRng) -> Self {
+        let (redis, postgres) = (Clock::draw(dice), Clock::draw(dice));
+        Self { redis, postgres, lease: ms(dice, 1_500..6_000) }
+    }
+}
+
+impl Default for Servers {
+    /// Right clocks, and leases that end within a run.
+    fn default() -> Self {
+        let (redis, postgres) = (Clock::default(), Clock::default());
+        Self { redis, postgres, lease: Duration::from_secs(3) }
+    }
 }
 
 impl Http {

@@ -1,6 +1,7 @@
 //! What is behind the ports: shared by all nodes and outliving them, or opened by one node and dropped by its crash.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +19,11 @@ use crate::clock::Clock;
 use crate::disk;
 use crate::event::Event;
 use crate::faulty::Faults;
+use crate::leases::{Audited, Auditor};
 use crate::plan::{Plan, StoreKind, prober, tenant};
+use crate::servers::{self, Servers};
 use crate::trace::Trace;
+use crate::trouble::Server;
 use crate::windows::SharedWindows;
 
 /// How often a ledger is told the time, as the host's command line does it.
@@ -44,6 +48,7 @@ pub(crate) struct Stores {
 enum Kind {
     Memory { keys: Arc<KeyTable>, windows: Arc<SharedWindows>, accounts: Arc<AccountTable> },
     Sqlite { dir: DataDir, _temp: TempDir },
+    Servers { servers: Arc<Servers>, auditor: Arc<Auditor>, lives: AtomicUsize },
 }
 
 impl Stores {
@@ -51,6 +56,12 @@ impl Stores {
         let kind = match plan.stores {
             StoreKind::Memory => memory(plan)?,
             StoreKind::Sqlite => sqlite(plan, now)?,
+            StoreKind::Servers(_) => {
+                let servers = Arc::new(Servers::new(plan));
+                let (postgres, clock) = (servers.postgres.clone(), plan.servers.postgres);
+                let auditor = Arc::new(Auditor::new(postgres, clock, trace.clone()));
+                Kind::Servers { servers, auditor, lives: AtomicUsize::new(0) }
+            }
         };
         for Customer { workspace, credits, .. } in customers(plan) {
             trace.note_at(Duration::ZERO, Event::Granted(workspace.id, credits));
@@ -59,7 +70,12 @@ impl Stores {
     }
 
     /// The ports of a node that comes up now, on the machine on which this runs and by its `clock`.
-    pub(crate) fn open(self: Arc<Self>, clock: Clock, faults: Arc<Faults>) -> turmoil::Result<Ports> {
+    pub(crate) async fn open(
+        self: Arc<Self>,
+        node: usize,
+        clock: Clock,
+        faults: Arc<Faults>,
+    ) -> turmoil::Result<Ports> {
         let (keys, windows, credits): (Arc<dyn Keys>, Arc<dyn Windows>, Arc<dyn Credits>) = match &self.kind {
             Kind::Memory { keys, windows, accounts } => (keys.clone(), windows.clone(), accounts.clone()),
             Kind::Sqlite { dir, .. } => {
@@ -67,6 +83,15 @@ impl Stores {
                 let ledger = Arc::new(Ledger::open(dir, clock.now(), spawn)?);
                 tokio::spawn(self.clone().keep_current(ledger.clone(), clock));
                 (ledger.clone(), Arc::new(WindowTable::default()), ledger)
+            }
+            Kind::Servers { servers, auditor, lives } => {
+                let life = lives.fetch_add(1, Ordering::Relaxed);
+                let name = servers::life(node, life);
+                let ledger = servers.ledger(&name, clock).await?;
+                tokio::spawn(servers::keep_current(ledger.clone(), clock));
+                let (credits, auditor) = (ledger.clone(), auditor.clone());
+                let credits = Arc::new(Audited { credits, auditor, name, clock });
+                (ledger, Arc::new(Servers::windows(life as u64)), credits)
             }
         };
         let credits = Arc::new(Books { credits, trace: self.trace.clone() });
@@ -80,12 +105,58 @@ impl Stores {
 
     /// Notes the totals of stores that no node has to itself. A node that has notes them as it tells them the time.
     pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
-        if let Kind::Memory { accounts, .. } = &self.kind {
-            accounts.advance(now);
-            for workspace in workspaces() {
-                self.show(at, &workspace, now, accounts.balance(&workspace));
+        match &self.kind {
+            Kind::Memory { accounts, .. } => {
+                accounts.advance(now);
+                for workspace in workspaces() {
+                    self.show(at, &workspace, now, accounts.balance(&workspace));
+                }
             }
+            Kind::Sqlite { .. } => {}
+            Kind::Servers { auditor, .. } => auditor.audit(at, now),
         }
+    }
+
+    /// Notes what stands in the end, where nodes share the books.
+    pub(crate) fn close(&self, at: Duration) {
+        if let Kind::Servers { auditor, .. } = &self.kind {
+            auditor.close(at);
+        }
+    }
+
+    /// The machines that the stores are on.
+    pub(crate) fn servers(&self) -> &'static [Server] {
+        if matches!(self.kind, Kind::Servers { .. }) { &Server::ALL } else { &[] }
+    }
+
+    /// One life of such a machine.
+    pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
+        match &self.kind {
+            Kind::Servers { servers, .. } => servers.clone().serve(server).await,
+            Kind::Memory { .. } | Kind::Sqlite { .. } => Ok(()),
+        }
+    }
+
+    /// What a server loses with its power.
+    pub(crate) fn lose_memory_of(&self, server: Server, at: Duration) {
+        if let (Kind::Servers { servers, .. }, Server::Redis) = (&self.kind, server) {
+            servers.redis.forget();
+            self.trace.note_at(at, Event::Forgot);
+        }
+    }
+
+    /// An operator revokes the clients' key.
+    pub(crate) fn revoke(&self, at: Duration) {
+        let digest = tenant().1.digest();
+        match &self.kind {
+            Kind::Memory { keys, .. } => keys.revoke(&digest),
+            Kind::Servers { servers, .. } => {
+                servers.postgres.with(|books| books.revoke_key(digest.as_bytes()))
+            }
+            // It is not drawn for these: another process would have to do it.
+            Kind::Sqlite { .. } => return,
+        }
+        self.trace.note_at(at, Event::Revoked);
     }
 
     async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
@@ -115,13 +186,13 @@ impl Stores {
     }
 }
 
-struct Customer {
-    workspace: Workspace,
-    key: ApiKey,
-    credits: u64,
+pub(crate) struct Customer {
+    pub(crate) workspace: Workspace,
+    pub(crate) key: ApiKey,
+    pub(crate) credits: u64,
 }
 
-fn customers(plan: &Plan) -> [Customer; 2] {
+pub(crate) fn customers(plan: &Plan) -> [Customer; 2] {
     let ((tenant, tenant_key), (prober, prober_key)) = (tenant(), prober());
     [
         Customer {
@@ -137,7 +208,7 @@ fn customers(plan: &Plan) -> [Customer; 2] {
     ]
 }
 
-fn workspaces() -> [WorkspaceId; 2] {
+pub(crate) fn workspaces() -> [WorkspaceId; 2] {
     [tenant().0, prober().0]
 }
 

@@ -25,6 +25,10 @@ pub struct Story {
     pub ends: Vec<u16>,
     /// Whether the node crashed before the end.
     pub is_cut_off: bool,
+    /// Whether it crashed at any time.
+    pub node_crashed: bool,
+    /// The credits of its spend that stand in the end, where the stores are servers.
+    pub stands: Option<i64>,
 }
 
 /// A turn of the talk between the host and its ports.
@@ -67,8 +71,15 @@ pub(crate) fn stories(entries: &[Entry]) -> BTreeMap<LookupId, Story> {
                 story(&mut stories, lookup).ends.push(*status);
             }
             Event::Crashed(node) => {
-                let in_flight = stories.values_mut().filter(|story| story.node == *node && !story.is_over());
-                in_flight.for_each(|story| story.is_cut_off = true);
+                for story in stories.values_mut().filter(|story| story.node == *node) {
+                    story.is_cut_off |= !story.is_over();
+                    story.node_crashed = true;
+                }
+            }
+            Event::Stand(spends) => {
+                for (lookup, credits) in spends {
+                    story(&mut stories, lookup).stands = Some(*credits);
+                }
             }
             _ => {}
         }
@@ -84,6 +95,7 @@ fn story<'s>(stories: &'s mut BTreeMap<LookupId, Story>, lookup: &LookupId) -> &
 pub(crate) fn last_totals(entries: &[Entry]) -> BTreeMap<WorkspaceId, Balance> {
     let totals = entries.iter().filter_map(|entry| match &entry.event {
         Event::Totals(workspace, _, balance) => Some((workspace.clone(), *balance)),
+        Event::Shared(workspace, shared) => Some((workspace.clone(), shared.balance())),
         _ => None,
     });
     totals.collect()

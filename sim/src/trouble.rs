@@ -42,6 +42,19 @@ pub enum What {
     Stall(usize),
     /// So many of the vendor's answers fail, of 1.
     Vendor(Fault, f64),
+    /// A server loses its power, and comes up again in the end: Redis with nothing in its memory, PostgreSQL with its disk.
+    Outage(Server),
+    /// An operator revokes the clients' key, for good.
+    Revoke,
+}
+
+/// A server that nodes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Server {
+    /// It counts windows.
+    Redis,
+    /// It has keys and credits.
+    Postgres,
 }
 
 /// The way between a node and somebody that it talks to.
@@ -60,6 +73,8 @@ pub enum Peer {
     Client(usize),
     /// The vendor, whom its resolver asks.
     Vendor,
+    /// One of the servers that its stores are on.
+    Server(Server),
 }
 
 /// A direction on a link.
@@ -99,6 +114,9 @@ pub enum Fault {
 
 impl Trouble {
     pub(crate) fn draw(dice: &mut StdRng, stores: StoreKind, clients: usize) -> Self {
+        if let StoreKind::Servers(nodes) = stores {
+            return Self::draw_of_servers(dice, nodes, clients);
+        }
         let node = dice.random_range(0..stores.nodes());
         let is_vendors = dice.random_bool(0.2);
         let peer = if is_vendors { Peer::Vendor } else { Peer::Client(dice.random_range(0..clients)) };
@@ -126,6 +144,34 @@ impl Trouble {
         let lasts_max = if matches!(what, What::Stall(_)) { 9_000 } else { 5_000 };
         Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..lasts_max), what }
     }
+
+    /// Where the stores are servers, it is the network and the machines that fail, and no port has to be made to.
+    fn draw_of_servers(dice: &mut StdRng, nodes: usize, clients: usize) -> Self {
+        let node = dice.random_range(0..nodes);
+        let server = if dice.random_bool(0.3) { Server::Redis } else { Server::Postgres };
+        let peer = match dice.random_range(0..10) {
+            0 => Peer::Vendor,
+            1 | 2 => Peer::Client(dice.random_range(0..clients)),
+            _ => Peer::Server(server),
+        };
+        let link = Link { peer, node };
+        let what = match dice.random_range(0..16) {
+            0 | 1 => What::Partition(link),
+            2 | 3 => What::Hold(link),
+            4 => What::Slow(link, ms(dice, 30..1_200)),
+            5 | 6 => What::Loss(link, dice.random_range(0.05..0.5)),
+            7..10 => What::Crash(node),
+            10 | 11 => What::OneWay(link, if dice.random_bool(0.5) { Way::ToNode } else { Way::FromNode }),
+            12 | 13 => What::Outage(server),
+            14 if dice.random_bool(0.3) => What::Revoke,
+            _ => {
+                let (fault, rate) = Fault::draw(dice);
+                What::Vendor(fault, rate)
+            }
+        };
+        // Long enough for leases to end, and for settlements to be given up.
+        Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..9_000), what }
+    }
 }
 
 impl What {
@@ -147,6 +193,9 @@ impl What {
             Self::Vendor(Fault::Hangs, _) => "vendor hangs",
             Self::Vendor(Fault::Late(_), _) => "vendor answers late",
             Self::Vendor(Fault::AnswerLost, _) => "vendor breaks off",
+            Self::Outage(Server::Redis) => "Redis crashes",
+            Self::Outage(Server::Postgres) => "PostgreSQL crashes",
+            Self::Revoke => "key revoked",
         }
     }
 }
@@ -182,6 +231,8 @@ impl fmt::Display for What {
             }
             Self::Stall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{}: {fault:?}, {rate} of 1", vendor::NAME),
+            Self::Outage(server) => write!(f, "{} is down", server.name()),
+            Self::Revoke => f.write_str("the clients' key is revoked"),
         }
     }
 }
@@ -192,6 +243,20 @@ impl Peer {
         match self {
             Self::Client(client) => client_name(client),
             Self::Vendor => vendor::NAME.to_owned(),
+            Self::Server(server) => server.name().to_owned(),
+        }
+    }
+}
+
+impl Server {
+    /// Both of them.
+    pub(crate) const ALL: [Self; 2] = [Self::Redis, Self::Postgres];
+
+    /// Its name on the network.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::nemesis::Nemesis;
 use crate::node::Node;
 use crate::plan::{Plan, client_name, node_name};
 use crate::run::Run;
+use crate::servers;
 use crate::stores::Stores;
 use crate::story::{last_totals, stories};
 use crate::trace::Trace;
@@ -32,6 +33,9 @@ const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
 /// After the last trouble, for a node to be up again.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// The same where stores are on servers: the nodes connect anew, and one that could not come up does.
+const SETTLE_ON_SERVERS: Duration = Duration::from_secs(3);
 
 /// Longer than any run: one that gets here is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(600);
@@ -90,14 +94,21 @@ impl<'p> World<'p> {
         for number in 0..plan.clients.len() {
             sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
         }
-        let nemesis = Nemesis::new(plan, faults, vendor_faults, trace.clone());
+        for &server in stores.servers() {
+            let stores = stores.clone();
+            sim.host(server.name(), move || stores.clone().serve(server));
+            for node in 0..plan.stores.nodes() {
+                sim.set_link_max_message_latency(node_name(node), server.name(), servers::LATENCY_MAX);
+            }
+        }
+        let nemesis = Nemesis::new(plan, faults, vendor_faults, stores.clone(), trace.clone());
         Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
     }
 
     fn live(mut self) -> turmoil::Result {
         while !(self.step()? && self.nemesis.is_done()) {}
         self.trace.note_at(self.sim.elapsed(), Event::Healed);
-        self.rest(SETTLE)?;
+        self.rest(if self.stores.servers().is_empty() { SETTLE } else { SETTLE_ON_SERVERS })?;
 
         let prober = Client::prober(self.plan).run(self.plan.clone(), self.trace.clone());
         self.sim.client("prober", prober);
@@ -108,6 +119,7 @@ impl<'p> World<'p> {
         while !self.is_silent() && self.sim.elapsed() < silence_ends_at {
             self.rest(SETTLE)?;
         }
+        self.stores.close(self.sim.elapsed());
         Ok(())
     }
 

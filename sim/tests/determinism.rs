@@ -10,6 +10,8 @@ const SEEDS: u64 = 50;
 
 const SQLITE_SEEDS: u64 = 25;
 
+const SERVER_SEEDS: u64 = 25;
+
 const FINE_SEEDS: u64 = 5;
 
 #[test]
@@ -26,6 +28,14 @@ fn the_same_seed_is_the_same_run_on_sqlite() {
 fn the_same_seed_is_the_same_run_millisecond_by_millisecond() {
     let tick = Duration::from_millis(1);
     each_seed(seeds(FINE_SEEDS), |seed| run_twice(&Plan { tick, ..Plan::draw(seed, StoreKind::Memory) }));
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_on_servers() {
+    each_seed(seeds(SERVER_SEEDS), |seed| {
+        let nodes = 2 + usize::try_from(seed % 4).expect("a few");
+        run_twice(&Plan::draw(seed, StoreKind::Servers(nodes)));
+    });
 }
 
 #[test]

@@ -18,6 +18,10 @@ const FINE_SEEDS: u64 = 100;
 /// SQLite waits for the disk, and has one node: fewer runs tell as much.
 const SQLITE_SEEDS: u64 = 100;
 
+/// Up to five nodes and two servers have more to do in each step.
+const SERVER_SEEDS: u64 = 500;
+const FINE_SERVER_SEEDS: u64 = 10;
+
 #[test]
 fn two_nodes_keep_the_invariants_whatever_fails() {
     let seen = all_hold(SEEDS, |seed| Plan::draw(seed, StoreKind::Memory));
@@ -36,6 +40,22 @@ fn millisecond_by_millisecond_they_hold_too() {
 #[test]
 fn a_node_on_sqlite_keeps_the_invariants_whatever_fails() {
     all_hold(SQLITE_SEEDS, |seed| Plan::draw(seed, StoreKind::Sqlite));
+}
+
+#[test]
+fn two_to_five_nodes_on_servers_keep_the_invariants_whatever_fails() {
+    all_hold(SERVER_SEEDS, |seed| Plan::draw(seed, on_servers(seed)));
+}
+
+#[test]
+fn on_servers_they_hold_millisecond_by_millisecond_too() {
+    let tick = Duration::from_millis(1);
+    all_hold(FINE_SERVER_SEEDS, |seed| Plan { tick, ..Plan::draw(seed, on_servers(seed)) });
+}
+
+/// Two to five nodes.
+fn on_servers(seed: u64) -> StoreKind {
+    StoreKind::Servers(2 + usize::try_from(seed % 4).expect("a few"))
 }
 
 fn all_hold(default: u64, plan: impl Fn(u64) -> Plan + Sync) -> Seen {

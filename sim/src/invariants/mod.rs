@@ -4,6 +4,7 @@ mod billing;
 mod conservation;
 mod endings;
 mod holds;
+mod leases;
 mod privacy;
 mod recovery;
 mod replies;
@@ -15,15 +16,20 @@ use crate::trace::Entry;
 pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
 
 /// All of them.
-pub const ALL: [Invariant; 8] = [
+pub const ALL: [Invariant; 9] = [
     (
         "granted = available + held + spent, and the totals are what the store's deeds add up to",
         conservation::check,
     ),
+    (
+        "in shared books granted = free + leased + spent, leases and spends add up to that, and no node holds more than is \
+         left of a lease that lives",
+        leases::check,
+    ),
     ("a hold ends at most once", holds::check),
     (
-        "nothing is executed without a verified count, never more than the limit in a window, and the vendor hears of \
-         nobody who was refused or opted out",
+        "nothing is executed without a verified count, never more than the limit in a window, nobody is served by a key \
+         that was revoked, and the vendor hears of nobody who was refused or opted out",
         verification::check,
     ),
     ("every reply is one of the specification's", replies::check),

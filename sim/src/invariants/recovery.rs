@@ -8,15 +8,22 @@ use crate::story::last_totals;
 use crate::trace::Entry;
 
 /// When nothing is wrong any more, every node answers a valid request with its result; and when the last hold's time is
-/// over, nothing is held.
+/// over, nothing is held, and nothing is leased by a node that is gone.
+///
+/// The prober asks again where that is its [habit](crate::plan::StoreKind::probes_max), and the last answer counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let healed = entries.iter().skip_while(|entry| !matches!(entry.event, Event::Healed));
-    let mut probes = BTreeMap::new();
+    let (mut nodes, mut probes) = (BTreeMap::new(), BTreeMap::new());
     for entry in healed {
         match &entry.event {
-            Event::Sent(Sent { number, client: None, .. }) => drop(probes.insert(*number, None)),
+            Event::Sent(Sent { number, node, client: None, .. }) => {
+                nodes.insert(*number, *node);
+                probes.insert(*node, None);
+            }
             Event::Received(number, reply) => {
-                probes.entry(*number).and_modify(|status| *status = Some(reply.status));
+                if let Some(node) = nodes.get(number) {
+                    probes.insert(*node, Some(reply.status));
+                }
             }
             _ => {}
         }

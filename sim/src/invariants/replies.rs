@@ -15,13 +15,16 @@ use crate::trace::Entry;
 /// that status, and exactly its headers.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut requests = BTreeMap::new();
+    let mut is_revoked = false;
     for entry in entries {
         match &entry.event {
+            Event::Revoked => is_revoked = true,
             Event::Sent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::Received(number, reply) => {
                 let is_specified = |&(at, sent): &(Duration, &Sent)| {
                     let is_slow = entry.at >= at + Limits::default().body_time_max;
-                    (is_possible(sent.wish, reply) || is_slow && is_too_slow(sent.wish, reply))
+                    let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
+                    (is_possible(sent.wish, reply) || is_refused || is_slow && is_too_slow(sent.wish, reply))
                         && is_specified(sent, reply)
                 };
                 ensure(requests.get(number).is_some_and(is_specified), || entry.to_string())?;

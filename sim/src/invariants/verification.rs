@@ -1,6 +1,7 @@
 //! Invariant 3.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use enrich_lib::credit::Holding;
 
@@ -9,6 +10,9 @@ use crate::event::{Answer, Event, Question, Sent};
 use crate::plan::Wish;
 use crate::story::{Story, Talk, stories};
 use crate::trace::Entry;
+
+/// How long a key may be used after it was revoked.
+const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned": no credits are
 /// held and nobody is looked for before a count within the limit is known; and nobody is looked for before the credits
@@ -22,6 +26,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         ensure(is_in_order(&story), || format!("{lookup} went on unverified: {story:?}"))?;
     }
     never_over_the_limit(entries)?;
+    nobody_is_served_by_a_revoked_key(entries)?;
     nobody_refused_is_sought(entries)?;
     nobody_who_opted_out_is_sought(entries)
 }
@@ -30,24 +35,44 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 /// and no two requests are told the same count in it, or one of them was not verified. A window that is forgotten is
 /// counted anew.
 ///
+/// Each time that Redis loses its memory, windows begin anew: one limit more may be admitted, and a count be told again. What
+/// it counted before may be told after, so this is a budget, and not a new beginning.
+///
 /// A window is named by its end: windows of two workspaces end at different times.
 fn never_over_the_limit(entries: &[Entry]) -> Result<(), String> {
-    let mut told = BTreeSet::new();
+    let mut told = BTreeMap::<_, u32>::new();
     let mut admitted = BTreeMap::<_, u32>::new();
+    let mut beginnings = 1;
     for entry in entries {
         match &entry.event {
             Event::Started { forgets: true, .. } => {
                 told.clear();
                 admitted.clear();
             }
+            Event::Forgot => beginnings += 1,
             Event::Told(_, Answer::Count(count, closes_at, limit)) => {
                 let admitted = admitted.entry(*closes_at).or_default();
                 *admitted += u32::from(*count <= u64::from(*limit));
-                ensure(*admitted <= *limit, || format!("over the limit: {entry}"))?;
-                ensure(told.insert((*closes_at, *count)), || format!("told twice: {entry}"))?;
+                ensure(*admitted <= *limit * beginnings, || format!("over the limit: {entry}"))?;
+                let told = told.entry((*closes_at, *count)).or_default();
+                *told += 1;
+                ensure(*told <= beginnings, || format!("told twice: {entry}"))?;
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// A second after a key was revoked, no node takes it any more. Only clients have that key; the prober's is another.
+fn nobody_is_served_by_a_revoked_key(entries: &[Entry]) -> Result<(), String> {
+    let revoked = entries.iter().find(|entry| matches!(entry.event, Event::Revoked)).map(|entry| entry.at);
+    let healed = entries.iter().find(|entry| matches!(entry.event, Event::Healed)).map(|entry| entry.at);
+    let (Some(revoked), Some(healed)) = (revoked, healed) else { return Ok(()) };
+    for entry in entries {
+        let is_taken = matches!(entry.event, Event::Told(_, Answer::Key(true)));
+        let is_late = entry.at > revoked + REVOKED_WITHIN && entry.at < healed;
+        ensure(!(is_taken && is_late), || format!("served by a revoked key: {entry}"))?;
     }
     Ok(())
 }

@@ -110,6 +110,11 @@ impl Postgres {
         format!("postgres://postgres@localhost:{}/{database}", self.port)
     }
 
+    /// The TCP port that it answers at.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Executes these statements.
     pub async fn sql(&self, database: &str, statements: &str) {
         self.client(database).await.batch_execute(statements).await.unwrap();

@@ -1,0 +1,81 @@
+//! The protocol (RESP): a request is an array of strings, and answered before the next.
+
+use std::io;
+
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+};
+
+use super::Redis;
+use super::counters::Late;
+
+/// More than any request of the adapter.
+const OCTETS_MAX: usize = 64 * 1024;
+
+pub(super) async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    while let Some(request) = request(&mut stream).await? {
+        let reply = answer(server, &request);
+        stream.write_all(reply.as_bytes()).await?;
+        stream.flush().await?;
+    }
+    Ok(())
+}
+
+/// None at the end of the connection.
+async fn request(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let Some(arguments) = length(stream, b'*').await? else { return Ok(None) };
+    let mut request = Vec::new();
+    for _ in 0..arguments {
+        let octets = length(stream, b'$').await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut argument = vec![0; octets + 2];
+        stream.read_exact(&mut argument).await?;
+        argument.truncate(octets);
+        request.push(argument);
+    }
+    Ok(Some(request))
+}
+
+async fn length(stream: &mut (impl AsyncBufRead + Unpin), kind: u8) -> io::Result<Option<usize>> {
+    let mut line = Vec::new();
+    if stream.read_until(b'\n', &mut line).await? == 0 {
+        return Ok(None);
+    }
+    let digits = line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
+    let length = digits.and_then(|digits| str::from_utf8(digits).ok()).and_then(|digits| digits.parse().ok());
+    let length = length.filter(|length| *length <= OCTETS_MAX);
+    length.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no request"))
+}
+
+fn answer(server: &Redis, request: &[Vec<u8>]) -> String {
+    let mut words = request.iter().map(Vec::as_slice);
+    let command = words.next().map(<[u8]>::to_ascii_uppercase).unwrap_or_default();
+    let rest: Vec<_> = words.collect();
+    match (&command[..], &rest[..]) {
+        (b"PING", _) => "+PONG\r\n".to_owned(),
+        (b"AUTH" | b"CLIENT" | b"SELECT", _) => "+OK\r\n".to_owned(),
+        (b"SCRIPT", [load, script]) if load.eq_ignore_ascii_case(b"LOAD") => {
+            let sha1 = sha1_smol::Sha1::from(script).digest().to_string();
+            server.lock().scripts.insert(sha1.clone());
+            format!("${}\r\n{sha1}\r\n", sha1.len())
+        }
+        (b"EVALSHA", [sha1, ..]) if !server.lock().scripts.contains(&*String::from_utf8_lossy(sha1)) => {
+            "-NOSCRIPT No matching script.\r\n".to_owned()
+        }
+        // There is but one script that the adapter has.
+        (b"EVALSHA", [_, b"1", key, requests, forget_at]) => {
+            let (Some(requests), Some(forget_at)) = (number(requests), number(forget_at)) else {
+                return "-ERR value is not an integer or out of range\r\n".to_owned();
+            };
+            match server.lock().counters.count(key, requests, forget_at, server.now_ms()) {
+                Ok(count) => format!(":{count}\r\n"),
+                Err(Late(ms)) => format!("-CLOCK {ms}\r\n"),
+            }
+        }
+        _ => format!("-ERR unknown command {}\r\n", String::from_utf8_lossy(&command)),
+    }
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,30 @@
+//! What the script of the Redis adapter does, in Rust.
+
+use std::collections::BTreeMap;
+
+/// The counters, and when each is forgotten. Times are in milliseconds since the Unix epoch, by the server's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Counters(BTreeMap<Vec<u8>, Counter>);
+
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    count: i64,
+    forget_at: i64,
+}
+
+/// The server's clock is past the counter's end, by so many milliseconds: it would be forgotten at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late(pub i64);
+
+impl Counters {
+    /// Counts `requests` more.
+    pub fn count(&mut self, key: &[u8], requests: i64, forget_at: i64, now: i64) -> Result<i64, Late> {
+        self.0.retain(|_, counter| counter.forget_at > now);
+        if now >= forget_at {
+            return Err(Late(now - forget_at));
+        }
+        let counter = self.0.entry(key.to_vec()).or_insert(Counter { count: 0, forget_at });
+        counter.count += requests;
+        Ok(counter.count)
+    }
+}
