@@ -104,8 +104,12 @@ impl Enrich {
 
     /// The same, with these variables in its environment.
     pub fn serve_where(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
-        let listen = ["serve", "--listen", "127.0.0.1:0"];
-        let mut command = self.command(&[&listen, args].concat());
+        self.serve_at("127.0.0.1:0", variables, args)
+    }
+
+    /// The same, at this address.
+    pub fn serve_at(&self, listen: &str, variables: &[(&str, &str)], args: &[&str]) -> Server {
+        let mut command = self.command(&[&["serve", "--listen", listen], args].concat());
         Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
     }
 
@@ -183,6 +187,16 @@ impl Server {
     /// Asks it to take its settings anew.
     pub fn hang_up(&self) {
         self.signal("-HUP");
+    }
+
+    /// From here on it does nothing: it neither answers nor closes a connection.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// It goes on, with what was sent to it meanwhile.
+    pub fn resume(&self) {
+        self.signal("-CONT");
     }
 
     fn signal(&self, signal: &str) {
@@ -277,14 +291,18 @@ pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// Asks `probe` until it has an answer.
-pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let give_up = std::time::Instant::now() + PATIENCE;
+pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, probe).unwrap_or_else(|| panic!("{what}: not within {PATIENCE:?}"))
+}
+
+/// The same, for so long.
+pub fn within<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let give_up = std::time::Instant::now() + patience;
     loop {
-        if let Some(answer) = probe() {
-            return answer;
+        match probe() {
+            None if std::time::Instant::now() < give_up => std::thread::sleep(Duration::from_millis(10)),
+            answer => return answer,
         }
-        assert!(std::time::Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,0 +1,98 @@
+//! Who asks, and what they were told.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::cluster::{Cluster, EMAIL};
+use super::enrich::{Client, Reply};
+
+const CLIENTS: usize = 8;
+
+/// Clients that ask the balancer, one request after the other, until they are stopped.
+pub struct Clients {
+    asking: Vec<JoinHandle<Seen>>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// How many lookups were answered with 200.
+    pub found: usize,
+    /// Those of them that the books were not compared with yet.
+    pub told: BTreeSet<String>,
+    /// Requests that were answered with an error that a store's trouble explains.
+    pub refused: u64,
+    /// Requests whose connection ended before an answer came: some of them may be spent.
+    pub unanswered: usize,
+}
+
+impl Clients {
+    pub fn start(cluster: &Cluster) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ask = |_| {
+            let (balancer, key, is_over) = (cluster.balancer(), cluster.key.clone(), is_over.clone());
+            std::thread::spawn(move || {
+                let mut seen = Seen::default();
+                while !is_over.load(Ordering::SeqCst) {
+                    seen.ask_on_one_connection(balancer, &key, &is_over);
+                }
+                seen
+            })
+        };
+        Self { asking: (0..CLIENTS).map(ask).collect(), is_over }
+    }
+
+    /// Lets each finish the request that it waits for.
+    pub fn stop(self) -> Seen {
+        self.is_over.store(true, Ordering::SeqCst);
+        let mut all = Seen::default();
+        self.asking.into_iter().for_each(|asked| all.add(asked.join().unwrap()));
+        all
+    }
+}
+
+impl Seen {
+    pub fn add(&mut self, more: Self) {
+        self.found += more.found;
+        self.told.extend(more.told);
+        self.refused += more.refused;
+        self.unanswered += more.unanswered;
+    }
+
+    fn ask_on_one_connection(&mut self, server: SocketAddr, key: &str, is_over: &AtomicBool) {
+        let Ok(mut client) = Client::connect(server) else { return };
+        while !is_over.load(Ordering::SeqCst) {
+            match client.enrich(key, EMAIL) {
+                Ok(reply) => drop(self.note(&reply)),
+                Err(_) => {
+                    self.unanswered += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Notes a reply, and tells whether the person was found.
+    pub fn note(&mut self, reply: &Reply) -> bool {
+        match reply.status {
+            200 => {
+                self.found += 1;
+                assert!(self.told.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
+            }
+            500 | 503 => self.refused += 1,
+            other => panic!("{other}: {}", reply.body),
+        }
+        reply.status == 200
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} found, {} refused", self.found, self.refused)
+    }
+}

@@ -1,0 +1,167 @@
+//! What runs: PostgreSQL, Redis, three nodes with a link to each of them, and a balancer in front.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use enrich_tests::servers::{Postgres, Redis};
+use tokio::runtime::Runtime;
+
+use super::clients::Seen;
+use super::enrich::{Enrich, Server, eventually};
+use super::proxy::Proxy;
+
+pub const EMAIL: &str = "ada.marlowe@gmail.com";
+
+/// Never the limit of what is asked.
+const GRANTED: u64 = 1_000_000_000;
+const LIMIT: u64 = 4_000_000_000;
+
+pub struct Cluster {
+    runtime: Runtime,
+    pub postgres: Postgres,
+    pub redis: Redis,
+    database: String,
+    enrich: Enrich,
+    pub key: String,
+    nodes: Vec<Option<Server>>,
+    pub links: Vec<Links>,
+    balancer: Proxy,
+    /// The lookups whose spends were compared with what was told.
+    compared: BTreeSet<String>,
+}
+
+/// How a node reaches its stores.
+pub struct Links {
+    pub postgres: Proxy,
+    pub redis: Proxy,
+    /// A port that the node keeps when it comes up again.
+    listen: SocketAddr,
+}
+
+impl Cluster {
+    pub const NODES: usize = 3;
+
+    pub fn start() -> Self {
+        let runtime = Runtime::new().unwrap();
+        let (postgres, redis) = (Postgres::start(), Redis::start());
+        let database = runtime.block_on(postgres.create_database());
+        let enrich = Enrich::on_database(postgres.url(&database));
+        let key = enrich.make_key(GRANTED, LIMIT);
+        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        let links: Vec<_> = (0..Self::NODES)
+            .map(|_| Links {
+                postgres: Proxy::start(runtime.handle(), vec![([127, 0, 0, 1], postgres.port()).into()]),
+                redis: Proxy::start(runtime.handle(), vec![([127, 0, 0, 1], redis.port()).into()]),
+                listen: free_address(),
+            })
+            .collect();
+        let balancer = Proxy::start(runtime.handle(), links.iter().map(|links| links.listen).collect());
+        let nodes = (0..Self::NODES).map(|_| None).collect();
+        let mut cluster = Self {
+            runtime,
+            postgres,
+            redis,
+            database,
+            enrich,
+            key,
+            nodes,
+            links,
+            balancer,
+            compared: BTreeSet::new(),
+        };
+        cluster.heal();
+        cluster
+    }
+
+    pub fn balancer(&self) -> SocketAddr {
+        self.balancer.address()
+    }
+
+    pub fn kill_node(&mut self, node: usize) {
+        self.nodes[node].take().unwrap().kill();
+    }
+
+    pub fn pause_node(&self, node: usize) {
+        self.nodes[node].as_ref().unwrap().pause();
+    }
+
+    pub fn resume_node(&self, node: usize) {
+        self.nodes[node].as_ref().unwrap().resume();
+    }
+
+    /// Nothing is wrong any more: all links are whole, and all nodes run.
+    pub fn heal(&mut self) {
+        for (links, node) in self.links.iter().zip(&mut self.nodes) {
+            links.postgres.heal();
+            links.redis.heal();
+            node.get_or_insert_with(|| {
+                let listen = links.listen.to_string();
+                let database = format!(
+                    "postgres://postgres@{}/{}?sslmode=disable",
+                    links.postgres.address(),
+                    self.database
+                );
+                let windows = format!("redis://{}", links.redis.address());
+                let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
+                self.enrich.serve_at(&listen, &stores, &[])
+            });
+        }
+    }
+
+    /// Whether each node finds the person now.
+    pub fn serves_everywhere(&self, seen: &mut Seen) -> bool {
+        self.nodes.iter().flatten().all(|node| {
+            let reply = node.connect().enrich(&self.key, EMAIL).unwrap();
+            seen.note(&reply)
+        })
+    }
+
+    /// Whether the books say what the clients were told since they last did.
+    pub fn compare(&mut self, seen: &mut Seen) -> Result<(), String> {
+        let standing = self.standing();
+        let new: BTreeSet<_> = standing.difference(&self.compared).cloned().collect();
+        let lost = seen.told.difference(&new).count() + self.compared.difference(&standing).count();
+        if lost > 0 {
+            return Err(format!("{lost} lookups were answered and are not spent"));
+        }
+        let untold = new.difference(&seen.told).count();
+        if untold > seen.unanswered {
+            return Err(format!("of {untold} spends nobody was told, and {} had no answer", seen.unanswered));
+        }
+        // The totals are what the rows add up to, and no credit is in two places.
+        self.enrich.ok(&["credits", "audit"]);
+        self.compared = standing;
+        (seen.told, seen.unanswered) = (BTreeSet::new(), 0);
+        Ok(())
+    }
+
+    /// The lookups whose spend stands.
+    fn standing(&self) -> BTreeSet<String> {
+        let select = "SELECT 'lookup_' || replace(lookup_id::text, '-', '') FROM credit_spend
+             WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void)";
+        self.runtime.block_on(async {
+            let rows = self.postgres.client(&self.database).await.query(select, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        })
+    }
+
+    /// All nodes are asked to stop. When the leases of those that were killed are over, nothing is held any more.
+    pub fn end(mut self, seen: &mut Seen) {
+        for node in self.nodes.drain(..).flatten() {
+            node.stop();
+        }
+        self.compare(seen).unwrap();
+        let spent = self.compared.len() as u64;
+        eventually("all leases return", || {
+            let credits = self.enrich.json(&["credits", "show", "demo", "--json"]);
+            let told = ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
+            (told == [GRANTED, GRANTED - spent, 0, spent]).then_some(())
+        });
+    }
+}
+
+/// An address that nobody listens at.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
