@@ -91,6 +91,12 @@ impl KeyDigest {
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+
+    /// The key's public id, by which operators name it: `key_` and the first 8 hex digits of the digest.
+    pub fn key_id(&self) -> String {
+        let [a, b, c, d, ..] = self.0;
+        format!("key_{:08x}", u32::from_be_bytes([a, b, c, d]))
+    }
 }
 
 impl fmt::Debug for KeyDigest {
@@ -117,6 +123,13 @@ mod tests {
         let key = key(1);
         insta::assert_snapshot!(key.reveal(), @"enr_k6faH4HGSo4DEJ05kMZqZGZbFQEyfAdK41tVZc");
         assert_eq!(key.masked(), "enr_k6fa…");
+    }
+
+    #[test]
+    fn a_key_is_named_by_the_first_bytes_of_its_digest() {
+        let mut bytes = [0xff; 32];
+        bytes[..4].copy_from_slice(&[0x00, 0xab, 0x01, 0xcd]);
+        assert_eq!(KeyDigest::from_bytes(bytes).key_id(), "key_00ab01cd");
     }
 
     #[test]

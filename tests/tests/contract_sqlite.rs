@@ -86,8 +86,7 @@ impl Store for Sqlite {
     }
 
     async fn revoke(&self, key: &ApiKey) {
-        let id: String = key.digest().as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        self.operator().revoke_key(&format!("key_{id}"), START).unwrap();
+        self.operator().revoke_key(&key.digest().key_id(), START).unwrap();
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {

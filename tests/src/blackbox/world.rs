@@ -154,8 +154,7 @@ impl World {
 
     pub async fn revoke(&self, key: &str) {
         let digest = ApiKey::parse(key).unwrap().digest();
-        let id: String = digest.as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        self.operator.lock().unwrap().revoke_key(&format!("key_{id}"), now()).unwrap();
+        self.operator.lock().unwrap().revoke_key(&digest.key_id(), now()).unwrap();
         self.tick().await;
     }
 

@@ -1,7 +1,6 @@
 //! A PostgreSQL server of its own for a test, which may break it; or one that all tests of a process share.
 
 use std::env;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
+
+use super::process::free_port;
 
 /// A running server. It ends when this is dropped, or when the test's process does.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Postgres {
             let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(&path, private).unwrap();
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let (server, watch) = serve(dir.path(), port, &settings);
         let (databases, template) = (AtomicU32::new(0), OnceCell::new());

@@ -111,8 +111,8 @@ impl Sessions {
 
     /// Where this lookup's hold is, or how it ended is still remembered.
     pub(crate) fn slot_of(&self, hold: &Hold) -> Option<Arc<Slot>> {
-        let slots = self.all().into_iter().rev().filter_map(|session| session.find(&hold.workspace));
-        slots.into_iter().find(|slot| slot.books().account.knows(hold.lookup_id))
+        let mut slots = self.all().into_iter().rev().filter_map(|session| session.find(&hold.workspace));
+        slots.find(|slot| slot.books().account.knows(hold.lookup_id))
     }
 
     /// It is `now`: holds past their time expire. Sessions that have ended go when their last lookup is forgotten.

@@ -95,8 +95,7 @@ impl Admin {
         now: Timestamp,
     ) -> Result<String, StoreError> {
         let digest = key.digest();
-        let id =
-            format!("key_{}", digest.as_bytes()[..4].iter().map(|b| format!("{b:02x}")).collect::<String>());
+        let id = digest.key_id();
         self.write(|tx| {
             tx.execute(
                 "INSERT INTO api_key (id, workspace, label, digest, masked, created_at) VALUES (?, ?, ?, ?, ?, ?)",

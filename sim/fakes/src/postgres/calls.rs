@@ -33,8 +33,6 @@ pub(super) enum Call {
     Balance,
     /// Which migrations were made.
     Version,
-    /// What durability means here.
-    SynchronousCommit,
     Listen,
     /// What changes nothing here: the settings of a connection.
     Nothing,
@@ -67,7 +65,7 @@ impl From<Box<dyn Error + Sync + Send>> for Fault {
 }
 
 /// What each statement is known by. The first that fits is it.
-const NAMES: [(&str, Call); 18] = [
+const NAMES: [(&str, Call); 16] = [
     ("node_begin(", Call::Begin),
     ("node_beat(", Call::Beat),
     ("node_leave(", Call::Leave),
@@ -82,10 +80,8 @@ const NAMES: [(&str, Call); 18] = [
     ("FROM api_key", Call::FindKey),
     ("FROM account a WHERE a.id", Call::Balance),
     ("FROM migration", Call::Version),
-    ("SHOW synchronous_commit", Call::SynchronousCommit),
     ("LISTEN", Call::Listen),
     ("SET ", Call::Nothing),
-    ("DEALLOCATE", Call::Nothing),
 ];
 
 impl Call {
@@ -117,7 +113,7 @@ impl Call {
             Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::NoteUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::End | Self::Version | Self::SynchronousCommit | Self::Listen | Self::Nothing => &[],
+            Self::End | Self::Version | Self::Listen | Self::Nothing => &[],
         }
     }
 
@@ -149,7 +145,6 @@ impl Call {
             Self::Void => &[("void", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
-            Self::SynchronousCommit => &[("synchronous_commit", Type::TEXT)],
             Self::NoteUse | Self::Listen | Self::Nothing => &[],
         }
     }
@@ -217,7 +212,6 @@ impl Call {
                 None => Ok(Vec::new()),
             },
             Self::Version => row(&[&MIGRATIONS]),
-            Self::SynchronousCommit => row(&[&"on"]),
             Self::NoteUse | Self::Listen | Self::Nothing => Ok(Vec::new()),
         }
     }
