@@ -30,24 +30,19 @@ impl ApiKey {
                 key.push(char::from(BASE62[byte % 62]));
             }
         }
-        let checksum = checksum(&key);
-        key.push_str(&checksum);
+        let checksum = checksum(key.as_bytes());
+        key.extend(checksum.map(char::from));
         Self(key)
     }
 
     /// The key that `text` is, if its format and checksum are right.
     pub fn parse(text: &str) -> Option<Self> {
-        if !text.is_ascii() || text.len() != KEY_CHARS || !text.starts_with(PREFIX) {
-            return None;
-        }
-        let (key, sum) = text.split_at(KEY_CHARS - CHECKSUM_CHARS);
-        let random = &key.as_bytes()[PREFIX.len()..];
-        (random.iter().all(u8::is_ascii_alphanumeric) && sum == checksum(key)).then(|| Self(text.to_owned()))
+        is_key(text).then(|| Self(text.to_owned()))
     }
 
     /// What a store knows the key by.
     pub fn digest(&self) -> KeyDigest {
-        KeyDigest(Sha256::digest(self.0.as_bytes()).into())
+        KeyDigest::of_text(&self.0)
     }
 
     /// The plaintext: to be shown to its owner once (specification 5.4), and never to be logged.
@@ -61,14 +56,20 @@ impl ApiKey {
     }
 }
 
-fn checksum(text: &str) -> String {
-    let mut crc = crc32fast::hash(text.as_bytes()) as usize;
+fn is_key(text: &str) -> bool {
+    let Some((key, sum)) = text.as_bytes().split_last_chunk() else { return false };
+    let Some(random) = key.strip_prefix(PREFIX.as_bytes()) else { return false };
+    random.len() == RANDOM_CHARS && random.iter().all(u8::is_ascii_alphanumeric) && *sum == checksum(key)
+}
+
+fn checksum(key: &[u8]) -> [u8; CHECKSUM_CHARS] {
+    let mut crc = crc32fast::hash(key) as usize;
     let mut chars = [b'0'; CHECKSUM_CHARS];
     for char in chars.iter_mut().rev() {
         *char = BASE62[crc % 62];
         crc /= 62;
     }
-    chars.map(char::from).iter().collect()
+    chars
 }
 
 impl fmt::Debug for ApiKey {
@@ -82,6 +83,15 @@ impl fmt::Debug for ApiKey {
 pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
+    /// The digest of the key that `text` is, if its format and checksum are right. The plaintext is not copied.
+    pub fn of_key(text: &str) -> Option<Self> {
+        is_key(text).then(|| Self::of_text(text))
+    }
+
+    fn of_text(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
     /// The 32 bytes, for a store.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

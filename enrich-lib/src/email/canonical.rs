@@ -2,6 +2,8 @@
 //!
 //! Only what a provider documents: a rule too many would answer with another person's profile.
 
+use super::lower;
+
 /// What a provider ignores in a local part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ignores {
@@ -16,7 +18,7 @@ enum Ignores {
 /// Lower case, and the rules of providers that document theirs.
 pub(super) fn canonical(local: &str, domain: &str) -> String {
     let mut address = String::with_capacity(local.len() + 1 + domain.len());
-    let domain = domain.to_ascii_lowercase();
+    let domain = lower(domain);
     let (domain, ignores) = rules(&domain);
     let dots = ignores == Ignores::TagAndDots;
     // What is before a tag has to be a mailbox's name itself: not empty, and not `ada.`.
@@ -24,7 +26,12 @@ pub(super) fn canonical(local: &str, domain: &str) -> String {
     let tag =
         if ignores == Ignores::Case { None } else { local.find('+').filter(|&at| is_name(&local[..at])) };
     let local = &local[..tag.unwrap_or(local.len())];
-    address.extend(local.chars().filter(|&c| !(dots && c == '.')).map(|c| c.to_ascii_lowercase()));
+    if dots {
+        address.extend(local.split('.'));
+    } else {
+        address.push_str(local);
+    }
+    address.make_ascii_lowercase();
     address.push('@');
     address.push_str(domain);
     address

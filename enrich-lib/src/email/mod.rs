@@ -7,6 +7,7 @@ mod canonical;
 mod support;
 mod syntax;
 
+use std::borrow::Cow;
 use std::fmt;
 
 pub use support::{EmailPolicy, Unsupported};
@@ -50,6 +51,15 @@ impl Email {
     /// The one form of all addresses that reach the same mailbox: what a directory is keyed by, never shown.
     pub fn canonical(&self) -> String {
         canonical::canonical(self.local_part(), self.domain())
+    }
+}
+
+/// In lower case, which most addresses are already.
+fn lower(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        text.to_ascii_lowercase().into()
+    } else {
+        text.into()
     }
 }
 

@@ -62,26 +62,25 @@ fn quoted_end(text: &str) -> Option<usize> {
 
 /// `Dot-string = Atom *("." Atom)`
 fn is_dot_string(local: &str) -> bool {
-    local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atext))
+    local.as_bytes().split(|byte| *byte == b'.').all(|atom| !atom.is_empty() && atom.iter().all(is_atext))
 }
 
-fn is_atext(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte) || !byte.is_ascii()
+fn is_atext(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(byte) || !byte.is_ascii()
 }
 
 /// `Domain = sub-domain *("." sub-domain)`
 fn is_domain(domain: &str) -> bool {
-    domain.len() <= DOMAIN_OCTETS_MAX && domain.split('.').all(is_label)
+    domain.len() <= DOMAIN_OCTETS_MAX && domain.as_bytes().split(|byte| *byte == b'.').all(is_label)
 }
 
 /// `sub-domain = Let-dig [Ldh-str]`
-fn is_label(label: &str) -> bool {
+fn is_label(label: &[u8]) -> bool {
     let let_dig = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii();
-    let bytes = label.as_bytes();
     label.len() <= LABEL_OCTETS_MAX
-        && bytes.first().is_some_and(let_dig)
-        && bytes.last().is_some_and(let_dig)
-        && bytes.iter().all(|byte| let_dig(byte) || *byte == b'-')
+        && label.first().is_some_and(let_dig)
+        && label.last().is_some_and(let_dig)
+        && label.iter().all(|byte| let_dig(byte) || *byte == b'-')
 }
 
 /// `IPv4-address-literal` or `IPv6-address-literal`: RFC 5321 has no other tag registered.
