@@ -67,12 +67,21 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
 }
 
 #[test]
+fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
+    let (axum, library, layer) = (tree("axum"), tree("enrich-lib"), tree("enrich-tower"));
+    assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
+    let gained: Vec<_> =
+        layer.iter().filter(|name| !axum.contains(*name) && !library.contains(*name)).collect();
+    assert_eq!(gained, ["enrich-tower"]);
+}
+
+#[test]
 fn a_driver_is_named_by_its_adapter_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
     {
-        let adapters =
-            ["compose", "provider", "postgres", "sqlite"].map(|name| format!("enrich-lib/adapters/{name}"));
+        let adapters = ["compose", "provider", "postgres", "sqlite", "tower"]
+            .map(|name| format!("enrich-lib/adapters/{name}"));
         for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
             let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
             let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
