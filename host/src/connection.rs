@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Desk;
+use crate::aside::Aside;
 use crate::limits::Limits;
 use crate::pulse::{Alarm, Pulse, Wait};
 use crate::stream::Stream;
@@ -93,7 +94,9 @@ impl Connections {
         });
         let stream = TokioIo::new(Stream::new(io, pulse.clone()));
         let mut connection = pin!(self.http.serve_connection(stream, service));
-        let mut alarm = Alarm::new(&pulse, &self.desk.limits);
+        let mut alarm = Aside::new(Alarm::new(&pulse, &self.desk.limits));
+        let stopped = pin!(self.stop.cancelled());
+        let mut stopped = Aside::new(stopped);
         let mut is_ending = false;
         loop {
             // In this order, so that a request that came just in time is served, and a simulation repeats itself.
@@ -101,7 +104,7 @@ impl Connections {
                 ended = &mut connection => return ended.unwrap_or_else(
                     |error| tracing::debug!(%error, "a connection ended early"),
                 ),
-                () = self.stop.cancelled(), if !is_ending => {}
+                () = &mut stopped, if !is_ending => {}
                 wait = &mut alarm => match wait {
                     Wait::Idle => {}
                     Wait::Head => return tracing::debug!("a request's head took too long"),

@@ -6,8 +6,9 @@
 //! # Layout
 //!
 //! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
-//! the host serves · [`tls`] · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream` a
-//! connection's bytes · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`].
+//! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream` a
+//! connection's bytes · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] · [`workers`] the same on several
+//! threads.
 //! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
 //! [`vendors`] whom a lookup asks · [`rows`] files of people.
 
@@ -22,6 +23,8 @@ pub mod swap;
 
 pub mod tls;
 
+mod aside;
+
 mod pulse;
 
 mod replies;
@@ -33,6 +36,8 @@ mod causes;
 mod answer;
 
 mod connection;
+
+pub mod workers;
 
 pub mod patience;
 

@@ -1,11 +1,13 @@
 //! What a connection is doing and since when, and the alarm that goes off when it takes too long.
 //!
 //! Everything that happens on the connection moves its [`Pulse`]; that is all that a request pays. The [`Alarm`] looks
-//! at it when its timer fires, and sets the timer anew: the timer wheel isn't touched for each request.
+//! at it every few seconds, and never sleeps longer than the shortest wait: what begins after it has looked can't be due
+//! before it looks again.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -117,34 +119,29 @@ pub(crate) struct Alarm<'a> {
 
 impl<'a> Alarm<'a> {
     pub(crate) fn new(pulse: &'a Pulse, limits: &'a Limits) -> Self {
-        Self { pulse, limits, timer: Box::pin(sleep_until(Instant::now() + limits.head_time_max)) }
+        Self { pulse, limits, timer: Box::pin(sleep_until(Instant::now() + time_min(limits))) }
     }
+}
+
+/// The shortest wait there is.
+fn time_min(limits: &Limits) -> Duration {
+    limits.head_time_max.min(limits.idle_time_max).min(limits.close_time_max)
 }
 
 impl Future for Alarm<'_> {
     type Output = Wait;
 
-    /// Has to be polled after the connection, whose reads may have made an earlier deadline. Later ones, and those of
-    /// requests that end on other tasks, need no wake-up: when the timer fires it is not yet too late for them.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wait> {
         loop {
-            let due = self.pulse.due(self.limits);
-            if let Some((deadline, _)) = due
-                && deadline < self.timer.deadline()
-            {
-                self.timer.as_mut().reset(deadline);
-            }
             ready!(self.timer.as_mut().poll(cx));
             let now = Instant::now();
-            match due {
+            let next_look = now + time_min(self.limits);
+            let deadline = match self.pulse.due(self.limits) {
                 Some((deadline, wait)) if deadline <= now => return Poll::Ready(wait),
-                Some((deadline, _)) => self.timer.as_mut().reset(deadline),
-                // A request that ends right now leaves this much time at least.
-                None => {
-                    let time_min = self.limits.idle_time_max.min(self.limits.close_time_max);
-                    self.timer.as_mut().reset(now + time_min);
-                }
-            }
+                Some((deadline, _)) => deadline.min(next_look),
+                None => next_look,
+            };
+            self.timer.as_mut().reset(deadline);
         }
     }
 }

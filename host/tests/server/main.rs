@@ -13,3 +13,4 @@ mod malformed;
 mod shutdown;
 mod tcp;
 mod tls;
+mod workers;

@@ -1,6 +1,7 @@
 //! What the commands take.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
@@ -70,6 +71,9 @@ pub struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN")]
     pub listen: Option<SocketAddr>,
+    /// How many threads serve connections [default: one a core]
+    #[arg(long, value_name = "N", env = "ENRICH_WORKERS")]
+    pub workers: Option<NonZeroUsize>,
     /// If there is no data yet, create sample people and a workspace `demo` with 1,000 credits and one key
     #[arg(long)]
     pub sample: bool,

@@ -7,9 +7,12 @@ mod reload;
 mod settings;
 mod stores;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
+use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
@@ -40,10 +43,14 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Res
         }
     };
     allow_open_files();
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
+    let count = args.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let cant_start = |e| Failure::new(format!("can't start: {e}"));
+    // This thread accepts connections and keeps the stores current; the workers serve.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
+    let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
         let stores = Stores::open(&data, &settings).await?;
-        serve(&data, args, database, &settings, &stores, key).await
+        serve(&data, args, database, &settings, &stores, &workers, key).await
     })
 }
 
@@ -65,6 +72,7 @@ async fn serve(
     database: Option<&ServerUrl>,
     settings: &Settings,
     stores: &Stores,
+    workers: &Workers,
     key: Option<ApiKey>,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, database, settings, &stores.people)?;
@@ -95,7 +103,7 @@ async fn serve(
         show_sample(&url, &key);
     }
     tokio::select! {
-        () = enrich_host::run(listener, services, shutdown) => {}
+        () = workers.run(listener, services, shutdown) => {}
         () = stores.keep_current() => {}
         () = reload.keep_current() => {}
     }

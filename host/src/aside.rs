@@ -1,0 +1,64 @@
+//! Futures that a task has beside its main one, and that cost nothing while only that one is woken.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Polls `future` only after its own wake-ups, not whenever the task is polled for another reason.
+#[derive(Debug)]
+pub(crate) struct Aside<F> {
+    future: F,
+    bell: Option<Arc<Bell>>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    has_rung: AtomicBool,
+    task: Waker,
+}
+
+impl<F> Aside<F> {
+    pub(crate) fn new(future: F) -> Self {
+        Self { future, bell: None }
+    }
+}
+
+impl<F: Future + Unpin> Future for Aside<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        let known = this.bell.take().filter(|bell| bell.task.will_wake(cx.waker()));
+        let bell = this.bell.insert(known.unwrap_or_else(|| Arc::new(Bell::of(cx.waker()))));
+        if !bell.has_rung.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        // Before the poll: what rings during it is for the next.
+        bell.has_rung.store(false, Ordering::Release);
+        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&bell.clone().into()));
+        if polled.is_ready() {
+            // A future that may be awaited again has asked for no wake-up.
+            bell.has_rung.store(true, Ordering::Release);
+        }
+        polled
+    }
+}
+
+impl Bell {
+    /// It rings for the first poll.
+    fn of(task: &Waker) -> Self {
+        Self { has_rung: AtomicBool::new(true), task: task.clone() }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
+}

@@ -1,0 +1,112 @@
+//! One server on several threads.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_host::Services;
+use enrich_host::workers::Workers;
+use enrich_lib::email::Email;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Client, good};
+use crate::lookups::Gate;
+use crate::world::{demo, profile, services};
+
+#[tokio::test]
+async fn connections_that_stay_are_spread_evenly_over_the_threads() {
+    let seen = Seen::default();
+    let server = Server::start(|services| services.service.resolver = Arc::new(seen.clone())).await;
+    let mut clients = Vec::new();
+    for _ in 0..9 {
+        let mut client = server.connect().await;
+        assert_eq!(client.ask(good()).await.status, 200);
+        clients.push(client);
+    }
+    let counts: Vec<_> = seen.0.lock().unwrap().values().copied().collect();
+    assert_eq!(counts, [3, 3, 3]);
+}
+
+#[tokio::test]
+async fn the_threads_together_accept_no_more_connections_than_allowed() {
+    let server = Server::start(|services| services.limits.connections_max = 2).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert_eq!(first.ask(good()).await.status, 200);
+    assert_eq!(second.ask(good()).await.status, 200);
+
+    let mut third = server.connect().await;
+    third.send(good()).await;
+    assert!(
+        timeout(Duration::from_millis(200), third.reply()).await.is_err(),
+        "a third connection was accepted"
+    );
+    drop(first);
+    assert_eq!(third.reply().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_for_a_lookup_whose_client_hung_up() {
+    let gate = Gate::default();
+    let server = Server::start(|services| services.service.resolver = Arc::new(gate.clone())).await;
+    let mut client = server.connect().await;
+    client.send(good()).await;
+    gate.asked().await;
+    drop(client);
+    server.stop.cancel();
+    let mut running = server.running;
+    assert!(timeout(Duration::from_millis(200), &mut running).await.is_err(), "it did not wait");
+    gate.open();
+    running.await.unwrap();
+    let balance = server.accounts.balance(&demo());
+    assert_eq!((balance.held, balance.spent), (0, 1));
+}
+
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+    accounts: Arc<enrich_lib::memory::AccountTable>,
+}
+
+impl Server {
+    /// On three threads.
+    async fn start(change: impl FnOnce(&mut Services)) -> Self {
+        let (mut services, accounts) = services();
+        change(&mut services);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let workers = Workers::start(NonZeroUsize::new(3).unwrap()).unwrap();
+        let stopped = stop.clone().cancelled_owned();
+        let running = tokio::spawn(async move { workers.run(listener, services, stopped).await });
+        Self { address, stop, running, accounts }
+    }
+
+    async fn connect(&self) -> Client<TcpStream> {
+        Client::new(TcpStream::connect(self.address).await.unwrap())
+    }
+}
+
+/// Finds everybody, and remembers on which threads it was asked.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Threads>>);
+
+type Threads = BTreeMap<String, usize>;
+
+#[async_trait]
+impl Resolver for Seen {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        let thread: ThreadId = thread::current().id();
+        *self.0.lock().unwrap().entry(format!("{thread:?}")).or_default() += 1;
+        Ok(Some(profile()))
+    }
+}
