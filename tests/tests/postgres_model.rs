@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
@@ -156,18 +157,15 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
         Step::Show { epoch, held } => {
             client.query("SELECT lease_show($1, $2, $3)", &[epoch, &vec![1_i64, 2], &vec![*held, 0]]).await
         }
-        Step::Settle { spends } | Step::Charge { spends } => {
+        Step::Settle { spends } => settle(client, spends).await,
+        Step::Charge { spends } => {
             let epochs: Vec<_> = spends.iter().map(|spend| spend.epoch).collect();
             let workspaces: Vec<_> = spends.iter().map(|spend| spend.workspace).collect();
             let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
             let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();
             let arrivals = vec![UNIX_EPOCH; spends.len()];
             let given: [&(dyn ToSql + Sync); 5] = [&epochs, &workspaces, &lookups, &costs, &arrivals];
-            let call = match step {
-                Step::Charge { .. } => "SELECT charge($1, $2, $3, $4, $5)",
-                _ => "SELECT settle($1, $2, $3, $4, $5)",
-            };
-            client.query(call, &given).await
+            client.query("SELECT charge($1, $2, $3, $4, $5)", &given).await
         }
         Step::Void { lookups } => {
             let ids: Vec<_> = lookups.iter().map(|lookup| id(*lookup)).collect();
@@ -180,6 +178,26 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
         Ok(rows) => Ok(rows.iter().map(text).collect()),
         Err(error) => Err(error.code().expect("an error of the server").code().to_owned()),
     }
+}
+
+/// By leases in the order of their locks, of lookups in their order.
+async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let mut spends = spends.to_vec();
+    spends.sort_by_key(|spend| spend.lookup);
+    let mut asked: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+    for spend in &spends {
+        *asked.entry((spend.workspace, spend.epoch)).or_default() += spend.cost;
+    }
+    let number = |spend: &Spend| asked.range(..=(spend.workspace, spend.epoch)).count() as i32;
+    let epochs: Vec<_> = asked.keys().map(|(_, epoch)| *epoch).collect();
+    let workspaces: Vec<_> = asked.keys().map(|(workspace, _)| *workspace).collect();
+    let sums: Vec<_> = asked.values().copied().collect();
+    let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
+    let leases: Vec<_> = spends.iter().map(number).collect();
+    let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();
+    let arrivals = vec![UNIX_EPOCH; spends.len()];
+    let given: [&(dyn ToSql + Sync); 7] = [&epochs, &workspaces, &sums, &lookups, &leases, &costs, &arrivals];
+    client.query("SELECT settle($1, $2, $3, $4, $5, $6, $7)", &given).await
 }
 
 fn text(row: &Row) -> String {

@@ -74,7 +74,8 @@ async fn the_same_spend_over_two_connections_is_one() {
     let node = world.node().await;
     let held = world.holding(&node, 3).await;
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    let call = format!("SELECT settle('{{1}}', '{{1}}', '{{{id}}}', '{{3}}', ARRAY[now()])");
+    let call =
+        format!("SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{3}}', ARRAY[now()])");
     let (told, ..) = tokio::join!(node.ledger.settle(&held, Spend(3)), world.sql(&call), world.sql(&call));
     told.unwrap();
     assert_eq!(world.totals().await[..2], [10, 3]);

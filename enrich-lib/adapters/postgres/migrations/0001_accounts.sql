@@ -272,23 +272,45 @@ BEGIN
     ORDER BY l.workspace, l.epoch FOR UPDATE;
 END $$;
 
--- Spends credits, of many lookups at once, each by the lease of its epoch. Tells of each whether it stands: one that was
--- spent before does, one that was voided does not. NULL is one that its lease can't pay, as it has ended or is too small:
--- see `charge`.
+-- Spends credits, of many lookups at once. `epochs`, `workspaces` and `sums` are the leases that pay, in the order of their
+-- locks, and what each is to pay; the others are the lookups in their order, each with the number of its lease from 1. Tells
+-- of each whether it stands: one that was spent before does, one that was voided does not. NULL is one that its lease can't
+-- pay, as it has ended or is too small: see `charge`.
 CREATE FUNCTION settle(
-    epochs bigint[], workspaces bigint[], lookups uuid[], costs bigint[], arrivals timestamptz[]
+    epochs bigint[], workspaces bigint[], sums bigint[],
+    lookups uuid[], leases integer[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
     voided  uuid[];
 BEGIN
+    -- Nearly always all are new and can be paid: then nothing is looked up first.
+    BEGIN
+        FOR n IN 1 .. cardinality(epochs) LOOP
+            UPDATE lease l SET spent = l.spent + sums[n]
+            WHERE l.workspace = workspaces[n] AND l.epoch = epochs[n] AND l.taken - l.returned - l.spent >= sums[n];
+            IF NOT FOUND THEN
+                RAISE check_violation;
+            END IF;
+        END LOOP;
+        PERFORM FROM credit_void WHERE lookup_id BETWEEN lookups[1] AND lookups[cardinality(lookups)];
+        IF FOUND THEN
+            RAISE unique_violation;
+        END IF;
+        INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
+        SELECT i.lookup, workspaces[i.lease], i.cost, epochs[i.lease], i.arrival
+        FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival);
+        RETURN array_fill(true, ARRAY[cardinality(lookups)]);
+    EXCEPTION WHEN check_violation OR unique_violation THEN
+        NULL; -- nothing of this was done
+    END;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
     voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
     -- Those of one lease together, if it can pay them all.
     WITH fresh AS (
-        SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, costs, arrivals)
-            AS i (epoch, workspace, lookup, cost, arrival)
+        SELECT DISTINCT ON (i.lookup) i.*, workspaces[i.lease] AS workspace, epochs[i.lease] AS epoch
+        FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival)
         WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
     ), asked AS (
         SELECT workspace, epoch, sum(cost)::bigint AS cost FROM fresh GROUP BY workspace, epoch
@@ -304,9 +326,6 @@ BEGIN
         RETURNING lookup_id
     )
     SELECT settled || coalesce(array_agg(lookup_id), '{}') INTO settled FROM written;
-    IF cardinality(settled) = cardinality(lookups) AND voided = '{}' THEN
-        RETURN array_fill(true, ARRAY[cardinality(lookups)]);
-    END IF;
     RETURN ARRAY (
         SELECT CASE WHEN i.lookup = ANY (voided) THEN false WHEN i.lookup = ANY (settled) THEN true END
         FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n

@@ -203,13 +203,11 @@ impl Ledger {
     }
 
     async fn place(&self, hold: &Hold) -> Result<Holding, StoreError> {
-        if let Some(slot) = self.sessions.slot_of(hold) {
-            let holding = slot.hold(hold)?;
-            let lives = slot.epoch == self.live().await?.epoch;
-            return if lives { Ok(holding) } else { Err(StoreError::LeaseEnded) };
-        }
         loop {
             let session = self.live().await?;
+            if self.sessions.earlier_slot_of(hold).is_some() {
+                return Err(StoreError::LeaseEnded);
+            }
             let slot = self.sessions.slot(&session, &hold.workspace);
             let came = slot.begun();
             if slot.hold(hold)? == Holding::Granted {
@@ -266,8 +264,7 @@ impl Credits for Ledger {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let newest = || self.sessions.slot(&self.sessions.newest(), &hold.workspace);
-        let slot = self.sessions.slot_of(hold).unwrap_or_else(newest);
+        let slot = self.sessions.slot_of(hold);
         let settled = match settlement {
             Settlement::Release => slot.books().account.release(hold).map_err(StoreError::from),
             Settlement::Spend(credits) => self.spend(slot, hold, credits).await,

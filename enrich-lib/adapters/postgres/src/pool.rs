@@ -173,13 +173,15 @@ impl Client {
 }
 
 /// Whatever the server's own settings are: a spend that is told is on the disk, the functions see what was committed while
-/// they waited for a lock, and what nobody waits for any more ends.
+/// they waited for a lock, and what nobody waits for any more ends. Nothing is compiled: a statement that has to read all of
+/// a small table looks dear where such plans are discouraged, and its compilation takes 25 ms.
 fn settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';
          SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
          SET statement_timeout = {};
          SET idle_in_transaction_session_timeout = '10s';
+         SET jit = off;
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         statement_timeout.as_millis()
     )

@@ -103,15 +103,27 @@ impl Sessions {
 
     /// A workspace's slot in `session`.
     pub(crate) fn slot(&self, session: &Session, workspace: &WorkspaceId) -> Arc<Slot> {
+        if let Some(slot) = session.find(workspace) {
+            return slot;
+        }
         let now = lock(&self.state).now;
         let mut slots = lock(&session.slots);
         let new = || Arc::new(Slot::new(workspace.clone(), session.epoch, now));
         slots.entry(workspace.clone()).or_insert_with(new).clone()
     }
 
-    /// Where this lookup's hold is, or how it ended is still remembered.
-    pub(crate) fn slot_of(&self, hold: &Hold) -> Option<Arc<Slot>> {
-        let mut slots = self.all().into_iter().rev().filter_map(|session| session.find(&hold.workspace));
+    /// Where this lookup's hold is, or how it ended is still remembered; or else would be.
+    pub(crate) fn slot_of(&self, hold: &Hold) -> Arc<Slot> {
+        self.earlier_slot_of(hold).unwrap_or_else(|| self.slot(&self.newest(), &hold.workspace))
+    }
+
+    /// The same, of the sessions before the newest alone. Nearly always there is none.
+    pub(crate) fn earlier_slot_of(&self, hold: &Hold) -> Option<Arc<Slot>> {
+        let earlier = match lock(&self.state).sessions.split_last() {
+            Some((_, earlier)) if !earlier.is_empty() => earlier.to_vec(),
+            _ => return None,
+        };
+        let mut slots = earlier.iter().rev().filter_map(|session| session.find(&hold.workspace));
         slots.find(|slot| slot.books().account.knows(hold.lookup_id))
     }
 

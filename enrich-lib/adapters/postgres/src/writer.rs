@@ -5,7 +5,7 @@
 //! as long as somebody waits for them. One that nobody waits for any more, or that was refused after all, is voided: whether
 //! it was made, is on its way or never arrives, it will not stand. So a spend stands if somebody was told of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::column::{Uuid, at, bigint};
 use crate::error::StoreError;
-use crate::pool::Pool;
+use crate::pool::{Pool, Value};
 use crate::slot::Slot;
 
 /// The most spends in one statement: bounds how long the first of them waits for the last.
@@ -168,19 +168,25 @@ impl Writer {
     }
 
     /// Sends these as one statement: all are written, or none. Tells of each whether it stands.
-    async fn send(&mut self, batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
+    async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
         let Some(first) = batch.first() else { return Ok(()) };
-        let call = if first.is_late {
-            "SELECT charge($1, $2, $3, $4, $5)"
-        } else {
-            "SELECT settle($1, $2, $3, $4, $5)"
-        };
-        let epochs: Vec<_> = batch.iter().map(|spend| spend.slot.epoch).collect();
-        let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
+        let is_late = first.is_late;
+        batch.sort_by_key(|spend| spend.hold.lookup_id);
         let lookups: Vec<_> = batch.iter().map(|spend| Uuid(spend.hold.lookup_id)).collect();
         let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
         let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
-        match self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await {
+        let sent = if is_late {
+            let epochs: Vec<_> = batch.iter().map(|spend| spend.slot.epoch).collect();
+            let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
+            let call = "SELECT charge($1, $2, $3, $4, $5)";
+            self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await
+        } else {
+            let Leases { epochs, workspaces, sums, numbers } = Leases::of(&batch);
+            let call = "SELECT settle($1, $2, $3, $4, $5, $6, $7)";
+            let values: [Value<'_>; 7] = [&epochs, &workspaces, &sums, &lookups, &numbers, &costs, &arrivals];
+            self.pool.query_one(call, &values).await
+        };
+        match sent {
             Ok(row) => {
                 self.answer(batch, row.get(0));
                 Ok(())
@@ -192,8 +198,7 @@ impl Writer {
     /// Tells of spends that were decided; the others are late. The account is locked meanwhile: whoever is told finds it
     /// spent.
     fn answer(&mut self, batch: Vec<Spend>, stand: Vec<Option<bool>>) {
-        let mut told = BTreeSet::new();
-        let mut untold = Vec::new();
+        let (mut told, mut untold) = (Vec::with_capacity(batch.len()), Vec::new());
         for (spend, stands) in batch.into_iter().zip(stand) {
             match stands {
                 Some(true) => {}
@@ -210,7 +215,7 @@ impl Writer {
             let mut books = slot.books();
             if done.send(Ok(())).is_ok() {
                 books.account.commit_spend(&hold);
-                told.insert(hold.lookup_id);
+                told.push(hold.lookup_id);
             } else {
                 drop(books);
                 untold.push(Untold { slot, rowid, hold, is_final: false });
@@ -269,6 +274,36 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+/// Who pays for a batch.
+struct Leases {
+    epochs: Vec<i64>,
+    workspaces: Vec<i64>,
+    /// What each is to pay in all.
+    sums: Vec<i64>,
+    /// The lease of each spend, counted from 1.
+    numbers: Vec<i32>,
+}
+
+impl Leases {
+    /// In the order in which they are locked: nobody waits for another in a circle.
+    fn of(batch: &[Spend]) -> Self {
+        let lease = |spend: &Spend| (spend.rowid, spend.slot.epoch);
+        let mut asked = BTreeMap::<_, (i32, i64)>::new();
+        for spend in batch {
+            asked.entry(lease(spend)).or_default().1 += bigint(spend.credits);
+        }
+        for (number, (asked_as, _)) in (1..).zip(asked.values_mut()) {
+            *asked_as = number;
+        }
+        Self {
+            epochs: asked.keys().map(|(_, epoch)| *epoch).collect(),
+            workspaces: asked.keys().map(|(workspace, _)| *workspace).collect(),
+            sums: asked.values().map(|(_, sum)| *sum).collect(),
+            numbers: batch.iter().map(|spend| asked[&lease(spend)].0).collect(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Window;
 use redis::aio::ConnectionLike;
 use redis::{RedisResult, Script};
@@ -38,17 +39,27 @@ return count",
 /// A window's counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Counter {
-    key: String,
+    workspace: WorkspaceId,
+    number: u64,
+    closes_at_ms: u64,
     forget_at_ms: u64,
 }
 
 impl Counter {
-    /// The counter of `window`. Its end is a part of its name: where a quota's length changes, two windows may have one
-    /// number. The braces keep a workspace's counters on one node of a Cluster.
+    /// The counter of `window`.
     pub(crate) fn of(window: &Window) -> Self {
-        let (workspace, number) = (window.workspace(), window.number());
-        let key = format!("enrich:{{{workspace}}}:{}:{number}", window.closes_at().unix_ms());
-        Self { key, forget_at_ms: (window.forget_at() + AHEAD_MAX).unix_ms() }
+        Self {
+            workspace: window.workspace().clone(),
+            number: window.number(),
+            closes_at_ms: window.closes_at().unix_ms(),
+            forget_at_ms: (window.forget_at() + AHEAD_MAX).unix_ms(),
+        }
+    }
+
+    /// Its name. Its end is a part of it: where a quota's length changes, two windows may have one number. The braces keep
+    /// a workspace's counters on one node of a Cluster.
+    fn key(&self) -> String {
+        format!("enrich:{{{}}}:{}:{}", self.workspace, self.closes_at_ms, self.number)
     }
 
     /// Counts `requests` more and returns the new count: one round trip, or three where the server does not know the
@@ -58,7 +69,7 @@ impl Counter {
         requests: u64,
         connection: &mut impl ConnectionLike,
     ) -> Result<u64, RedisFault> {
-        let mut counting = COUNT.key(&self.key);
+        let mut counting = COUNT.key(self.key());
         let counted: RedisResult<i64> =
             counting.arg(requests).arg(self.forget_at_ms).invoke_async(connection).await;
         let count = counted.map_err(|error| RedisFault::of(&error))?;
@@ -79,7 +90,7 @@ mod tests {
     fn every_version_names_the_same_counters() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let counter = Counter::of(&Quota::default().window(&"demo".parse().unwrap(), now));
-        assert_eq!(counter.key, "enrich:{demo}:1700000053152:28333334");
+        assert_eq!(counter.key(), "enrich:{demo}:1700000053152:28333334");
         assert_eq!(counter.forget_at_ms, 1_700_000_068_152, "5 s after the window's own");
     }
 
@@ -89,7 +100,7 @@ mod tests {
         let demo = "demo".parse().unwrap();
         let windows = (60..70).chain(86_391..=86_400).map(|s| Quota::new(5, s).unwrap().window(&demo, now));
         let (numbers, keys): (BTreeSet<_>, BTreeSet<_>) =
-            windows.map(|window| (window.number(), Counter::of(&window).key)).unzip();
+            windows.map(|window| (window.number(), Counter::of(&window).key())).unzip();
         assert!(numbers.len() < 20, "some have one number");
         assert_eq!(keys.len(), 20);
     }

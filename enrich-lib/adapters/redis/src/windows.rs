@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::{Connect, OpenFault};
@@ -55,9 +56,15 @@ impl Windows for RedisWindows {
 struct Shared {
     link: Arc<Link>,
     deadline: Duration,
-    /// The counters that are being counted up, with the way to who waits for the next round trip. They are no more than
-    /// the requests that are under way.
-    flights: Mutex<HashMap<Counter, mpsc::UnboundedSender<Passenger>>>,
+    /// The counters that are being counted up. They are no more than the requests that are under way.
+    flights: Mutex<HashMap<Counter, Flight>>,
+}
+
+/// The round trips of a counter.
+struct Flight {
+    /// Who waits for the next one.
+    boarding: Vec<Passenger>,
+    pilot: AbortHandle,
 }
 
 /// A request that waits for its count.
@@ -66,26 +73,23 @@ type Passenger = oneshot::Sender<Result<u64, RedisFault>>;
 impl Shared {
     /// Waits for the next round trip of `counter`, which is at once if none is under way.
     fn board(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, RedisFault>> {
-        let (mut passenger, count) = oneshot::channel();
+        let (passenger, count) = oneshot::channel();
         let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.get(&counter) {
-            match flight.send(passenger) {
-                Ok(()) => return count,
-                // A flight that broke down without a word.
-                Err(mpsc::error::SendError(back)) => passenger = back,
+        match flights.get_mut(&counter) {
+            // Not one that broke down without a word.
+            Some(flight) if !flight.pilot.is_finished() => flight.boarding.push(passenger),
+            _ => {
+                // A task: a round trip ends by itself, so that a connection is judged even if nobody waits any more.
+                let pilot = tokio::spawn(Arc::clone(self).fly(counter.clone())).abort_handle();
+                flights.insert(counter, Flight { boarding: vec![passenger], pilot });
             }
         }
-        let (flight, boarding) = mpsc::unbounded_channel();
-        let _ = flight.send(passenger);
-        flights.insert(counter.clone(), flight);
-        // A task: a round trip ends by itself, so that a connection is judged even if nobody waits any more.
-        tokio::spawn(Arc::clone(self).fly(counter, boarding));
         count
     }
 
     /// Makes round trips until nobody waits.
-    async fn fly(self: Arc<Self>, counter: Counter, mut boarding: mpsc::UnboundedReceiver<Passenger>) {
-        while let Some(passengers) = self.aboard(&counter, &mut boarding) {
+    async fn fly(self: Arc<Self>, counter: Counter) {
+        while let Some(passengers) = self.aboard(&counter) {
             let requests = passengers.len() as u64;
             let counted = self.round_trip(&counter, requests).await;
             let before = counted.map(|count| count - requests);
@@ -96,14 +100,10 @@ impl Shared {
     }
 
     /// All who wait by now, but for those whose time is up; if there are none, the flight is over.
-    fn aboard(
-        &self,
-        counter: &Counter,
-        boarding: &mut mpsc::UnboundedReceiver<Passenger>,
-    ) -> Option<Vec<Passenger>> {
+    fn aboard(&self, counter: &Counter) -> Option<Vec<Passenger>> {
         let mut flights = lock(&self.flights);
-        let waiting = std::iter::from_fn(|| boarding.try_recv().ok());
-        let passengers: Vec<_> = waiting.filter(|passenger| !passenger.is_closed()).collect();
+        let mut passengers = std::mem::take(&mut flights.get_mut(counter)?.boarding);
+        passengers.retain(|passenger| !passenger.is_closed());
         if passengers.is_empty() {
             flights.remove(counter);
             return None;

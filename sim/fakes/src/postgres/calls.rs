@@ -103,7 +103,16 @@ impl Call {
             Self::Take => &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BOOL],
             Self::Return => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
             Self::Show => &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY],
-            Self::Settle | Self::Charge => &[
+            Self::Settle => &[
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::UUID_ARRAY,
+                Type::INT4_ARRAY,
+                Type::INT8_ARRAY,
+                Type::TIMESTAMPTZ_ARRAY,
+            ],
+            Self::Charge => &[
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
                 Type::UUID_ARRAY,
@@ -201,7 +210,7 @@ impl Call {
                 books.lease_show(given.get(0)?, workspaces.into_iter().zip(holds));
                 nothing()
             }
-            Self::Settle => row(&[&books.settle(&settlings(&given)?)?]),
+            Self::Settle => row(&[&books.settle(&settlings_of_leases(&given)?)?]),
             Self::Charge => row(&[&books.charge(&settlings(&given)?)?]),
             Self::Void => {
                 books.void(given.get::<Vec<Uuid>>(2)?.into_iter().map(|id| id.0));
@@ -233,6 +242,19 @@ fn settlings(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
     let rows = epochs.into_iter().zip(workspaces).zip(lookups).zip(costs);
     Ok(rows
         .map(|(((epoch, workspace), lookup), cost)| Settling { epoch, workspace, lookup: lookup.0, cost })
+        .collect())
+}
+
+/// Those whose leases are told apart by their numbers, from 1.
+fn settlings_of_leases(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
+    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (given.get(0)?, given.get(1)?);
+    let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (given.get(3)?, given.get(4)?);
+    let rows = lookups.into_iter().zip(leases).zip(given.get::<Vec<i64>>(5)?);
+    Ok(rows
+        .map(|((lookup, lease), cost)| {
+            let at = lease as usize - 1;
+            Settling { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
+        })
         .collect())
 }
 
