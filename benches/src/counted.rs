@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bare;
+use crate::contender::Kind;
 use crate::memory::{self, CREDITS};
 use crate::pieces::{self, Piece, Pieces};
 use crate::script::Script;
@@ -63,6 +64,16 @@ impl Counted {
             Self::Memory(Case::Invalid) => "invalid",
             Self::Sqlite => "found-sqlite",
             Self::Piece(piece) => piece.name(),
+        }
+    }
+
+    /// The server that does the same.
+    pub const fn server(self) -> Option<Kind> {
+        match self {
+            Self::Bare => Some(Kind::Bare),
+            Self::Memory(Case::Found) => Some(Kind::Memory),
+            Self::Sqlite => Some(Kind::Sqlite),
+            _ => None,
         }
     }
 

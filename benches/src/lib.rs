@@ -4,8 +4,10 @@
 //!
 //! `world` who asks for whom · `memory` the service without a disk · `bare` HTTP without a service · `pieces` what a lookup
 //! is made of. `script` clients that cost nothing · `counted` what is counted · `callgrind` how · `figures` what was accepted:
-//! `src/bin/instructions.rs`. `load` asks a server as fast as it answers · `contender` starts the servers that are compared ·
-//! `table` what is printed: `src/bin/rig.rs`.
+//! `src/bin/instructions.rs`. `load` asks servers · `machine` what they
+//! take of it · `contender` starts the servers that are compared ·
+//! `system_calls` counts theirs · `table` what is printed · `scale` what grows · `plot` how it
+//! is drawn: `src/bin/rig.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +27,16 @@ pub mod callgrind;
 
 pub mod figures;
 
-pub mod contender;
-
 pub mod load;
 
+pub mod machine;
+
+pub mod contender;
+
 pub mod table;
+
+pub mod system_calls;
+
+pub mod scale;
+
+pub mod plot;

@@ -2,24 +2,30 @@
 
 use std::error::Error;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::body;
 use enrich_lib::credit::{Account, Hold, Settlement};
+use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Outcome, Reply};
-use enrich_lib::memory::WindowTable;
+use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Resolver, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 use enrich_sqlite::{DataDir, People};
 use futures_util::FutureExt;
+use http::HeaderMap;
 use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
 
-use crate::memory::CREDITS;
-use crate::world;
+use crate::memory::{self, CREDITS};
+use crate::world::{self, Keys};
 
 /// How many people the directory has from which one is read.
 const PEOPLE: usize = 1_000;
@@ -153,16 +159,60 @@ impl Pieces {
 
     fn spend_one(&mut self) -> bool {
         self.done += 1;
+        let now = self.now + Duration::from_millis(self.done);
+        if self.done.is_multiple_of(1_024) {
+            self.account.advance(now); // as a server does now and then
+        }
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.done.to_be_bytes());
         let hold = Hold {
-            lookup_id: Arrival::new(self.now, random).id,
+            lookup_id: Arrival::new(now, random).id,
             workspace: self.workspace.id.clone(),
             credits: 1,
-            placed_at: self.now,
-            expires_at: self.now + std::time::Duration::from_secs(30),
+            placed_at: now,
+            expires_at: now + Duration::from_secs(30),
         };
         self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
+    }
+}
+
+/// A whole lookup in memory, from its headers to its reply: all but HTTP.
+#[derive(Debug)]
+pub struct Chain {
+    service: Service,
+    accounts: Arc<AccountTable>,
+    headers: HeaderMap,
+    body: Bytes,
+    done: u64,
+    /// For the timers of the service.
+    runtime: Runtime,
+}
+
+impl Chain {
+    /// Makes it ready.
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let keys = Keys::default();
+        let (service, accounts) = memory::service(&keys, PEOPLE)?;
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {}", keys.main.reveal()).parse()?);
+        headers.insert("content-type", "application/json".parse()?);
+        let body = format!(r#"{{"email":"{}"}}"#, world::email(1)).into();
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        Ok(Self { service, accounts, headers, body, done: 0, runtime })
+    }
+
+    /// Looks a person up, who is found. Panics if it fails.
+    pub fn run(&mut self) {
+        let _runtime = self.runtime.enter();
+        let arrival = SystemArrivals.arrive();
+        self.done += 1;
+        if self.done.is_multiple_of(1_024) {
+            // Far enough that what is settled is forgotten, as it is in time.
+            self.accounts.advance(arrival.now + Duration::from_secs(60));
+        }
+        let request = wire::request(black_box(&self.headers), Ok(self.body.clone()));
+        let reply = self.service.answer(arrival, request).now_or_never();
+        assert_eq!(reply.map(|reply| black_box(wire::response(&reply)).status().as_u16()), Some(200));
     }
 }
 

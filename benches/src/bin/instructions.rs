@@ -1,9 +1,11 @@
-//! Counts the user instructions of requests and of their pieces, and compares them with those in `instructions.txt`.
+//! Counts the user instructions of requests and of their pieces, and system calls, and compares them with those in
+//! `instructions.txt`.
 //!
 //! ```sh
-//! cargo run --release -p enrich-benches --bin instructions                         # fails if one has become dearer
-//! cargo run --release -p enrich-benches --bin instructions -- --accept             # writes the figures anew
-//! cargo run --release -p enrich-benches --bin instructions -- --functions found    # where they are spent
+//! cargo build --release -p enrich-host -p enrich-benches --bins
+//! target/release/instructions                    # fails if something has become dearer
+//! target/release/instructions --accept           # writes the figures anew
+//! target/release/instructions --functions found  # where they are spent
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
@@ -14,8 +16,10 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use enrich_benches::callgrind::{Count, count_one};
+use enrich_benches::contender::Launch;
 use enrich_benches::counted::Counted;
 use enrich_benches::figures::{ACCEPT, Figures, Line, Verdict, toolchain};
+use enrich_benches::system_calls;
 
 /// Counts the user instructions of requests and of their pieces
 #[derive(Debug, Parser)]
@@ -84,11 +88,16 @@ fn compare(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut counted = Figures { toolchain: toolchain()?, lines: Vec::new() };
     let mut verdicts = Vec::new();
+    let launch = Launch::beside_this()?;
     println!("{}", Figures::COLUMNS);
     for case in cases {
         let count = count(case)?;
         let (instructions, sha256) = (count.instructions(), count.sha256());
-        let line = Line { name: case.name().to_owned(), instructions, sha256 };
+        let system_calls = case.server().and_then(|kind| {
+            let counted = system_calls::count_one(kind, &launch);
+            counted.inspect_err(|error| eprintln!("system calls can't be counted: {error}")).ok()
+        });
+        let line = Line { name: case.name().to_owned(), instructions, sha256, system_calls };
         let verdict = Verdict::of(&line, accepted.of(&line.name));
         println!("{line}  {verdict}");
         counted.lines.push(line);
