@@ -1,158 +1,301 @@
 //! The servers that are compared, each as processes of its own.
 
-use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use enrich_lib::key::ApiKey;
 use enrich_tests::servers::{Postgres, Redis};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How many people can be found.
-const PEOPLE: usize = 10_000;
-
-/// Never the limit of what is measured.
-const CREDITS: &str = "1000000000000";
-const LIMIT: &str = "4294967295";
+use crate::load::Load;
+use crate::machine;
+use crate::memory::CREDITS;
+use crate::world::{self, Case, Keys, PEOPLE};
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
-    /// HTTP and nothing else.
+    /// HTTP and nothing else
     Bare,
-    /// The service with credits in SQLite and windows in memory.
+    /// The service with all stores in memory
+    Memory,
+    /// The service with credits in SQLite, durable before the reply, and windows in memory
     Sqlite,
-    /// The service with credits in PostgreSQL and windows in Redis.
+    /// The same, with spends that follow their replies to the disk
+    SqliteRelaxed,
+    /// The service with credits in PostgreSQL and windows in Redis
     Several,
-    /// The same, on two nodes: the requests go to both, half and half.
+    /// The same, on two nodes: the requests go to both, half and half
     TwoNodes,
 }
 
 impl Kind {
     /// Its name in the table.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare hyper",
+            Self::Memory => "enrich, in memory",
             Self::Sqlite => "enrich, SQLite",
+            Self::SqliteRelaxed => "enrich, SQLite, relaxed",
             Self::Several => "enrich, PostgreSQL and Redis",
             Self::TwoNodes => "the same, two nodes",
         }
     }
 }
 
+/// How servers are started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Where `enrich`, `bare` and `memory` are.
+    pub binaries: PathBuf,
+    /// The command that runs them, if one does: `strace`, for example.
+    pub under: Vec<String>,
+}
+
+impl Launch {
+    /// Those beside the command that runs.
+    pub fn beside_this() -> io::Result<Self> {
+        let this = std::env::current_exe()?;
+        Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), under: Vec::new() })
+    }
+
+    fn server(&self, binary: &str) -> Command {
+        match &self.under[..] {
+            [] => Command::new(self.binaries.join(binary)),
+            [program, args @ ..] => {
+                let mut command = Command::new(program);
+                command.args(args).arg(self.binaries.join(binary));
+                command
+            }
+        }
+    }
+}
+
 /// A server that runs, with all that it needs; dropped, it is killed.
 pub struct Contender {
+    /// What it is.
+    pub kind: Kind,
     nodes: Vec<Process>,
-    /// What it is asked.
-    pub requests: Vec<Vec<u8>>,
+    keys: Keys,
     _engines: Option<(Postgres, Redis)>,
     _dir: TempDir,
 }
 
-struct Process {
-    child: Child,
-    address: SocketAddr,
-}
-
 impl Contender {
-    /// Starts a server of this kind. `binaries` is where `enrich` and `bare` are.
-    pub fn start(kind: Kind, binaries: &Path) -> io::Result<Self> {
+    /// Starts a server of this kind.
+    pub fn start(kind: Kind, launch: &Launch) -> io::Result<Self> {
         let dir = TempDir::new()?;
-        let mut server = Self { nodes: Vec::new(), requests: Vec::new(), _engines: None, _dir: dir };
-        if kind == Kind::Bare {
-            server.nodes.push(Process::start(Command::new(binaries.join("bare")))?);
-            server.requests = requests("enr_none");
-            return Ok(server);
+        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _engines: None, _dir: dir };
+        if let Kind::Bare | Kind::Memory = kind {
+            let binary = if kind == Kind::Bare { "bare" } else { "memory" };
+            server.nodes.push(Process::start(launch.server(binary))?);
+        } else {
+            server.start_enrich(launch)?;
         }
-        let mut enrich =
-            Enrich { binary: binaries.join("enrich"), data: server._dir.path().join("data"), stores: None };
-        if matches!(kind, Kind::Several | Kind::TwoNodes) {
+        server.use_up()?;
+        Ok(server)
+    }
+
+    fn start_enrich(&mut self, launch: &Launch) -> io::Result<()> {
+        let mut enrich = Enrich::new(launch, self._dir.path());
+        if let Kind::Several | Kind::TwoNodes = self.kind {
             let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
             enrich.stores = Some((postgres.tcp_url("postgres"), redis.url()));
-            server._engines = Some((postgres, redis));
-            enrich.run(&["migrate"])?;
+            self._engines = Some((postgres, redis));
+            enrich.run(["migrate"])?;
         }
-        enrich.run(&["workspace", "create", "bench", "--credits", CREDITS, "--limit", LIMIT])?;
-        let key = enrich.run(&["key", "create", "bench", "rig"])?;
-        enrich.import(&server._dir.path().join("people.csv"))?;
-        for _ in 0..if kind == Kind::TwoNodes { 2 } else { 1 } {
-            server.nodes.push(Process::start(enrich.serve())?);
+        if self.kind == Kind::SqliteRelaxed {
+            enrich.settings = Some("[credits]\ndurability = \"relaxed\"\n");
         }
-        server.requests = requests(key.trim());
-        Ok(server)
+        self.keys.main = enrich.create("bench", u32::MAX)?;
+        self.keys.limited = enrich.create("limited", 1)?;
+        enrich.import(PEOPLE)?;
+        for _ in 0..if self.kind == Kind::TwoNodes { 2 } else { 1 } {
+            self.nodes.push(enrich.serve()?);
+        }
+        Ok(())
+    }
+
+    /// Uses up the window of the workspace that may ask once.
+    fn use_up(&self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.nodes[0].address)?;
+        stream.write_all(&world::request(self.keys.limited.reveal(), 0))?;
+        let mut received = [0; 4_096];
+        stream.read(&mut received).map(drop)
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> &[Process] {
+        &self.nodes
+    }
+
+    /// What it is asked. Bare hyper is asked for a page that it does not have where others refuse.
+    pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
+        let mut requests = case.requests(&self.keys, PEOPLE);
+        if self.kind == Kind::Bare && case != Case::Found {
+            for request in &mut requests {
+                request[b"POST ".len() + 1] = b'-';
+            }
+        }
+        requests
+    }
+
+    /// The status of its replies.
+    pub fn status(&self, case: Case) -> u16 {
+        if self.kind == Kind::Bare && case != Case::Found { 404 } else { case.status() }
     }
 
     /// Where its nodes listen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
+
+    /// Ends servers that run under another command, and waits until that has ended too.
+    pub fn end_under(mut self) -> io::Result<()> {
+        self.nodes.iter_mut().try_for_each(Process::end_under)
+    }
+
+    /// The processor time of its nodes, without that of PostgreSQL and Redis.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        self.nodes.iter().map(|node| machine::cpu_time(node.pid())).sum()
+    }
 }
 
-struct Enrich {
-    binary: PathBuf,
-    data: PathBuf,
+/// The command line `enrich`, and the data that it works on.
+#[derive(Debug)]
+pub struct Enrich<'a> {
+    launch: &'a Launch,
+    dir: PathBuf,
     /// The URLs of PostgreSQL and Redis.
     stores: Option<(String, String)>,
+    settings: Option<&'static str>,
 }
 
-impl Enrich {
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
-        command.env_clear().env("ENRICH_DATA", &self.data).env("ENRICH_LOG", "warn").args(args);
+impl<'a> Enrich<'a> {
+    /// With its data in `dir`.
+    pub fn new(launch: &'a Launch, dir: &Path) -> Self {
+        Self { launch, dir: dir.to_owned(), stores: None, settings: None }
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn set(&self, mut command: Command) -> Command {
+        command.env_clear().env("ENRICH_DATA", self.data());
+        // A log line a lookup is the operator's choice, and no part of what is measured.
+        command.env("ENRICH_LOG", "info,enrich::lookup=warn");
         if let Some((postgres, _)) = &self.stores {
             command.env("ENRICH_DATABASE", postgres);
         }
         command
     }
 
-    fn run(&self, args: &[&str]) -> io::Result<String> {
-        let out = self.command(args).output()?;
+    /// Runs a command to its end, and returns what it printed.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
+        let out = self.set(Command::new(self.launch.binaries.join("enrich"))).args(args).output()?;
         if !out.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
         }
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 
-    fn import(&self, file: &Path) -> io::Result<()> {
-        let mut people = "email,linkedin_url\n".to_owned();
-        for person in 0..PEOPLE {
-            let _ = writeln!(people, "{},linkedin.com/in/person-{person}", email(person));
-        }
-        std::fs::write(file, people)?;
-        self.run(&["people", "import", &file.to_string_lossy()]).map(drop)
+    /// A workspace with credits without end, and its key.
+    pub fn create(&self, workspace: &str, limit: u32) -> io::Result<ApiKey> {
+        let (credits, limit) = (CREDITS.to_string(), limit.to_string());
+        let limits = ["--credits", &credits, "--limit", &limit, "--window", "86400"];
+        self.run(["workspace", "create", workspace].into_iter().chain(limits))?;
+        let key = self.run(["key", "create", workspace, "rig"])?;
+        ApiKey::parse(key.trim()).ok_or_else(|| io::Error::other("`enrich key create` printed no key"))
     }
 
-    fn serve(&self) -> Command {
-        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0"]);
-        command.env("ENRICH_LOG", "info,enrich::lookup=warn");
+    /// Fills the directory with so many people.
+    pub fn import(&self, people: usize) -> io::Result<()> {
+        let file = self.dir.join("people.csv");
+        let mut out = io::BufWriter::new(std::fs::File::create(&file)?);
+        writeln!(out, "email,linkedin_url")?;
+        for person in 0..people {
+            writeln!(out, "{},linkedin.com/in/{}", world::email(person), world::profile(person))?;
+        }
+        out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
+        std::fs::remove_file(file)
+    }
+
+    /// Starts a server.
+    pub fn serve(&self) -> io::Result<Process> {
+        let mut command = self.set(self.launch.server("enrich"));
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        if let Some(settings) = self.settings {
+            let file = self.dir.join("enrich.toml");
+            std::fs::write(&file, settings)?;
+            command.arg("--config").arg(file);
+        }
         if let Some((_, redis)) = &self.stores {
             command.env("ENRICH_WINDOWS", redis);
         }
-        command
+        Process::start(command)
     }
+}
+
+/// A server's process; dropped, it is killed.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How long it took to start.
+    pub started_in: Duration,
 }
 
 impl Process {
     /// Starts it, and reads where it listens from what it says.
     fn start(mut command: Command) -> io::Result<Self> {
+        let starting = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut said = BufReader::new(child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?);
-        let mut line = String::new();
+        let mut all = String::new();
         let address = loop {
-            line.clear();
-            if said.read_line(&mut line)? == 0 {
-                return Err(io::Error::other("the server did not start"));
+            let line_at = all.len();
+            if said.read_line(&mut all)? == 0 {
+                return Err(io::Error::other(format!("the server did not start: {all}")));
             }
-            let address = line.split_once("http://").map(|(_, rest)| rest.trim_end().trim_end_matches('"'));
+            let address =
+                all[line_at..].split_once("http://").map(|(_, rest)| rest.trim_end().trim_end_matches('"'));
             if let Some(address) = address.and_then(|address| address.parse().ok()) {
                 break address;
             }
         };
+        let started_in = starting.elapsed();
         // Read on, or a server whose log fills the pipe stands still.
         thread::spawn(move || io::copy(&mut said.by_ref(), &mut io::sink()));
-        Ok(Self { child, address })
+        Ok(Self { child, address, started_in })
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn end_under(&mut self) -> io::Result<()> {
+        let pid = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        for child in children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)) {
+            kill_process(child, Signal::KILL)?;
+        }
+        self.child.wait().map(drop)
+    }
+
+    /// A load of found people on it alone.
+    pub fn load<'a>(&'a self, connections: usize, requests: &'a [Vec<u8>]) -> Load<'a> {
+        Load { addresses: std::slice::from_ref(&self.address), connections, requests, status: 200 }
     }
 }
 
@@ -163,26 +306,11 @@ impl Drop for Process {
     }
 }
 
-fn email(person: usize) -> String {
-    format!("person{person}@gmail.com")
-}
-
-/// A request for each person.
-fn requests(key: &str) -> Vec<Vec<u8>> {
-    let request = |person| {
-        let body = format!(r#"{{"email":"{}"}}"#, email(person));
-        format!(
-            "POST /api/v1/person/enrich HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes()
-    };
-    (0..PEOPLE).map(request).collect()
-}
-
 impl std::fmt::Debug for Contender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contender").field("addresses", &self.addresses()).finish_non_exhaustive()
+        f.debug_struct("Contender")
+            .field("kind", &self.kind)
+            .field("addresses", &self.addresses())
+            .finish_non_exhaustive()
     }
 }

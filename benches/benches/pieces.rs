@@ -1,0 +1,20 @@
+//! A lookup and its pieces in nanoseconds, for reading: `cargo bench -p enrich-benches`. What `./test` compares is counted, not
+//! timed: see `instructions`.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use enrich_benches::pieces::{Chain, Piece, Pieces};
+
+fn pieces(c: &mut Criterion) {
+    let mut pieces = Pieces::new().expect("all that the pieces need can be made");
+    for piece in Piece::ALL {
+        c.bench_function(piece.name(), |b| b.iter(|| pieces.run(piece)));
+    }
+}
+
+fn chain(c: &mut Criterion) {
+    let mut chain = Chain::new().expect("a service in memory can be made");
+    c.bench_function("chain", |b| b.iter(|| chain.run()));
+}
+
+criterion_group!(benches, pieces, chain);
+criterion_main!(benches);

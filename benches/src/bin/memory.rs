@@ -1,0 +1,30 @@
+//! The service with its stores in memory, as a server: its threads are those of `enrich serve`.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use enrich_benches::{memory, world};
+use enrich_host::{Services, SystemArrivals};
+use tokio::net::TcpListener;
+
+/// How often the accounts are told the time, as by `enrich serve`.
+const TICK: Duration = Duration::from_millis(250);
+
+#[allow(clippy::print_stderr, reason = "whoever starts it reads the address there, as of the others")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let (service, accounts) = memory::service(&world::Keys::default(), world::PEOPLE)?;
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        eprintln!("serving http://{}", listener.local_addr()?);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(TICK);
+            loop {
+                ticks.tick().await;
+                accounts.advance(SystemArrivals::now());
+            }
+        });
+        enrich_host::run(listener, Services::new(service), std::future::pending()).await;
+        Ok(())
+    })
+}

@@ -1,0 +1,186 @@
+//! What is counted: requests as the host serves them, and pieces of them.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use enrich_host::patience::PersistentCredits;
+use enrich_host::{Services, SystemArrivals};
+use enrich_lib::drive::Service;
+use enrich_lib::lookup::Request;
+use enrich_lib::memory::WindowTable;
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, Ledger};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::bare;
+use crate::contender::Kind;
+use crate::memory::{self, CREDITS};
+use crate::pieces::{self, Piece, Pieces};
+use crate::script::Script;
+use crate::world::{Case, Keys};
+
+/// How many clients ask at a time.
+const CLIENTS: usize = 64;
+
+/// How many people can be found.
+const PEOPLE: usize = 1_000;
+
+/// Something whose instructions are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Bare hyper: a reply as long as that to a person who is found.
+    Bare,
+    /// Bare hyper: a reply as long as a refusal.
+    BareRefusal,
+    /// The host with its stores in memory.
+    Memory(Case),
+    /// The host with keys, credits and people in SQLite, where a person is found.
+    Sqlite,
+    /// A piece of a lookup.
+    Piece(Piece),
+}
+
+impl Counted {
+    /// All that is counted.
+    pub fn all() -> impl Iterator<Item = Self> {
+        use Case::{Found, Invalid, NotFound, RateLimited, Unauthorized};
+        let refusals = [Unauthorized, RateLimited, Invalid].map(Self::Memory);
+        [Self::Bare, Self::Memory(Found), Self::Memory(NotFound), Self::Sqlite, Self::BareRefusal]
+            .into_iter()
+            .chain(refusals)
+            .chain(Piece::ALL.map(Self::Piece))
+    }
+
+    /// Its name in the table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::BareRefusal => "bare-refusal",
+            Self::Memory(Case::Found) => "found",
+            Self::Memory(Case::NotFound) => "not-found",
+            Self::Memory(Case::Unauthorized) => "unauthorized",
+            Self::Memory(Case::RateLimited) => "rate-limited",
+            Self::Memory(Case::Invalid) => "invalid",
+            Self::Sqlite => "found-sqlite",
+            Self::Piece(piece) => piece.name(),
+        }
+    }
+
+    /// The server that does the same.
+    pub const fn server(self) -> Option<Kind> {
+        match self {
+            Self::Bare => Some(Kind::Bare),
+            Self::Memory(Case::Found) => Some(Kind::Memory),
+            Self::Sqlite => Some(Kind::Sqlite),
+            _ => None,
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|counted| counted.name() == name)
+    }
+
+    /// How often it is done in the shorter of the two runs: enough that what happens now and then weighs nothing.
+    pub const fn times(self) -> usize {
+        match self {
+            Self::Piece(_) => 2_000,
+            _ => CLIENTS * 64,
+        }
+    }
+
+    /// Does it so many times.
+    pub fn run(self, times: usize) -> Result<(), Box<dyn Error>> {
+        let script = |case: Case, reply_head| Script {
+            requests: case.requests(&Keys::default(), PEOPLE).into(),
+            reply_head,
+            clients: CLIENTS,
+            times: times / CLIENTS,
+        };
+        match self {
+            Self::Bare => serve_bare(&script(Case::Found, "HTTP/1.1 200 ")),
+            Self::BareRefusal => {
+                let mut script = script(Case::Found, "HTTP/1.1 404 ");
+                script.requests = script.requests.iter().map(|request| elsewhere(request)).collect();
+                serve_bare(&script)
+            }
+            Self::Memory(case) => {
+                let (service, _) = memory::service(&Keys::default(), PEOPLE)?;
+                let reply_head = match case {
+                    Case::Found => "HTTP/1.1 200 ",
+                    Case::NotFound => "HTTP/1.1 404 ",
+                    Case::Unauthorized => "HTTP/1.1 401 ",
+                    Case::RateLimited => "HTTP/1.1 429 ",
+                    Case::Invalid => "HTTP/1.1 400 ",
+                };
+                let runtime = runtime()?;
+                runtime.block_on(use_up(&service));
+                serve(&runtime, service, &script(case, reply_head));
+                Ok(())
+            }
+            Self::Sqlite => {
+                let dir = TempDir::new()?;
+                let runtime = runtime()?;
+                let service = runtime.block_on(sqlite(&DataDir::create(dir.path().join("data"))?))?;
+                serve(&runtime, service, &script(Case::Found, "HTTP/1.1 200 "));
+                Ok(())
+            }
+            Self::Piece(piece) => {
+                let mut pieces = Pieces::new()?;
+                (0..times).for_each(|_| pieces.run(piece));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+fn serve(runtime: &Runtime, service: Service, script: &Script) {
+    let (clients, end) = script.play();
+    runtime.block_on(enrich_host::run(clients, Services::new(service), end.come()));
+}
+
+fn serve_bare(script: &Script) -> Result<(), Box<dyn Error>> {
+    let (clients, end) = script.play();
+    runtime()?.block_on(async {
+        for client in clients {
+            tokio::spawn(bare::serve(client));
+        }
+        end.come().await;
+    });
+    Ok(())
+}
+
+/// The same request for another path, of the same length.
+fn elsewhere(request: &[u8]) -> Vec<u8> {
+    let mut request = request.to_vec();
+    request[b"POST ".len() + 1] = b'-';
+    request
+}
+
+/// Uses up the window of the workspace that may ask once.
+async fn use_up(service: &Service) {
+    use enrich_host::Arrivals;
+    let request = Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()) };
+    service.answer(SystemArrivals.arrive(), request).await;
+}
+
+/// The writer has no thread of its own here, so that all runs are alike.
+async fn sqlite(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
+    let (now, id) = (SystemArrivals::now(), "bench".parse()?);
+    let mut admin = Admin::open(dir)?;
+    admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now)?;
+    admin.create_key(&id, "counted", &Keys::default().main, now)?;
+    let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
+    Ok(Service {
+        policy: Arc::default(),
+        keys: ledger.clone(),
+        windows: Arc::new(WindowTable::default()),
+        credits: Arc::new(PersistentCredits { credits: ledger, deadline: PersistentCredits::DEADLINE }),
+        resolver: Arc::new(pieces::people(dir, PEOPLE)?),
+    })
+}

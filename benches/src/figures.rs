@@ -1,0 +1,203 @@
+//! The figures that were accepted, in a file that people read and `./test` compares with.
+
+use std::fmt;
+use std::process::Command;
+use std::str::FromStr;
+
+/// The command that writes the figures anew.
+pub const ACCEPT: &str =
+    "cargo build --release -p enrich-host -p enrich-benches --bins && target/release/instructions --accept";
+
+/// How much dearer or cheaper a case may become before its figures have to be written anew: its instructions, which are the
+/// same in each run but for 0.5 %, and its system calls, which are not.
+const INSTRUCTIONS_CHANGE_MAX: f64 = 0.03;
+const SYSTEM_CALLS_CHANGE_MAX: f64 = 0.25;
+
+/// Accepted figures, and the toolchain that they are of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// What [`toolchain`] said.
+    pub toolchain: String,
+    /// One line a case.
+    pub lines: Vec<Line>,
+}
+
+/// The figures of one case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The case.
+    pub name: String,
+    /// User instructions, but for SHA-256's.
+    pub instructions: f64,
+    /// SHA-256's.
+    pub sha256: f64,
+    /// System calls, of those that are servers too.
+    pub system_calls: Option<f64>,
+}
+
+/// What has become of a case, or of its system calls if nothing has become of its instructions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It costs what it did, or nearly.
+    Same,
+    /// It costs more, by this part.
+    Dearer(f64),
+    /// It costs less, by this part.
+    Cheaper(f64),
+    /// Nothing was accepted yet.
+    New,
+}
+
+impl Verdict {
+    /// What has become of `now`, which was `accepted`.
+    pub fn of(now: &Line, accepted: Option<&Line>) -> Self {
+        let Some(accepted) = accepted else { return Self::New };
+        let calls = now.system_calls.zip(accepted.system_calls);
+        match Self::by(now.instructions / accepted.instructions, INSTRUCTIONS_CHANGE_MAX) {
+            Self::Same => {
+                calls.map_or(Self::Same, |(now, then)| Self::by(now / then, SYSTEM_CALLS_CHANGE_MAX))
+            }
+            changed => changed,
+        }
+    }
+
+    fn by(ratio: f64, change_max: f64) -> Self {
+        match ratio - 1.0 {
+            change if change > change_max => Self::Dearer(change),
+            change if change < -change_max => Self::Cheaper(-change),
+            _ => Self::Same,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => Ok(()),
+            Self::Dearer(part) => write!(f, "{:.1} % dearer", part * 100.0),
+            Self::Cheaper(part) => write!(f, "{:.1} % cheaper", part * 100.0),
+            Self::New => f.write_str("new"),
+        }
+    }
+}
+
+/// The compiler and its target: another one makes other instructions.
+pub fn toolchain() -> std::io::Result<String> {
+    let out = Command::new("rustc").arg("-vV").output()?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    let field = |name| said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("unknown");
+    Ok(format!("rustc {} {}", field("release: "), field("host: ")))
+}
+
+impl Figures {
+    /// What the columns are.
+    pub const COLUMNS: &str = "case              instructions   SHA-256  system calls";
+
+    /// The lines, with these in the place of those of the same names.
+    pub fn with(mut self, lines: Vec<Line>) -> Vec<Line> {
+        for line in lines {
+            match self.lines.iter_mut().find(|old| old.name == line.name) {
+                Some(old) => *old = line,
+                None => self.lines.push(line),
+            }
+        }
+        self.lines
+    }
+
+    /// The line of this case.
+    pub fn of(&self, name: &str) -> Option<&Line> {
+        self.lines.iter().find(|line| line.name == name)
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "# What a request costs in user instructions, and what its pieces cost. SHA-256 is apart: machines have"
+        )?;
+        writeln!(
+            f,
+            "# instructions for it that valgrind has not. src/counted.rs says what the cases are. Written by"
+        )?;
+        writeln!(f, "#     {ACCEPT}\n\n{}\n\n{}", self.toolchain, Self::COLUMNS)?;
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<16}{:>14.0}{:>10.0}", self.name, self.instructions, self.sha256)?;
+        match self.system_calls {
+            Some(calls) => write!(f, "{calls:>14.1}"),
+            None => write!(f, "{:>14}", "-"),
+        }
+    }
+}
+
+/// A file that is not as it is written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("instructions.txt: there is no case and its figures in the line: {0}")]
+pub struct FiguresFault(String);
+
+impl FromStr for Figures {
+    type Err = FiguresFault;
+
+    fn from_str(text: &str) -> Result<Self, FiguresFault> {
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let toolchain = lines.next().unwrap_or_default().to_owned();
+        let lines = lines.skip(1).map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { toolchain, lines })
+    }
+}
+
+impl FromStr for Line {
+    type Err = FiguresFault;
+
+    fn from_str(line: &str) -> Result<Self, FiguresFault> {
+        let fault = || FiguresFault(line.to_owned());
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [name, instructions, sha256, calls] = words[..] else { return Err(fault()) };
+        let number = |word: &str| word.parse::<f64>().map_err(|_| fault());
+        Ok(Self {
+            name: name.to_owned(),
+            instructions: number(instructions)?,
+            sha256: number(sha256)?,
+            system_calls: if calls == "-" { None } else { Some(number(calls)?) },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(instructions: f64) -> Line {
+        Line { name: "found".to_owned(), instructions, sha256: 4_000.0, system_calls: Some(3.5) }
+    }
+
+    #[test]
+    fn figures_are_read_as_they_are_written() {
+        let figures = Figures {
+            toolchain: "rustc 1.2.3 x86_64".to_owned(),
+            lines: vec![line(12_345.0), Line { system_calls: None, ..line(1.0) }],
+        };
+        assert_eq!(figures.to_string().parse::<Figures>().unwrap(), figures);
+    }
+
+    #[test]
+    fn a_case_that_is_three_percent_dearer_or_cheaper_has_changed() {
+        let of = |now, accepted| Verdict::of(&line(now), Some(&line(accepted)));
+        assert_eq!(of(1_029.0, 1_000.0), Verdict::Same);
+        assert!(matches!(of(1_031.0, 1_000.0), Verdict::Dearer(_)));
+        assert!(matches!(of(969.0, 1_000.0), Verdict::Cheaper(_)));
+        assert_eq!(Verdict::of(&line(1.0), None), Verdict::New);
+    }
+
+    #[test]
+    fn so_has_one_that_makes_a_system_call_more() {
+        let calls = |calls| Line { system_calls: Some(calls), ..line(1_000.0) };
+        assert_eq!(Verdict::of(&calls(4.0), Some(&calls(3.5))), Verdict::Same);
+        assert!(matches!(Verdict::of(&calls(4.5), Some(&calls(3.5))), Verdict::Dearer(_)));
+    }
+}

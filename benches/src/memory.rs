@@ -1,0 +1,44 @@
+//! The service with all of its stores in memory: what a lookup costs without a disk.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use enrich_host::patience::PersistentCredits;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::window::{Quota, Workspace};
+
+use crate::world::{self, Keys};
+
+/// Never the limit of what is measured.
+pub const CREDITS: u64 = 1_000_000_000_000;
+
+/// A service, and its accounts, which want to be told the time.
+pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>), Box<dyn Error>> {
+    let (known, accounts, directory) = (KeyTable::default(), AccountTable::default(), Directory::default());
+    let day_seconds = Quota::WINDOW_SECONDS_MAX;
+    for (name, limit, key) in [("bench", u32::MAX, &keys.main), ("limited", 1, &keys.limited)] {
+        let workspace = Workspace { id: name.parse()?, quota: Quota::new(limit, day_seconds)? };
+        accounts.grant(&workspace.id, CREDITS)?;
+        known.insert(key.digest(), workspace);
+    }
+    for person in 0..people {
+        let profile = ProfileUrl::from_name(&world::profile(person))?;
+        directory.insert(&Email::parse(&world::email(person))?, profile);
+    }
+    let accounts = Arc::new(accounts);
+    let service = Service {
+        policy: Arc::new(Policy::default()),
+        keys: Arc::new(known),
+        windows: Arc::new(WindowTable::default()),
+        credits: Arc::new(PersistentCredits {
+            credits: accounts.clone(),
+            deadline: PersistentCredits::DEADLINE,
+        }),
+        resolver: Arc::new(directory),
+    };
+    Ok((service, accounts))
+}

@@ -1,0 +1,232 @@
+//! What a lookup is made of, piece by piece.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use enrich_host::{Arrivals, SystemArrivals};
+use enrich_lib::body;
+use enrich_lib::credit::{Account, Hold, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::email::{Email, EmailPolicy};
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::{Outcome, Reply};
+use enrich_lib::memory::{AccountTable, WindowTable};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::ports::{Resolver, Windows};
+use enrich_lib::window::{Quota, Workspace};
+use enrich_lib::wire;
+use enrich_sqlite::{DataDir, People};
+use futures_util::FutureExt;
+use http::HeaderMap;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::memory::{self, CREDITS};
+use crate::world::{self, Keys};
+
+/// How many people the directory has from which one is read.
+const PEOPLE: usize = 1_000;
+
+/// A piece of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The body is read: one JSON object with one field.
+    Body,
+    /// The email is checked: its syntax, and whether it is supported.
+    Email,
+    /// The key is checked and made into its digest.
+    Key,
+    /// The request is given its id and its time.
+    Arrival,
+    /// The request is counted in its window.
+    Window,
+    /// A credit is held, and spent.
+    Account,
+    /// The person is found in the directory on the disk.
+    Person,
+    /// The reply is made.
+    Reply,
+}
+
+impl Piece {
+    /// All of them, in the order of a lookup.
+    pub const ALL: [Self; 8] = [
+        Self::Arrival,
+        Self::Key,
+        Self::Window,
+        Self::Body,
+        Self::Email,
+        Self::Account,
+        Self::Person,
+        Self::Reply,
+    ];
+
+    /// Its name in a table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Body => "body",
+            Self::Email => "email",
+            Self::Key => "key",
+            Self::Arrival => "arrival",
+            Self::Window => "window",
+            Self::Account => "account",
+            Self::Person => "person",
+            Self::Reply => "reply",
+        }
+    }
+}
+
+/// All that the pieces work with.
+#[derive(Debug)]
+pub struct Pieces {
+    key: String,
+    body: Vec<u8>,
+    address: String,
+    email: Email,
+    policy: EmailPolicy,
+    workspace: Workspace,
+    windows: WindowTable,
+    account: Account,
+    people: People,
+    reply: Reply,
+    now: Timestamp,
+    done: u64,
+    _dir: TempDir,
+}
+
+impl Pieces {
+    /// Makes them ready.
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let now = Timestamp::from_unix_ms(1_700_000_000_000);
+        let workspace = Workspace { id: "bench".parse()?, quota: Quota::new(u32::MAX, 60)? };
+        let mut account = Account::default();
+        account.grant(CREDITS)?;
+        let dir = TempDir::new()?;
+        let people = people(&DataDir::create(dir.path().join("data"))?, PEOPLE)?;
+        let reply = Reply {
+            lookup_id: Arrival::new(now, [7; 10]).id,
+            workspace: Some(workspace.id.clone()),
+            standing: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
+            result: Ok(Outcome::Found(ProfileUrl::from_name(&world::profile(1))?)),
+            credits_spent: 1,
+            fault: None,
+        };
+        let address = world::email(1);
+        Ok(Self {
+            key: world::key(1).reveal().to_owned(),
+            body: format!(r#"{{"email":"{address}"}}"#).into_bytes(),
+            email: Email::parse(&address)?,
+            address,
+            policy: EmailPolicy::default(),
+            workspace,
+            windows: WindowTable::default(),
+            account,
+            people,
+            reply,
+            now,
+            done: 0,
+            _dir: dir,
+        })
+    }
+
+    /// Does a piece once. Panics if it fails.
+    pub fn run(&mut self, piece: Piece) {
+        let is_done = match piece {
+            Piece::Arrival => black_box(SystemArrivals.arrive()).now > self.now,
+            Piece::Body => black_box(body::read(black_box(&self.body))).is_ok(),
+            Piece::Email => {
+                let email = black_box(Email::parse(black_box(&self.address)));
+                email.is_ok_and(|email| self.policy.check(&email).is_ok())
+            }
+            Piece::Key => black_box(ApiKey::parse(black_box(&self.key)).map(|key| key.digest())).is_some(),
+            Piece::Window => self.count_one(),
+            Piece::Account => self.spend_one(),
+            Piece::Person => matches!(self.people.find(&self.email).now_or_never(), Some(Ok(Some(_)))),
+            Piece::Reply => black_box(wire::response(black_box(&self.reply))).status() == 200,
+        };
+        assert!(is_done, "{} failed", piece.name());
+    }
+
+    fn count_one(&self) -> bool {
+        let Workspace { id, quota } = black_box(&self.workspace);
+        let window = quota.window(id, self.now);
+        let counted = self.windows.count(&window).now_or_never();
+        matches!(counted, Some(Ok(count)) if window.admit(count, self.now).is_ok())
+    }
+
+    fn spend_one(&mut self) -> bool {
+        self.done += 1;
+        let now = self.now + Duration::from_millis(self.done);
+        if self.done.is_multiple_of(1_024) {
+            self.account.advance(now); // as a server does now and then
+        }
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&self.done.to_be_bytes());
+        let hold = Hold {
+            lookup_id: Arrival::new(now, random).id,
+            workspace: self.workspace.id.clone(),
+            credits: 1,
+            placed_at: now,
+            expires_at: now + Duration::from_secs(30),
+        };
+        self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
+    }
+}
+
+/// A whole lookup in memory, from its headers to its reply: all but HTTP.
+#[derive(Debug)]
+pub struct Chain {
+    service: Service,
+    accounts: Arc<AccountTable>,
+    headers: HeaderMap,
+    body: Bytes,
+    done: u64,
+    /// For the timers of the service.
+    runtime: Runtime,
+}
+
+impl Chain {
+    /// Makes it ready.
+    pub fn new() -> Result<Self, Box<dyn Error>> {
+        let keys = Keys::default();
+        let (service, accounts) = memory::service(&keys, PEOPLE)?;
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {}", keys.main.reveal()).parse()?);
+        headers.insert("content-type", "application/json".parse()?);
+        let body = format!(r#"{{"email":"{}"}}"#, world::email(1)).into();
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        Ok(Self { service, accounts, headers, body, done: 0, runtime })
+    }
+
+    /// Looks a person up, who is found. Panics if it fails.
+    pub fn run(&mut self) {
+        let _runtime = self.runtime.enter();
+        let arrival = SystemArrivals.arrive();
+        self.done += 1;
+        if self.done.is_multiple_of(1_024) {
+            // Far enough that what is settled is forgotten, as it is in time.
+            self.accounts.advance(arrival.now + Duration::from_secs(60));
+        }
+        let request = wire::request(black_box(&self.headers), Ok(self.body.clone()));
+        let reply = self.service.answer(arrival, request).now_or_never();
+        assert_eq!(reply.map(|reply| black_box(wire::response(&reply)).status().as_u16()), Some(200));
+    }
+}
+
+/// A directory of so many people.
+pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
+    let people = People::open(dir, People::CONFIDENCE_MIN, [7; 32])?;
+    let mut import = people.import()?;
+    for person in 0..number {
+        import.add(
+            &Email::parse(&world::email(person))?,
+            ProfileUrl::from_name(&world::profile(person))?,
+            1.0,
+        )?;
+    }
+    import.finish()?;
+    Ok(people)
+}

@@ -1,0 +1,275 @@
+//! What grows with workspaces, people and connections: a request's cost, memory, the time to start.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use enrich_lib::key::ApiKey;
+use rusqlite::{Connection, params};
+use tempfile::TempDir;
+
+use crate::contender::{Enrich, Launch, Process};
+use crate::load::Pace;
+use crate::machine;
+use crate::plot::{Panel, Series, svg};
+use crate::table::middle;
+use crate::world;
+
+/// How many connections ask.
+const CONNECTIONS: usize = 64;
+
+/// How many connections are idle. `enrich serve` takes as many by default.
+const IDLE: usize = 10_000;
+
+/// How often each cost is measured; the median counts.
+const ROUNDS: usize = 3;
+
+/// How many different requests there are at most: 200 bytes each.
+const REQUESTS_MAX: usize = 1 << 20;
+
+/// How many people there are while workspaces grow.
+const FEW: usize = 1_000;
+
+/// How it is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale<'a> {
+    /// How servers are started.
+    pub launch: &'a Launch,
+    /// The core that servers run on, and the one of this thread, if they have their own.
+    pub cores: Option<(usize, usize)>,
+    /// How long a server is asked in each round.
+    pub time: Duration,
+}
+
+/// A server with so much data.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// How many workspaces with a key each, or people, there are.
+    pub count: usize,
+    /// The processor time of a request.
+    pub cpu: Duration,
+    /// Replies in a second.
+    pub per_second: f64,
+    /// From its start to its first connection.
+    pub start: Duration,
+    /// Its memory once all were asked for, in bytes.
+    pub memory: u64,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug)]
+pub struct Curves {
+    /// By the number of workspaces, each with one key and asked as often as the others.
+    pub workspaces: Vec<Point>,
+    /// The most workspaces again, but only one of them is asked for.
+    pub hot: Point,
+    /// By the number of people.
+    pub people: Vec<Point>,
+    /// What an idle connection takes of the server's memory, in bytes.
+    pub idle_connection: u64,
+}
+
+impl Scale<'_> {
+    /// Measures all of it: minutes, with a million of each.
+    pub fn measure(&self, workspaces_max: usize, people_max: usize) -> Result<Curves, Box<dyn Error>> {
+        let mut workspaces = Vec::new();
+        let mut hot = None;
+        for count in [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max) {
+            let (point, one_asked) = self.of_workspaces(count)?;
+            workspaces.push(point);
+            hot = Some(one_asked);
+        }
+        let mut people = Vec::new();
+        for count in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
+            if count <= people_max {
+                people.push(self.of_people(count)?);
+            }
+        }
+        let hot = hot.ok_or("there is to be one workspace at least")?;
+        Ok(Curves { workspaces, hot, people, idle_connection: self.of_an_idle_connection()? })
+    }
+
+    /// So many workspaces, and then the first of them alone.
+    fn of_workspaces(&self, count: usize) -> Result<(Point, Point), Box<dyn Error>> {
+        let dir = TempDir::new()?;
+        let enrich = Enrich::new(self.launch, dir.path());
+        enrich.create("bench", 1)?;
+        enrich.import(FEW)?;
+        fill(&enrich.data().join("accounts.db"), count)?;
+        let request = |workspace| world::request(key(workspace).reveal(), workspace % FEW);
+        let requests: Vec<_> = mixed(count).map(request).collect();
+        let server = self.serve(&enrich)?;
+        let point = self.point(&server, count, &requests)?;
+        Ok((point, self.point(&server, count, &[request(0)])?))
+    }
+
+    /// So many people, whom one workspace asks for.
+    fn of_people(&self, count: usize) -> Result<Point, Box<dyn Error>> {
+        let dir = TempDir::new()?;
+        let enrich = Enrich::new(self.launch, dir.path());
+        let key = enrich.create("bench", u32::MAX)?;
+        enrich.import(count)?;
+        let requests: Vec<_> = mixed(count).map(|person| world::request(key.reveal(), person)).collect();
+        self.point(&self.serve(&enrich)?, count, &requests)
+    }
+
+    fn of_an_idle_connection(&self) -> Result<u64, Box<dyn Error>> {
+        machine::allow_open_files()?;
+        let dir = TempDir::new()?;
+        let enrich = Enrich::new(self.launch, dir.path());
+        let key = enrich.create("bench", u32::MAX)?;
+        enrich.import(FEW)?;
+        let server = self.serve(&enrich)?;
+        let requests = [world::request(key.reveal(), 0)];
+        // One that asks before makes what all share.
+        server.load(1, &requests).connect()?.run(Pace::Number(1_000))?;
+        let before = machine::memory(server.pid())?;
+        let mut idle = server.load(IDLE, &requests).connect()?;
+        idle.run(Pace::Number(IDLE as u64))?;
+        Ok(machine::memory(server.pid())?.saturating_sub(before) / IDLE as u64)
+    }
+
+    fn serve(&self, enrich: &Enrich<'_>) -> io::Result<Process> {
+        let Some((servers, ours)) = self.cores else { return enrich.serve() };
+        machine::pin(servers)?;
+        let server = enrich.serve();
+        machine::pin(ours)?;
+        server
+    }
+
+    fn point(&self, server: &Process, count: usize, requests: &[Vec<u8>]) -> Result<Point, Box<dyn Error>> {
+        let mut asking = server.load(CONNECTIONS, requests).connect()?;
+        // Each is asked for once before it counts.
+        asking.run(Pace::Number(requests.len().max(FEW) as u64))?;
+        let memory = machine::memory(server.pid())?;
+        let (mut cpu, mut per_second) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let before = machine::cpu_time(server.pid())?;
+            let measured = asking.run(Pace::Closed(self.time))?;
+            let time = machine::cpu_time(server.pid())? - before;
+            cpu.push(time.as_secs_f64() / measured.answered as f64);
+            per_second.push(measured.per_second());
+        }
+        cpu.sort_by(f64::total_cmp);
+        per_second.sort_by(f64::total_cmp);
+        Ok(Point {
+            count,
+            cpu: Duration::from_secs_f64(middle(&cpu)),
+            per_second: middle(&per_second),
+            start: server.started_in,
+            memory,
+        })
+    }
+}
+
+/// The key of a workspace.
+fn key(workspace: usize) -> ApiKey {
+    world::key(1_000 + workspace as u64)
+}
+
+/// Numbers below `count`, a power of ten, in an order in which neighbours are far apart.
+fn mixed(count: usize) -> impl Iterator<Item = usize> {
+    /// Prime to all powers of ten.
+    const STEP: usize = 7_368_787;
+    (0..count.min(REQUESTS_MAX)).map(move |nth| nth * STEP % count)
+}
+
+/// Makes so many workspaces with a key each: by the commands, a million would take minutes.
+fn fill(accounts: &Path, count: usize) -> rusqlite::Result<()> {
+    let mut db = Connection::open(accounts)?;
+    let tx = db.transaction()?;
+    {
+        let mut workspace = tx.prepare(
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted)
+             VALUES (?, 4294967295, 86400, 0, 1000000000)",
+        )?;
+        let mut grant =
+            tx.prepare("INSERT INTO credit_grant (workspace, credits, at) VALUES (?, 1000000000, 0)")?;
+        let mut insert_key = tx.prepare(
+            "INSERT INTO api_key (id, workspace, label, digest, masked, created_at) VALUES (?, ?, 'scale', ?, ?, 0)",
+        )?;
+        for nth in 0..count {
+            let row = workspace.insert([format!("workspace-{nth}")])?;
+            grant.execute([row])?;
+            let key = key(nth);
+            insert_key.execute(params![format!("key_{nth}"), row, key.digest().as_bytes(), key.masked()])?;
+        }
+    }
+    tx.commit()
+}
+
+impl Curves {
+    /// As a drawing, for a page that is light or dark.
+    pub fn plot(&self) -> String {
+        let series = |name, points: &[Point], of: &dyn Fn(&Point) -> f64| Series {
+            name,
+            points: points.iter().map(|point| (point.count as f64, of(point))).collect(),
+        };
+        let panel = |title, of: &dyn Fn(&Point) -> f64| Panel {
+            title,
+            series: vec![series("workspaces", &self.workspaces, of), series("people", &self.people, of)],
+        };
+        svg(&[
+            panel("CPU time of a request, µs", &|point| point.cpu.as_secs_f64() * 1e6),
+            panel("Memory of the server, MB", &|point| point.memory as f64 / 1e6),
+            panel("Time to start, ms", &|point| point.start.as_secs_f64() * 1e3),
+        ])
+    }
+}
+
+impl fmt::Display for Curves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| data | requests/s | CPU µs | memory MB | start ms |\n|---|---:|---:|---:|---:|")?;
+        for point in &self.workspaces {
+            row(f, &format!("{} workspaces with a key", grouped(point.count)), point)?;
+        }
+        row(f, &format!("{} workspaces, one is asked for", grouped(self.hot.count)), &self.hot)?;
+        for point in &self.people {
+            row(f, &format!("{} people", grouped(point.count)), point)?;
+        }
+        let each = |points: &[Point]| match points {
+            [first, .., last] => last.memory.saturating_sub(first.memory) / (last.count - first.count) as u64,
+            _ => 0,
+        };
+        let (workspace, person) = (each(&self.workspaces), each(&self.people));
+        writeln!(
+            f,
+            "\nMemory: {workspace} bytes a workspace with its key, {person} bytes a person, {} bytes an idle connection.",
+            self.idle_connection
+        )
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, data: &str, point: &Point) -> fmt::Result {
+    let (cpu_us, start_ms) = (point.cpu.as_secs_f64() * 1e6, point.start.as_secs_f64() * 1e3);
+    let (per_second, memory_mb) = (point.per_second, point.memory as f64 / 1e6);
+    writeln!(f, "| {data} | {per_second:.0} | {cpu_us:.1} | {memory_mb:.0} | {start_ms:.0} |")
+}
+
+/// With a comma between each three digits.
+fn grouped(number: usize) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_as_people_read_them() {
+        assert_eq!([1, 999, 1_000, 1_000_005].map(grouped), ["1", "999", "1,000", "1,000,005"]);
+    }
+
+    #[test]
+    fn a_mixed_order_has_each_number_once() {
+        let mut all: Vec<_> = mixed(10_000).collect();
+        assert_ne!(all[1], 1);
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..10_000));
+    }
+}
