@@ -1,0 +1,235 @@
+//! The gateway on a real socket, in front of an upstream that says what it was asked, over stores that can be made to wait.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{ProfileUrl, WorkspaceId};
+use enrich_lib::ports::{Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Window, Workspace};
+use enrich_pingora::gateway::Gateway;
+use pingora::proxy::http_proxy_service;
+use pingora::server::configuration::ServerConf;
+use pingora::server::{RunArgs, Server, ShutdownSignal, ShutdownSignalWatch};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::client::{Client, Reply};
+
+/// Somebody who is found, and as whom.
+pub const KNOWN: &str = "ada.marlowe@gmail.com";
+pub const KNOWN_URL: &str = "https://www.linkedin.com/in/ada-marlowe";
+/// Nobody has it.
+pub const UNKNOWN: &str = "nobody.here@gmail.com";
+/// Whoever asks for it makes the resolver panic.
+pub const POISON: &str = "poison@gmail.com";
+
+/// Long enough for the slowest machine: only a test that fails waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a test sets.
+pub struct Settings {
+    pub credits: u64,
+    pub limit: u32,
+    pub body_time_max: Duration,
+    pub windows: Option<Arc<dyn Windows>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { credits: 10, limit: 1_000, body_time_max: 2 * PATIENCE, windows: None }
+    }
+}
+
+pub struct World {
+    pub address: SocketAddr,
+    pub key: String,
+    pub people: Arc<People>,
+    credits: Arc<AccountTable>,
+    workspace: WorkspaceId,
+    stop: Arc<Notify>,
+    server: Option<thread::JoinHandle<()>>,
+}
+
+impl World {
+    pub fn open() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        let workspace: WorkspaceId = "acme".parse().unwrap();
+        let quota = Quota::new(settings.limit, 3_600).unwrap();
+        let key = ApiKey::generate(rand::random);
+        let keys = KeyTable::default();
+        keys.insert(key.digest(), Workspace { id: workspace.clone(), quota });
+        let credits = Arc::new(AccountTable::default());
+        credits.grant(&workspace, settings.credits).unwrap();
+        let people = Arc::new(People::default());
+        let service = Service {
+            policy: Arc::new(Policy::default()),
+            keys: Arc::new(keys),
+            windows: settings.windows.unwrap_or_else(|| Arc::new(WindowTable::default())),
+            credits: credits.clone(),
+            resolver: people.clone(),
+        };
+        let gateway = Gateway { service, upstream: upstream(), body_time_max: settings.body_time_max };
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let stop = Arc::new(Notify::new());
+        let server = thread::spawn({
+            let stop = Stop(stop.clone());
+            move || {
+                let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
+                server.bootstrap();
+                let mut proxy = http_proxy_service(&server.configuration, gateway);
+                proxy.add_tcp(&address.to_string());
+                server.add_service(proxy);
+                server.run(RunArgs { shutdown_signal: Box::new(stop) });
+            }
+        });
+        eventually("the gateway listens", || TcpStream::connect(address).is_ok());
+        Self {
+            address,
+            key: key.reveal().to_string(),
+            people,
+            credits,
+            workspace,
+            stop,
+            server: Some(server),
+        }
+    }
+
+    pub fn balance(&self) -> Balance {
+        self.credits.balance(&self.workspace)
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// The head of a lookup with this key, without the headers of its body and without its end.
+    pub fn head(&self) -> String {
+        format!(
+            "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\n",
+            self.key
+        )
+    }
+
+    pub fn lookup(&self, email: &str) -> String {
+        with_body(&self.head(), &format!(r#"{{"email":"{email}"}}"#))
+    }
+
+    /// The reply to a lookup on a connection of its own.
+    pub fn look_up(&self, email: &str) -> Reply {
+        self.connect().ask(self.lookup(email))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        let ended = self.server.take().map(thread::JoinHandle::join);
+        assert!(thread::panicking() || matches!(ended, Some(Ok(()))), "the server panicked");
+    }
+}
+
+/// `head` with its end, and a body.
+pub fn with_body(head: &str, body: &str) -> String {
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Waits until `probe` holds. For what happens by itself and can't be awaited.
+pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !probe() {
+        assert!(started.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// People whom a test can keep the resolver from finding for a while.
+pub struct People {
+    directory: Directory,
+    asked: AtomicUsize,
+    /// A permit for each ask; there is no end of them while the gate is open.
+    gate: Semaphore,
+}
+
+impl Default for People {
+    fn default() -> Self {
+        let directory = Directory::default();
+        directory.insert(&Email::parse(KNOWN).unwrap(), ProfileUrl::from_name("ada-marlowe").unwrap());
+        Self { directory, asked: AtomicUsize::new(0), gate: Semaphore::new(Semaphore::MAX_PERMITS) }
+    }
+}
+
+impl People {
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// From now on nobody is found, nor not found.
+    pub fn close_gate(&self) {
+        self.gate.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    pub fn open_gate(&self) {
+        self.gate.add_permits(Semaphore::MAX_PERMITS);
+    }
+}
+
+#[async_trait]
+impl Resolver for People {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let _permit = self.gate.acquire().await.map_err(PortError::new)?;
+        assert!(*email != Email::parse(POISON).unwrap(), "poisoned");
+        self.directory.find(email).await
+    }
+}
+
+/// Never counts.
+pub struct HungWindows;
+
+#[async_trait]
+impl Windows for HungWindows {
+    async fn count(&self, _: &Window) -> Result<u64, PortError> {
+        std::future::pending().await
+    }
+}
+
+struct Stop(Arc<Notify>);
+
+#[async_trait]
+impl ShutdownSignalWatch for Stop {
+    async fn recv(&self) -> ShutdownSignal {
+        self.0.notified().await;
+        ShutdownSignal::FastShutdown
+    }
+}
+
+/// Answers 203 with the request line and the body that it got, and closes.
+fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let mut client = Client::of(tcp.unwrap());
+            let request = client.reply(); // a request has the same form
+            let line = request.head.lines().next().unwrap();
+            let told = format!("{line}\n{}", request.body);
+            client.send(with_body("HTTP/1.1 203 OK\r\nconnection: close\r\n", &told));
+        }
+    });
+    address
+}
