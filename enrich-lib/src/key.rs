@@ -57,7 +57,7 @@ impl ApiKey {
 }
 
 fn is_key(text: &str) -> bool {
-    let Some((key, sum)) = text.as_bytes().split_last_chunk() else { return false };
+    let Some((key, sum)) = text.as_bytes().split_last_chunk::<CHECKSUM_CHARS>() else { return false };
     let Some(random) = key.strip_prefix(PREFIX.as_bytes()) else { return false };
     random.len() == RANDOM_CHARS && random.iter().all(u8::is_ascii_alphanumeric) && *sum == checksum(key)
 }

@@ -64,18 +64,25 @@ impl Connections {
     {
         match &self.tls {
             None => self.serve_http(io).await,
-            Some(tls) => {
-                let handshake = timeout(self.desk.limits.handshake_time_max, tls.accept(io));
-                let stopped = self.stop.cancelled();
-                tokio::select! { biased;
-                    () = stopped => {}
-                    handshake = handshake => match handshake {
-                        Ok(Ok(io)) => self.serve_http(io).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
-                        Err(_) => tracing::debug!("the TLS handshake took too long"),
-                    },
-                }
-            }
+            // Boxed, as it is far larger: a connection without TLS should not take its room.
+            Some(tls) => Box::pin(self.serve_tls(tls, io)).await,
+        }
+    }
+
+    async fn serve_tls<Io>(&self, tls: &TlsAcceptor, io: Io)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let handshake = timeout(self.desk.limits.handshake_time_max, tls.accept(io));
+        let stopped = self.stop.cancelled();
+        let handshake = tokio::select! { biased;
+            () = stopped => return,
+            handshake = handshake => handshake,
+        };
+        match handshake {
+            Ok(Ok(io)) => self.serve_http(io).await,
+            Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
+            Err(_) => tracing::debug!("the TLS handshake took too long"),
         }
     }
 

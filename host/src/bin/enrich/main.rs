@@ -33,6 +33,10 @@ use crate::accounts::Place;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
 
+/// A lookup makes dozens of small allocations; the system's allocator takes a few times as long for each.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let matches = Args::command().get_matches();
     // What is typed wins over what the environment says.
