@@ -1,6 +1,5 @@
 //! The cache of API keys: one map look-up a request, one query the first time a key is seen.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -8,6 +7,7 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use rusqlite::{Connection, OptionalExtension};
+use rustc_hash::FxHashMap;
 
 use crate::column::parsed;
 use crate::error::StoreError;
@@ -16,14 +16,12 @@ use crate::sync::{Mutex, RwLock, lock};
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
     known: RwLock<Known>,
-    /// The time of the last tick, in Unix milliseconds: when a key that is used now is said to be used.
-    now_ms: AtomicU64,
     used: Mutex<Vec<Arc<CachedKey>>>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    keys: HashMap<KeyDigest, Arc<CachedKey>>,
+    keys: FxHashMap<KeyDigest, Arc<CachedKey>>,
     /// How often the cache was emptied: an answer read before that must not be filed after it.
     emptied: u64,
 }
@@ -36,15 +34,12 @@ pub(crate) struct CachedKey {
 }
 
 impl KeyCache {
-    pub(crate) fn set_time(&self, now: Timestamp) {
-        self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
-    }
-
-    /// The workspace of a live key. `db` is locked only if the key is not in the cache. Strangers' keys are not
+    /// The workspace of a live key, which is used `now`: at the last tick. `db` is locked only if the key is not in the cache. Strangers' keys are not
     /// cached: they would fill it.
     pub(crate) fn find(
         &self,
         digest: &KeyDigest,
+        now: Timestamp,
         db: &Mutex<Connection>,
     ) -> Result<Option<Workspace>, StoreError> {
         let (cached, emptied) = {
@@ -58,7 +53,7 @@ impl KeyCache {
                 None => return Ok(None),
             },
         };
-        self.note_use(&key);
+        self.note_use(&key, now);
         Ok(Some(key.workspace.clone()))
     }
 
@@ -71,9 +66,11 @@ impl KeyCache {
     }
 
     /// Once a tick and key, however often it is used.
-    fn note_use(&self, key: &Arc<CachedKey>) {
-        let now_ms = self.now_ms.load(Ordering::Relaxed);
-        if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
+    fn note_use(&self, key: &Arc<CachedKey>, now: Timestamp) {
+        let now_ms = now.unix_ms();
+        if key.last_used_ms.load(Ordering::Relaxed) != now_ms
+            && key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms
+        {
             lock(&self.used).push(key.clone());
         }
     }
