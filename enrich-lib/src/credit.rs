@@ -361,8 +361,15 @@ impl Account {
         self.pass(now);
     }
 
-    /// Time goes on to `now`, unless it is later already: who tells may just be late.
-    pub fn pass(&mut self, now: Timestamp) {
+    /// Tells the account that it was `now` at some time before: it has missed what [`Account::advance`] would have told it.
+    pub fn catch_up(&mut self, now: Timestamp) {
+        if now > self.now {
+            self.pass(now);
+        }
+    }
+
+    /// Time goes on. It can't be a hold that sets it back: that one may just be late.
+    fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         while let Some(due) = self.agenda.first_entry()
             && *due.key() <= self.now

@@ -42,7 +42,8 @@ impl Keys for KeyTable {
 /// Burst counters in memory: of each workspace those of its last windows, for requests that are late. Workspaces that
 /// are silent are forgotten in the end.
 ///
-/// It knows the time only by the windows that it is asked to count in.
+/// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
+/// counters forgotten.
 #[derive(Debug, Default)]
 pub struct WindowTable(ByWorkspace<Vec<Counter>>);
 

@@ -95,7 +95,7 @@ impl Shared {
     /// The account, to change its holds: it is told the time, and the next tick looks at it.
     pub(crate) fn account<'s>(&self, slot: &'s Arc<Slot>) -> MutexGuard<'s, Account> {
         let mut account = lock(&slot.account);
-        account.pass(self.now());
+        account.catch_up(self.now());
         if !slot.is_touched.load(Ordering::Relaxed) && !slot.is_touched.swap(true, Ordering::Relaxed) {
             lock(&self.touched).push(slot.clone());
         }
