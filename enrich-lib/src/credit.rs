@@ -10,7 +10,9 @@
 //! Both steps are idempotent by lookup id, so a caller that lost an answer asks again. [`Account`] is the
 //! arithmetic of one workspace and the model that every store is tested against.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+use std::mem;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -121,9 +123,10 @@ pub struct Account {
     held: u64,
     /// The latest moment that this account was told of.
     now: Timestamp,
+    /// By an id that begins with the time: what is asked for is at one end of the map, and what is forgotten at the other.
     entries: BTreeMap<LookupId, Entry>,
     /// When each entry is next looked at: to expire if it is still held, to be forgotten if it has ended.
-    agenda: BTreeSet<(Timestamp, LookupId)>,
+    agenda: BTreeMap<Timestamp, Vec<LookupId>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -198,29 +201,45 @@ impl Account {
         self.entries.contains_key(&lookup_id)
     }
 
+    /// True if a spend of this lookup's hold was begun, and neither committed nor aborted nor voided yet.
+    pub fn is_spending(&self, lookup_id: LookupId) -> bool {
+        let entry = self.entries.get(&lookup_id);
+        entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
+    }
+
     /// True if no lookup's hold is here, and no end of one is remembered.
     pub fn is_at_rest(&self) -> bool {
         self.entries.is_empty()
     }
 
+    /// When [`Account::advance`] has something to do next, if ever.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.agenda.first_key_value().map(|(due, _)| *due)
+    }
+
     /// Sets `hold` aside. Asked again with the same hold, it answers the same.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
         self.pass(hold.placed_at);
-        if let Some(entry) = self.entries.get(&hold.lookup_id) {
-            return match entry.state {
-                State::Held if entry.credits == hold.credits => Ok(Holding::Granted),
-                State::Held => Err(AccountFault::OtherHold),
-                State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
-            };
-        }
+        let available = self.available();
+        let vacant = match self.entries.entry(hold.lookup_id) {
+            btree_map::Entry::Vacant(vacant) => vacant,
+            btree_map::Entry::Occupied(known) => {
+                return match known.get().state {
+                    State::Held if known.get().credits == hold.credits => Ok(Holding::Granted),
+                    State::Held => Err(AccountFault::OtherHold),
+                    State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+                };
+            }
+        };
         if hold.expires_at <= self.now {
             return Err(AccountFault::Ended);
         }
-        if hold.credits > self.available() {
+        if hold.credits > available {
             return Ok(Holding::Insufficient);
         }
+        vacant.insert(Entry::new(hold, State::Held));
+        self.agenda.entry(hold.expires_at).or_default().push(hold.lookup_id);
         self.held += hold.credits;
-        self.remember(hold, State::Held);
         Ok(Holding::Granted)
     }
 
@@ -334,39 +353,58 @@ impl Account {
         let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
         if back > Self::MEMORY {
             self.now = now;
-            self.agenda = self.agenda.iter().map(|&(due, id)| (due - back, id)).collect();
+            for (due, ids) in mem::take(&mut self.agenda) {
+                self.agenda.entry(due - back).or_default().extend(ids);
+            }
             self.entries.values_mut().for_each(|entry| entry.forget_at = entry.forget_at - back);
         }
         self.pass(now);
     }
 
+    /// Tells the account that it was `now` at some time before: it has missed what [`Account::advance`] would have told it.
+    pub fn catch_up(&mut self, now: Timestamp) {
+        if now > self.now {
+            self.pass(now);
+        }
+    }
+
     /// Time goes on. It can't be a hold that sets it back: that one may just be late.
     fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
-        while let Some(&(due, id)) = self.agenda.first()
-            && due <= self.now
+        while let Some(due) = self.agenda.first_entry()
+            && *due.key() <= self.now
         {
-            self.agenda.remove(&(due, id));
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            match entry.state {
-                State::Spending { .. } => entry.forget_at = self.now + Self::MEMORY,
-                State::Held => {
-                    self.held -= entry.credits;
-                    entry.state = State::Over;
-                }
-                State::Spent(_) | State::Over => {}
+            due.remove().into_iter().for_each(|id| self.look_at(id));
+        }
+    }
+
+    /// The time has come to expire a hold, or to forget one that has ended.
+    fn look_at(&mut self, id: LookupId) {
+        let btree_map::Entry::Occupied(mut known) = self.entries.entry(id) else { return };
+        let entry = known.get_mut();
+        match entry.state {
+            State::Spending { .. } => entry.forget_at = self.now + Self::MEMORY,
+            State::Held => {
+                self.held -= entry.credits;
+                entry.state = State::Over;
             }
-            if entry.forget_at > self.now {
-                self.agenda.insert((entry.forget_at, id));
-            } else {
-                self.entries.remove(&id);
-            }
+            State::Spent(_) | State::Over => {}
+        }
+        if entry.forget_at > self.now {
+            self.agenda.entry(entry.forget_at).or_default().push(id);
+        } else {
+            known.remove();
         }
     }
 
     fn remember(&mut self, hold: &Hold, state: State) {
-        let forget_at = hold.expires_at + Self::MEMORY;
-        self.entries.insert(hold.lookup_id, Entry { credits: hold.credits, state, forget_at });
-        self.agenda.insert((hold.expires_at, hold.lookup_id));
+        self.entries.insert(hold.lookup_id, Entry::new(hold, state));
+        self.agenda.entry(hold.expires_at).or_default().push(hold.lookup_id);
+    }
+}
+
+impl Entry {
+    fn new(hold: &Hold, state: State) -> Self {
+        Self { credits: hold.credits, state, forget_at: hold.expires_at + Account::MEMORY }
     }
 }

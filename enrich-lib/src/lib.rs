@@ -59,7 +59,7 @@
 //!
 //! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
 //! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`drive`] the driver · [`wire`] HTTP · [`records`]
-//! what operators see · [`memory`].
+//! what operators see · [`by_workspace`] a map for stores · [`memory`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -89,5 +89,7 @@ pub mod wire;
 pub mod records;
 
 mod sync;
+
+pub mod by_workspace;
 
 pub mod memory;

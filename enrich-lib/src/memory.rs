@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
+use rustc_hash::FxHashMap;
 
+use crate::by_workspace::{ByWorkspace, Map};
 use crate::credit::{Account, AccountFault, Balance, Hold, Holding, Settlement};
 use crate::email::Email;
 use crate::key::KeyDigest;
@@ -16,7 +18,7 @@ use crate::window::{Window, Workspace};
 
 /// API keys in memory.
 #[derive(Debug, Default)]
-pub struct KeyTable(Mutex<BTreeMap<KeyDigest, Workspace>>);
+pub struct KeyTable(Mutex<FxHashMap<KeyDigest, Workspace>>);
 
 impl KeyTable {
     /// From now on `key` is `workspace`'s.
@@ -37,25 +39,46 @@ impl Keys for KeyTable {
     }
 }
 
-/// Burst counters in memory: of each workspace those of its last windows, for requests that are late.
+/// Burst counters in memory: of each workspace those of its last windows, for requests that are late. Workspaces that
+/// are silent are forgotten in the end.
 ///
-/// It knows the time only by the windows that it is asked to count in.
+/// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
+/// counters forgotten.
 #[derive(Debug, Default)]
-pub struct WindowTable(Mutex<BTreeMap<WorkspaceId, Vec<Counter>>>);
+pub struct WindowTable(ByWorkspace<Vec<Counter>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     window: u64,
     count: u64,
+    forget_at: Timestamp,
 }
 
 #[async_trait]
 impl Windows for WindowTable {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let mut table = lock(&self.0);
-        let counter = counter(table.entry(window.workspace().clone()).or_default(), window);
+        let mut table = self.0.lock(window.workspace());
+        let counters = match table.get_mut(window.workspace()) {
+            Some(counters) => counters,
+            None => {
+                make_room(&mut table, window);
+                let counters = Vec::with_capacity(window.countable_max());
+                table.entry(window.workspace().clone()).or_insert(counters)
+            }
+        };
+        let counter = counter(counters, window);
         counter.count += 1;
         Ok(counter.count)
+    }
+}
+
+/// Before the table grows, it forgets whom it can. Then there is room for as many as are left: it does not look at all
+/// of them again soon.
+fn make_room(table: &mut Map<Vec<Counter>>, window: &Window) {
+    if table.len() == table.capacity() {
+        let now = window.opens_at(); // it is later, but how much nobody says
+        table.retain(|_, counters| counters.iter().any(|counter| now < counter.forget_at));
+        table.reserve(table.len() + 1);
     }
 }
 
@@ -67,7 +90,7 @@ fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Count
         if counters.len() >= window.countable_max() {
             counters.remove(in_the_way(counters, window));
         }
-        counters.push(Counter { window: number, count: 0 });
+        counters.push(Counter { window: number, count: 0, forget_at: window.forget_at() });
         counters.len() - 1
     });
     counters[..=at].rotate_right(1);
@@ -84,35 +107,41 @@ fn in_the_way(counters: &[Counter], window: &Window) -> usize {
 
 /// Accounts in memory.
 #[derive(Debug, Default)]
-pub struct AccountTable(Mutex<BTreeMap<WorkspaceId, Account>>);
+pub struct AccountTable(ByWorkspace<Account>);
 
 impl AccountTable {
     /// Gives `workspace` `credits` more.
     pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
-        lock(&self.0).entry(workspace.clone()).or_default().grant(credits)
+        self.with(workspace, |account| account.grant(credits))
     }
 
     /// The totals of `workspace`.
     pub fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        lock(&self.0).get(workspace).map(Account::balance).unwrap_or_default()
+        self.0.lock(workspace).get(workspace).map(Account::balance).unwrap_or_default()
     }
 
     /// Tells all accounts that it is `now`, so that holds past their time expire.
     pub fn advance(&self, now: Timestamp) {
-        lock(&self.0).values_mut().for_each(|account| account.advance(now));
+        self.0.shards().for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));
+    }
+
+    fn with<T>(&self, workspace: &WorkspaceId, act: impl FnOnce(&mut Account) -> T) -> T {
+        let mut accounts = self.0.lock(workspace);
+        match accounts.get_mut(workspace) {
+            Some(account) => act(account),
+            None => act(accounts.entry(workspace.clone()).or_default()),
+        }
     }
 }
 
 #[async_trait]
 impl Credits for AccountTable {
     async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
-        let mut accounts = lock(&self.0);
-        accounts.entry(hold.workspace.clone()).or_default().hold(hold).map_err(PortError::new)
+        self.with(&hold.workspace, |account| account.hold(hold)).map_err(PortError::new)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let mut accounts = lock(&self.0);
-        accounts.entry(hold.workspace.clone()).or_default().settle(hold, settlement).map_err(PortError::new)
+        self.with(&hold.workspace, |account| account.settle(hold, settlement)).map_err(PortError::new)
     }
 }
 

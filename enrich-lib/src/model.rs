@@ -1,5 +1,6 @@
 //! The specification's nouns.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl Arrival {
 /// 32 hex digits.
 ///
 /// Ids sort by the time of their arrival. Clients take them as opaque.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LookupId([u8; 16]);
 
 impl LookupId {
@@ -103,6 +104,19 @@ impl LookupId {
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// The order of the bytes, as one number: maps of ids compare a lot.
+impl Ord for LookupId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        u128::from_be_bytes(self.0).cmp(&u128::from_be_bytes(other.0))
+    }
+}
+
+impl PartialOrd for LookupId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl fmt::Display for LookupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

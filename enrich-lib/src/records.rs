@@ -29,7 +29,7 @@ pub struct KeyRow {
     pub masked: String,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it was last used, to the second; up to a second late.
+    /// When it was last used, to the second; up to a second late, or more where thousands of keys are used in a second.
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,

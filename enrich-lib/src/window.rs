@@ -107,6 +107,11 @@ impl Window {
         self.number
     }
 
+    /// When it began, or the first moment of all if it began before that.
+    pub fn opens_at(&self) -> Timestamp {
+        self.closes_at - Duration::from_secs(self.quota.window_seconds().into())
+    }
+
     /// When it ends.
     pub const fn closes_at(&self) -> Timestamp {
         self.closes_at

@@ -3,9 +3,9 @@
 use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::memory::{AccountTable, Directory, KeyTable};
-use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::{Keys, Resolver};
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{ProfileUrl, Timestamp};
+use enrich_lib::ports::{Keys, Resolver, Windows};
 use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
 
@@ -47,4 +47,24 @@ fn a_workspace_that_nobody_granted_anything_has_nothing() {
     assert_eq!(accounts.balance(&workspace("demo").id).available, 5);
     assert!(accounts.grant(&workspace("demo").id, u64::MAX).is_err());
     assert_eq!(accounts.balance(&workspace("other").id), Balance::default());
+}
+
+#[test]
+fn windows_of_workspaces_that_are_silent_are_forgotten_and_those_of_others_are_not() {
+    let table = WindowTable::default();
+    let count = |name: String, seconds| {
+        let window =
+            Quota::default().window(&name.parse().unwrap(), Timestamp::from_unix_ms(seconds * 1_000));
+        block_on(table.count(&window)).unwrap()
+    };
+    for n in 0..10_000 {
+        assert_eq!(count(format!("early-{n}"), 100), 1);
+    }
+    for n in 0..100_000 {
+        assert_eq!(count(format!("late-{n}"), 1_000), 1);
+    }
+    for n in 0..100_000 {
+        assert_eq!(count(format!("late-{n}"), 1_000), 2);
+    }
+    assert!(!format!("{table:?}").contains("early-"));
 }

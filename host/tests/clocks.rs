@@ -23,7 +23,7 @@ use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger, on_a_thread};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -137,7 +137,8 @@ impl World {
         admin.create_workspace(&demo(), quota, GRANTED, clock.now()).unwrap();
         admin.create_key(&demo(), "test", &key, clock.now()).unwrap();
 
-        let ledger = Arc::new(Ledger::open(&dir, clock.now(), on_a_thread).unwrap());
+        let ledger =
+            Arc::new(Ledger::open(&dir, clock.now(), |work| Durability::Strict.on_a_thread(work)).unwrap());
         let door = Arc::new(Door { lock: Semaphore::new(0), came: AtomicU64::new(0) });
         let service = Service {
             policy: Arc::new(Policy::default()),

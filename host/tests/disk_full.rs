@@ -64,6 +64,39 @@ fn a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again() 
 }
 
 #[test]
+fn with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_charged_in_the_end() {
+    on_machines_that_mount(
+        "with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_charged_in_the_end",
+        || {
+            let shop = Shop::new();
+            let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            let mut answered = CLIENTS as u64;
+            eventually("they are written", || (shop.spent() == answered).then_some(()));
+
+            shop.disk.fill();
+            // The first are answered before it is known, and those after them are not.
+            let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
+            eventually("a refusal", || {
+                let status = ask();
+                answered += u64::from(status == 200);
+                (status == 500).then_some(())
+            });
+            assert_all(&ask_at_once(&server, &shop.key), 500);
+            shop.what_costs_nothing_is_answered(&server);
+            assert_eq!(shop.spent(), CLIENTS as u64);
+
+            shop.disk.make_room();
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            answered += CLIENTS as u64;
+            let log = server.stop();
+            assert!(log.contains("full"), "the operator is told why: {log}");
+            assert_eq!(shop.spent(), answered, "as many as were answered with 200");
+        },
+    );
+}
+
+#[test]
 fn an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were() {
     on_machines_that_mount("an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were", || {
         let shop = Shop::new();

@@ -17,7 +17,7 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger, People, on_a_thread};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -81,7 +81,8 @@ impl World {
 
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path()).unwrap();
-        let ledger = Arc::new(Ledger::open(&dir, now(), on_a_thread).unwrap());
+        let ledger =
+            Arc::new(Ledger::open(&dir, now(), |work| Durability::Strict.on_a_thread(work)).unwrap());
         let people = Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 32]).unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());
         let asked = std::mem::take(&mut settings.asked);

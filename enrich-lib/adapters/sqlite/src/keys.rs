@@ -1,29 +1,30 @@
 //! The cache of API keys: one map look-up a request, one query the first time a key is seen.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use rusqlite::{Connection, OptionalExtension};
+use rustc_hash::FxHashMap;
 
 use crate::column::parsed;
 use crate::error::StoreError;
 use crate::sync::{Mutex, RwLock, lock};
 
+/// The most keys that a tick says are used.
+const USED_MAX: usize = 1_000;
+
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
     known: RwLock<Known>,
-    /// The time of the last tick, in Unix milliseconds: when a key that is used now is said to be used.
-    now_ms: AtomicU64,
     used: Mutex<Vec<Arc<CachedKey>>>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    keys: HashMap<KeyDigest, Arc<CachedKey>>,
+    keys: FxHashMap<KeyDigest, Arc<CachedKey>>,
     /// How often the cache was emptied: an answer read before that must not be filed after it.
     emptied: u64,
 }
@@ -32,19 +33,18 @@ struct Known {
 pub(crate) struct CachedKey {
     pub(crate) rowid: i64,
     pub(crate) last_used_ms: AtomicU64,
+    /// It is among those that were used.
+    is_noted: AtomicBool,
     workspace: Workspace,
 }
 
 impl KeyCache {
-    pub(crate) fn set_time(&self, now: Timestamp) {
-        self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
-    }
-
-    /// The workspace of a live key. `db` is locked only if the key is not in the cache. Strangers' keys are not
-    /// cached: they would fill it.
+    /// The workspace of a live key, which is said to be used `now`. `db` is locked only if the key is not in the cache.
+    /// Strangers' keys are not cached: they would fill it.
     pub(crate) fn find(
         &self,
         digest: &KeyDigest,
+        now: Timestamp,
         db: &Mutex<Connection>,
     ) -> Result<Option<Workspace>, StoreError> {
         let (cached, emptied) = {
@@ -58,7 +58,7 @@ impl KeyCache {
                 None => return Ok(None),
             },
         };
-        self.note_use(&key);
+        self.note_use(&key, now);
         Ok(Some(key.workspace.clone()))
     }
 
@@ -70,17 +70,24 @@ impl KeyCache {
         key
     }
 
-    /// Once a tick and key, however often it is used.
-    fn note_use(&self, key: &Arc<CachedKey>) {
-        let now_ms = self.now_ms.load(Ordering::Relaxed);
-        if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
+    /// However often a key is used, it is noted once.
+    fn note_use(&self, key: &Arc<CachedKey>, now: Timestamp) {
+        if key.last_used_ms.load(Ordering::Relaxed) == now.unix_ms() {
+            return;
+        }
+        key.last_used_ms.store(now.unix_ms(), Ordering::Relaxed);
+        if !key.is_noted.swap(true, Ordering::Relaxed) {
             lock(&self.used).push(key.clone());
         }
     }
 
-    /// The keys that were used since this was last asked.
+    /// The keys that were used since this was last asked: no more than can be written beside all else, the others next time.
     pub(crate) fn take_used(&self) -> Vec<Arc<CachedKey>> {
-        std::mem::take(&mut *lock(&self.used))
+        let mut used = lock(&self.used);
+        let count = used.len().min(USED_MAX);
+        let taken: Vec<_> = used.drain(..count).collect();
+        taken.iter().for_each(|key| key.is_noted.store(false, Ordering::Relaxed));
+        taken
     }
 
     /// Forgets all keys: some may have been revoked.
@@ -103,6 +110,7 @@ fn read(digest: &KeyDigest, db: &Connection) -> Result<Option<CachedKey>, StoreE
         Ok(CachedKey {
             rowid: row.get(0)?,
             last_used_ms: AtomicU64::new(0),
+            is_noted: AtomicBool::new(false),
             workspace: Workspace { id, quota },
         })
     });

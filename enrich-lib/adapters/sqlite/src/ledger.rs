@@ -1,14 +1,13 @@
 //! Keys and credits for the process that serves.
 //!
 //! Holds live in memory and end with the process; grants and spends are on the disk. A spend is queued for the
-//! [`crate::writer`], which commits all that have gathered as one, and is answered when it is durable.
+//! [`crate::writer`], which commits all that have gathered as one; when it is answered, the [`Durability`] says.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::thread;
+use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, Holding, Settlement, SpendStart};
@@ -20,46 +19,52 @@ use enrich_lib::window::Workspace;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
+use crate::durability::{Durability, Work};
 use crate::error::StoreError;
 use crate::shared::{Shared, Slot};
+use crate::spend::{Asked, Spend};
 use crate::sync::{mpsc, oneshot};
-use crate::writer::{Job, Spend, Untold, Writer};
-
-/// The work of the writer, for the executor of the caller's choice.
-pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs the writer on a thread of its own: what a server wants. A simulation spawns it on its own executor.
-pub fn on_a_thread(work: Work) {
-    thread::spawn(move || futures_executor::block_on(work));
-}
+use crate::writer::{Job, Writer};
 
 /// [`Keys`] and [`Credits`] of a data directory. One process has it at a time: until the ledger is dropped and its
 /// writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
+    durability: Durability,
     queue: mpsc::UnboundedSender<Job>,
 }
 
 impl Ledger {
+    /// [`Ledger::open_with`] the strict durability.
+    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
+        Self::open_with(Durability::Strict, dir, now, spawn)
+    }
+
     /// Takes the data directory and starts its writer with `spawn`. The ledger reads no clock: it learns the time
     /// `now`, and then by [`Ledger::tick`].
     ///
     /// Errors: [`StoreError::Served`] if another process has it, [`StoreError::Moved`] if another store has its
     /// accounts.
-    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
+    pub fn open_with(
+        durability: Durability,
+        dir: &DataDir,
+        now: Timestamp,
+        spawn: impl FnOnce(Work),
+    ) -> Result<Self, StoreError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock));
-        shared.keys.set_time(now);
+        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now));
         let (queue, jobs) = mpsc::unbounded_channel();
-        let writer = Writer::new(writer_db, shared.clone())?;
+        let writer = Writer::new(writer_db, shared.clone(), durability)?;
         spawn(Box::pin(writer.run(jobs)));
-        Ok(Self { shared, queue })
+        Ok(Self { shared, durability, queue })
     }
 
     /// Tells the ledger that it is `now`: holds past their time expire, and what other processes changed since the
     /// last tick counts from here on. To be called twice a second or more.
+    ///
+    /// What was spent before it is on the disk after it; it fails if there is anything that could not be written.
     pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
@@ -68,7 +73,7 @@ impl Ledger {
 
     /// The credits of a workspace, to the moment.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        Ok(self.shared.slot(workspace)?.account().balance())
+        Ok(self.shared.slot(workspace)?.balance())
     }
 }
 
@@ -83,37 +88,48 @@ impl Keys for Ledger {
 impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
         let slot = self.shared.slot(&hold.workspace)?;
-        let held = slot.account().hold(hold);
+        let held = self.shared.account(&slot).hold(hold);
         held.map_err(|fault| StoreError::from(fault).into())
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let slot = self.shared.slot(&hold.workspace)?;
         let settled = match settlement {
-            Settlement::Release => slot.account().release(hold).map_err(StoreError::from),
-            Settlement::Spend(credits) => self.spend(slot, hold, credits).await,
+            Settlement::Release => self.shared.account(&slot).release(hold).map_err(StoreError::from),
+            Settlement::Spend(credits) => match self.spend(slot, hold, credits)? {
+                Some(spend) => Waiting { ledger: self, spend }.await,
+                None => Ok(()),
+            },
         };
         Ok(settled?)
     }
 }
 
 impl Ledger {
-    async fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<(), StoreError> {
-        if slot.account().begin_spend(hold, credits)? == SpendStart::AlreadySpent {
-            return Ok(());
+    /// Queues a spend. None if there is nothing to wait for.
+    fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<Option<Arc<Spend>>, StoreError> {
+        let mut account = self.shared.account(&slot);
+        // One of several attempts waits: an earlier one may be about to be voided.
+        let may_be_told = self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
+        if account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
+            return Ok(None);
         }
         if credits == 0 {
             // Nothing is owed, so nothing has to be on the disk.
-            slot.account().commit_spend(hold);
-            return Ok(());
+            account.commit_spend(hold);
+            return Ok(None);
         }
-        let (done, answer) = oneshot::channel();
-        let spend = Spend { slot: slot.clone(), hold: hold.clone(), credits, done };
-        if self.queue.send(Job::Spend(spend)).is_err() {
-            slot.account().abort_spend(hold);
+        let is_told = may_be_told && self.shared.owed.add();
+        let spend = Arc::new(Spend::new(slot.clone(), hold.clone(), credits, is_told));
+        if self.queue.send(Job::Spend(Asked(spend.clone()))).is_err() {
+            account.abort_spend(hold);
             return Err(StoreError::Stopped);
         }
-        Waiting { ledger: self, slot: &slot, hold, credits, answer }.await
+        if is_told {
+            account.commit_spend(hold);
+            return Ok(None);
+        }
+        Ok(Some(spend))
     }
 }
 
@@ -121,30 +137,24 @@ impl Ledger {
 /// stand: what is still in the queue the writer leaves out, and what it answered in this very moment is voided.
 struct Waiting<'a> {
     ledger: &'a Ledger,
-    slot: &'a Arc<Slot>,
-    hold: &'a Hold,
-    credits: u64,
-    answer: oneshot::Receiver<Result<(), StoreError>>,
+    spend: Arc<Spend>,
 }
 
 impl Future for Waiting<'_> {
     type Output = Result<(), StoreError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready(answer.unwrap_or(Err(StoreError::Stopped)))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.spend.poll(cx)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.answer.close();
-        // An answer that was taken is not here any more.
-        if let Ok(Ok(())) = self.answer.try_recv() {
-            self.slot.account().reopen_spend(self.hold, self.credits);
-            let untold = Untold { slot: self.slot.clone(), hold: self.hold.clone() };
+        if let Some(Ok(())) = self.spend.give_up() {
+            let Spend { slot, hold, credits, .. } = &*self.spend;
+            self.ledger.shared.account(slot).reopen_spend(hold, *credits);
             // Without a writer the spend stands: it is as if the process had ended a moment ago.
-            let _ = self.ledger.queue.send(Job::Void(untold));
+            let _ = self.ledger.queue.send(Job::Void(self.spend.clone()));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The embedded default: keys, credits and a people directory on SQLite, in one data directory.
 //!
 //! * [`Ledger`] serves [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) to one process. Key
-//!   look-ups and holds are in memory; spends are group-committed, and durable before they are answered.
+//!   look-ups and holds are in memory; spends are group-committed, and durable before they are answered, unless the
+//!   [`Durability`] is relaxed.
 //! * [`People`] serves [`Resolver`](enrich_lib::ports::Resolver).
 //! * [`Admin`] and [`Import`] are for operators, from any process, while another one serves.
 //!
@@ -9,8 +10,8 @@
 //!
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
 //! `export` ·
-//! `admin` · `audit` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
-//! `import` · `people`.
+//! `admin` · `audit` · `durability` · `keys` the cache of keys · `shared` the accounts in memory ·
+//! `spend` · `writer` group commit · `ledger` · `hash` · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -31,9 +32,13 @@ mod admin;
 
 mod audit;
 
+mod durability;
+
 mod keys;
 
 mod shared;
+
+mod spend;
 
 mod writer;
 
@@ -47,8 +52,9 @@ mod people;
 
 pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
+pub use durability::{Durability, Work};
 pub use error::StoreError;
 pub use export::Export;
 pub use import::{Import, Imported};
-pub use ledger::{Ledger, Work, on_a_thread};
+pub use ledger::Ledger;
 pub use people::{People, Stats};

@@ -1,11 +1,13 @@
 //! What requests and the writer share: the accounts and the keys in memory.
 
-use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use enrich_lib::credit::Account;
+use enrich_lib::by_workspace::ByWorkspace;
+use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Workspace;
 use rusqlite::{Connection, OptionalExtension};
 
@@ -16,7 +18,12 @@ use crate::sync::{Mutex, MutexGuard, lock};
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
-    slots: Mutex<HashMap<WorkspaceId, Arc<Slot>>>,
+    pub(crate) owed: Owed,
+    slots: ByWorkspace<Arc<Slot>>,
+    /// Those that were used since the writer last looked.
+    touched: Mutex<Vec<Arc<Slot>>>,
+    /// Of the last tick, in Unix milliseconds.
+    now_ms: AtomicU64,
     /// For what is not in memory yet.
     reader: Mutex<Connection>,
     /// Here, as a writer may still have spends to write when its ledger is dropped.
@@ -27,21 +34,40 @@ pub(crate) struct Shared {
 pub(crate) struct Slot {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
+    is_touched: AtomicBool,
+    /// When the writer looks at it next, in Unix milliseconds: its own note.
+    pub(crate) due_ms: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(reader: Connection, serve: ServeLock) -> Self {
-        Self { keys: KeyCache::default(), slots: Mutex::default(), reader: Mutex::new(reader), _serve: serve }
+    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Timestamp) -> Self {
+        Self {
+            keys: KeyCache::default(),
+            owed: Owed::default(),
+            slots: ByWorkspace::default(),
+            touched: Mutex::default(),
+            now_ms: AtomicU64::new(now.unix_ms()),
+            reader: Mutex::new(reader),
+            _serve: serve,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, StoreError> {
-        self.keys.find(key, &self.reader)
+        self.keys.find(key, self.now(), &self.reader)
     }
 
-    /// The account of a workspace, read from the disk the first time. The map stays locked while it is read: so no
-    /// grant is committed between the reading and the filing and missed by both.
+    /// The account of a workspace, read from the disk the first time. Its part of the map stays locked while it is read: so
+    /// no grant is committed between the reading and the filing and missed by both.
     pub(crate) fn slot(&self, workspace: &WorkspaceId) -> Result<Arc<Slot>, StoreError> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock(workspace);
         if let Some(slot) = slots.get(workspace) {
             return Ok(slot.clone());
         }
@@ -51,22 +77,84 @@ impl Shared {
         let Some((rowid, granted, spent)) = row.optional()? else {
             return Err(StoreError::UnknownWorkspace(workspace.clone()));
         };
-        let slot = Arc::new(Slot { rowid, account: Mutex::new(Account::new(granted, spent)?) });
+        let slot = Arc::new(Slot {
+            rowid,
+            account: Mutex::new(Account::new(granted, spent)?),
+            is_touched: AtomicBool::new(false),
+            due_ms: AtomicU64::new(u64::MAX),
+        });
         slots.insert(workspace.clone(), slot.clone());
         Ok(slot)
     }
 
-    /// The accounts in memory, by row: an order that is the same in every run.
-    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
-        #[expect(clippy::disallowed_methods, reason = "sorted below")]
-        let mut slots: Vec<_> = lock(&self.slots).values().cloned().collect();
-        slots.sort_unstable_by_key(|slot| slot.rowid);
-        slots
+    /// The account of a workspace, if it is in memory.
+    pub(crate) fn known_slot(&self, workspace: &WorkspaceId) -> Option<Arc<Slot>> {
+        self.slots.lock(workspace).get(workspace).cloned()
+    }
+
+    /// The account, to change its holds: it is told the time, and the next tick looks at it.
+    pub(crate) fn account<'s>(&self, slot: &'s Arc<Slot>) -> MutexGuard<'s, Account> {
+        let mut account = lock(&slot.account);
+        account.catch_up(self.now());
+        if !slot.is_touched.load(Ordering::Relaxed) && !slot.is_touched.swap(true, Ordering::Relaxed) {
+            lock(&self.touched).push(slot.clone());
+        }
+        account
+    }
+
+    /// All accounts in memory.
+    pub(crate) fn all_slots(&self) -> Vec<Arc<Slot>> {
+        #[expect(clippy::disallowed_methods, reason = "this map has the same order in every run")]
+        self.slots.shards().flat_map(|shard| shard.values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Those that were used since this was last asked.
+    pub(crate) fn take_touched(&self) -> Vec<Arc<Slot>> {
+        let touched = mem::take(&mut *lock(&self.touched));
+        // Before they are looked at: who uses one after that finds it untouched.
+        touched.iter().for_each(|slot| slot.is_touched.store(false, Ordering::Relaxed));
+        touched
     }
 }
 
 impl Slot {
+    /// The account, to look at it or to tell it the time.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
         lock(&self.account)
+    }
+
+    pub(crate) fn balance(&self) -> Balance {
+        self.account().balance()
+    }
+}
+
+/// How many spends were told and are not on the disk yet.
+#[derive(Default)]
+pub(crate) struct Owed {
+    count: AtomicUsize,
+    /// Some could not be written.
+    is_failing: AtomicBool,
+}
+
+impl Owed {
+    /// The most of them: 40 ms of a busy server. A disk that is slower than that is waited for.
+    const COUNT_MAX: usize = 4_096;
+
+    /// Whether one more spend may be told before it is written: it counts from here on.
+    pub(crate) fn add(&self) -> bool {
+        if self.is_failing.load(Ordering::Relaxed) {
+            return false;
+        }
+        let fits = self.count.fetch_add(1, Ordering::Relaxed) < Self::COUNT_MAX;
+        if !fits {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// So many are no longer owed; whether the others failed.
+    pub(crate) fn settle(&self, written: usize, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+        self.count.fetch_sub(written, Ordering::Relaxed);
     }
 }

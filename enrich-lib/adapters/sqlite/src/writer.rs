@@ -1,106 +1,148 @@
 //! Group commit: one writer, and one commit for all spends that gathered while the last one was on its way to the
-//! disk. There is no waiting window: alone, a spend is committed at once.
+//! disk. In a strict ledger there is no waiting window: alone, a spend is committed at once.
 //!
 //! A spend stands if somebody is told of it. One that nobody waits for any more is not written, and one that was written
-//! and could not be told is voided: its lookup was answered with 500.
+//! and could not be told is voided: its lookup was answered with 500. One that was told before it is written is *owed*: it
+//! is written again and again until it is on the disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
-use enrich_lib::credit::{AccountFault, Hold};
-use enrich_lib::model::Timestamp;
+use enrich_lib::credit::{Account, AccountFault, Hold};
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rustc_hash::FxHashMap;
 
-use crate::column::ms;
+use crate::column::{ms, parsed};
 use crate::database::Watch;
+use crate::durability::Durability;
 use crate::error::StoreError;
 use crate::shared::{Shared, Slot};
+use crate::spend::{Asked, Spend, Woken};
 use crate::sync::{mpsc, oneshot};
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
 
 pub(crate) enum Job {
-    Spend(Spend),
-    Void(Untold),
-    Tick { now: Timestamp, done: Answer },
+    Spend(Asked),
+    /// A spend that is on the disk and that nobody was told of.
+    Void(Arc<Spend>),
+    Tick {
+        now: Timestamp,
+        done: oneshot::Sender<Result<(), StoreError>>,
+    },
 }
-
-/// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
-pub(crate) struct Spend {
-    pub(crate) slot: Arc<Slot>,
-    pub(crate) hold: Hold,
-    pub(crate) credits: u64,
-    pub(crate) done: Answer,
-}
-
-/// A spend that is on the disk and that nobody was told of.
-pub(crate) struct Untold {
-    pub(crate) slot: Arc<Slot>,
-    pub(crate) hold: Hold,
-}
-
-/// Where the job's answer goes. Nobody may be listening any more.
-type Answer = oneshot::Sender<Result<(), StoreError>>;
 
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
+    durability: Durability,
     watch: Watch,
+    /// The last grant that was taken over.
+    grants_seen: i64,
+    /// Told, and not on the disk yet; and why not, if that was tried.
+    owed: Vec<Asked>,
+    fault: Option<String>,
     /// To be voided: as soon as the disk takes it.
-    untold: Vec<Untold>,
-    /// What the `held` column says, by workspace; 0 where it says nothing.
-    held_shown: HashMap<i64, u64>,
+    untold: Vec<Arc<Spend>>,
+    /// When which accounts have something to expire or to forget.
+    calendar: BTreeMap<Timestamp, Vec<Arc<Slot>>>,
+    /// What the `held` column says, by workspace, where it is not 0.
+    held_shown: FxHashMap<i64, u64>,
 }
 
 impl Writer {
-    pub(crate) fn new(db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
+    pub(crate) fn new(
+        db: Connection,
+        shared: Arc<Shared>,
+        durability: Durability,
+    ) -> Result<Self, StoreError> {
         // Whatever an earlier process held ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let watch = Watch::new(&db)?;
-        Ok(Self { db, shared, watch, untold: Vec::new(), held_shown: HashMap::new() })
+        let grants_seen =
+            db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
+        Ok(Self {
+            db,
+            shared,
+            durability,
+            watch,
+            grants_seen,
+            owed: Vec::new(),
+            fault: None,
+            untold: Vec::new(),
+            calendar: BTreeMap::new(),
+            held_shown: FxHashMap::default(),
+        })
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
         let mut batch = Vec::new();
         while jobs.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            let mut spends = Vec::new();
+            let mut asked = Vec::new();
             let mut ticks = Vec::new();
             for job in batch.drain(..) {
                 match job {
-                    Job::Spend(spend) if spend.done.is_closed() => {
-                        spend.slot.account().abort_spend(&spend.hold)
+                    Job::Spend(spend) if spend.is_told => self.owed.push(spend),
+                    Job::Spend(spend) if spend.is_given_up() => {
+                        self.shared.account(&spend.slot).abort_spend(&spend.hold);
                     }
-                    Job::Spend(spend) => spends.push(spend),
+                    Job::Spend(spend) => asked.push(spend),
                     Job::Void(untold) => self.untold.push(untold),
                     Job::Tick { now, done } => ticks.push((now, done)),
                 }
             }
-            self.commit(spends);
+            self.commit(asked);
             // What fails here is tried again by the next tick, which tells.
             let _ = self.void();
             for (now, done) in ticks {
                 let _ = done.send(self.tick(now));
             }
+            if self.durability == Durability::Relaxed {
+                gather().await;
+            }
         }
     }
 
-    fn commit(&mut self, spends: Vec<Spend>) {
-        if spends.is_empty() {
+    /// Writes what is owed and what is asked for, as one.
+    fn commit(&mut self, asked: Vec<Asked>) {
+        let mut spends = mem::take(&mut self.owed);
+        if spends.is_empty() && asked.is_empty() {
             return;
         }
+        let owed_before = spends.len();
+        spends.extend(asked);
+        self.fault = None;
+        let mut woken = Woken::default();
+        self.write(spends, &mut woken);
+        self.shared.owed.settle(owed_before - self.owed.len(), self.fault.is_some());
+        woken.wake();
+    }
+
+    fn write(&mut self, spends: Vec<Asked>, woken: &mut Woken) {
         match self.write_spends(&spends) {
-            Ok(stand) => spends.into_iter().zip(stand).for_each(|(spend, stands)| self.answer(spend, stands)),
+            Ok(stand) => {
+                spends.into_iter().zip(stand).for_each(|(spend, stands)| self.answer(spend, stands, woken));
+            }
             // One workspace's row can't take its spend: the others' are written without it.
             Err(error) if spends.len() > 1 && is_constraint(&error) => {
-                spends.into_iter().for_each(|spend| self.commit(vec![spend]));
+                spends.into_iter().for_each(|spend| self.write(vec![spend], woken));
             }
             Err(error) => {
                 let told = error.to_string();
                 for spend in spends {
-                    spend.slot.account().abort_spend(&spend.hold);
-                    let _ = spend.done.send(Err(StoreError::NotWritten(told.clone())));
+                    if spend.is_told {
+                        self.owed.push(spend);
+                        self.fault.get_or_insert_with(|| told.clone());
+                    } else {
+                        self.shared.account(&spend.slot).abort_spend(&spend.hold);
+                        spend.answer(Err(StoreError::NotWritten(told.clone())), woken);
+                    }
                 }
             }
         }
@@ -108,19 +150,20 @@ impl Writer {
 
     /// Tells of a spend that is on the disk, unless it was voided before. The account is locked meanwhile: whoever is
     /// told finds it spent.
-    fn answer(&mut self, spend: Spend, stands: bool) {
-        let Spend { slot, hold, done, .. } = spend;
-        let mut account = slot.account();
+    fn answer(&mut self, spend: Asked, stands: bool, woken: &mut Woken) {
+        if spend.is_told {
+            return;
+        }
+        let mut account = self.shared.account(&spend.slot);
         if !stands {
-            account.abort_spend(&hold);
-            let _ = done.send(Err(AccountFault::Ended.into()));
-        } else if done.send(Ok(())).is_ok() {
-            account.commit_spend(&hold);
+            account.abort_spend(&spend.hold);
+            spend.answer(Err(AccountFault::Ended.into()), woken);
+        } else if spend.answer(Ok(()), woken) {
+            account.commit_spend(&spend.hold);
             // Told now: an earlier attempt that nobody waited for is made good.
-            self.untold.retain(|untold| untold.hold.lookup_id != hold.lookup_id);
+            self.untold.retain(|untold| untold.hold.lookup_id != spend.hold.lookup_id);
         } else {
-            drop(account);
-            self.untold.push(Untold { slot, hold });
+            self.untold.push(spend.0.clone());
         }
     }
 
@@ -130,7 +173,8 @@ impl Writer {
             return Ok(());
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for Untold { slot, hold } in &self.untold {
+        for spend in &self.untold {
+            let Spend { slot, hold, .. } = &**spend;
             let insert = "INSERT INTO credit_void (lookup_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
             let row = params![hold.lookup_id.as_bytes(), ms(hold.placed_at)];
             if tx.prepare_cached(insert)?.execute(row)? == 1 {
@@ -140,23 +184,24 @@ impl Writer {
             }
         }
         tx.commit()?;
-        for Untold { slot, hold } in self.untold.drain(..) {
-            slot.account().void_spend(&hold);
+        for spend in self.untold.drain(..) {
+            self.shared.account(&spend.slot).void_spend(&spend.hold);
         }
         Ok(())
     }
 
     /// One transaction: a row a spend, and one update a workspace. It is rolled back unless it is committed. Tells of
     /// each spend whether it stands.
-    fn write_spends(&mut self, spends: &[Spend]) -> Result<Vec<bool>, StoreError> {
+    fn write_spends(&mut self, spends: &[Asked]) -> Result<Vec<bool>, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut totals = BTreeMap::new();
         let mut stand = Vec::with_capacity(spends.len());
-        for Spend { slot, hold, credits, .. } in spends {
-            let mut insert = tx.prepare_cached(
-                "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES (?, ?, ?, ?)
-                 ON CONFLICT (lookup_id) DO NOTHING",
-            )?;
+        let mut insert = tx.prepare_cached(
+            "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES (?, ?, ?, ?)
+             ON CONFLICT (lookup_id) DO NOTHING",
+        )?;
+        for spend in spends {
+            let Spend { slot, hold, credits, .. } = &***spend;
             let row = params![hold.lookup_id.as_bytes(), slot.rowid, credits, ms(hold.placed_at)];
             let is_new = insert.execute(row)? == 1;
             if is_new {
@@ -165,36 +210,71 @@ impl Writer {
             // One that is already there was written by an attempt whose answer was lost.
             stand.push(is_new || !is_voided(&tx, hold)?);
         }
+        drop(insert);
+        let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
         for (rowid, credits) in totals {
-            let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
             update.execute(params![credits, rowid])?;
         }
+        drop(update);
         tx.commit()?;
         Ok(stand)
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let owed = self.fault.clone().map_or(Ok(()), |fault| Err(StoreError::NotWritten(fault)));
         let voided = self.void();
-        let slots = self.shared.slots();
-        slots.iter().for_each(|slot| slot.account().advance(now));
-        self.shared.keys.set_time(now);
+        let used = self.advance(now);
         self.watch.on_change(&self.db, || {
             self.shared.keys.empty();
-            // Listed anew: an account that was read since `slots` may have been read just before the change.
-            read_grants(&self.db, &self.shared.slots())
+            read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        voided.and(self.show(&slots))
+        owed.and(voided).and(self.show(&used))
+    }
+
+    /// Lets holds expire in the accounts that have any which are due, and returns those whose holds may be others than
+    /// at the last tick. Accounts at rest are told the time when they are used.
+    fn advance(&mut self, now: Timestamp) -> Vec<Arc<Slot>> {
+        let is_set_back = now + Account::MEMORY < self.shared.now();
+        self.shared.set_time(now);
+        let mut used = self.shared.take_touched();
+        if is_set_back {
+            // It takes all deadlines with it, and the time of those at rest.
+            self.calendar.clear();
+            used = self.shared.all_slots();
+            used.iter().for_each(|slot| slot.due_ms.store(u64::MAX, Ordering::Relaxed));
+        }
+        while let Some(day) = self.calendar.first_entry()
+            && *day.key() <= now
+        {
+            let (due, slots) = day.remove_entry();
+            for slot in slots {
+                // It may have been put on an earlier day since.
+                if slot.due_ms.load(Ordering::Relaxed) == due.unix_ms() {
+                    slot.due_ms.store(u64::MAX, Ordering::Relaxed);
+                    used.push(slot);
+                }
+            }
+        }
+        for slot in &used {
+            let mut account = slot.account();
+            account.advance(now);
+            if let Some(due) = account.next_due()
+                && due.unix_ms() < slot.due_ms.load(Ordering::Relaxed)
+            {
+                slot.due_ms.store(due.unix_ms(), Ordering::Relaxed);
+                self.calendar.entry(due).or_default().push(slot.clone());
+            }
+        }
+        used
     }
 
     /// Writes what an operator wants to see: what is held, and when keys were last used.
     fn show(&mut self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
         let used = self.shared.keys.take_used();
         let shown = &mut self.held_shown;
-        let held: Vec<_> = slots.iter().map(|slot| (slot.rowid, slot.account().balance().held)).collect();
-        let changed: Vec<_> = held
-            .into_iter()
-            .filter(|(rowid, held)| shown.get(rowid).copied().unwrap_or(0) != *held)
-            .collect();
+        let held = slots.iter().map(|slot| (slot.rowid, slot.balance().held));
+        let changed: BTreeMap<_, _> =
+            held.filter(|(rowid, held)| shown.get(rowid).copied().unwrap_or(0) != *held).collect();
         if used.is_empty() && changed.is_empty() {
             return Ok(());
         }
@@ -207,20 +287,49 @@ impl Writer {
             update(&tx, "UPDATE workspace SET held = ? WHERE rowid = ?", *held, *rowid)?;
         }
         tx.commit()?;
-        shown.extend(changed);
+        for (rowid, held) in changed {
+            if held == 0 {
+                shown.remove(&rowid)
+            } else {
+                shown.insert(rowid, held)
+            };
+        }
         Ok(())
     }
 }
 
-/// Takes over what other processes granted. Totals of grants only grow.
-fn read_grants(db: &Connection, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
-    let mut select = db.prepare_cached("SELECT granted FROM workspace WHERE rowid = ?")?;
-    for slot in slots {
-        let granted: u64 = select.query_row([slot.rowid], |row| row.get(0))?;
-        let mut account = slot.account();
-        let new = granted.saturating_sub(account.balance().granted);
-        account.grant(new)?;
+/// Lets whoever runs the writer pause, so that the next commit is for more spends.
+async fn gather() {
+    let mut has_paused = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_paused, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Takes over what other processes granted after the grant `seen`. Totals of grants only grow.
+fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), StoreError> {
+    let mut select = db.prepare_cached(
+        "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
+         WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
+    )?;
+    let mut rows = select.query([*seen])?;
+    let mut last = *seen;
+    while let Some(row) = rows.next()? {
+        last = last.max(row.get(0)?);
+        let (id, granted): (WorkspaceId, u64) = (parsed(row, 1, |id: String| id.parse())?, row.get(2)?);
+        // One that is being read at this moment is waited for.
+        if let Some(slot) = shared.known_slot(&id) {
+            let mut account = slot.account();
+            let new = granted.saturating_sub(account.balance().granted);
+            account.grant(new)?;
+        }
     }
+    *seen = last;
     Ok(())
 }
 

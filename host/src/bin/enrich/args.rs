@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
+use enrich_sqlite::Durability;
 
 use crate::config::Config;
 use crate::url::ServerUrl;
@@ -92,6 +93,10 @@ pub struct ServeArgs {
     /// What a lookup without a match costs, in credits [default: 0]
     #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND")]
     pub price_not_found: Option<u32>,
+    /// When a spend is answered: `strict`, when it is on the disk, or `relaxed`, at once: a crash loses the spends of up to 2 ms
+    /// [default: strict]
+    #[arg(long, value_name = "WHEN", env = "ENRICH_CREDITS_DURABILITY")]
+    pub credits_durability: Option<DurabilitySetting>,
     /// The least confidence of a trusted match in the people directory, from 0 to 1 [default: 0.8]
     #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence)]
     pub confidence_min: Option<f64>,
@@ -108,6 +113,24 @@ pub struct ServeArgs {
     /// The form of the log
     #[arg(long, value_enum, default_value_t, env = "ENRICH_LOG_FORMAT")]
     pub log_format: LogFormat,
+}
+
+/// [`Durability`], as a flag and as a setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilitySetting {
+    #[default]
+    Strict,
+    Relaxed,
+}
+
+impl From<DurabilitySetting> for Durability {
+    fn from(setting: DurabilitySetting) -> Self {
+        match setting {
+            DurabilitySetting::Strict => Self::Strict,
+            DurabilitySetting::Relaxed => Self::Relaxed,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,8 +1,6 @@
 //! Group commit: what gathers is one commit, and one bad spend spoils nothing for the others.
 
-use std::fs;
-
-use crate::world::{Files, QueuedSpend, World, poll, totals};
+use crate::world::{Files, QueuedSpend, World, commits, poll, totals};
 
 #[test]
 fn spends_that_gather_are_one_commit() {
@@ -92,22 +90,4 @@ fn impoverish(world: &World) {
 
 fn spend_rows(world: &World) -> u64 {
     world.sql().query_row("SELECT count(*) FROM credit_spend", [], |row| row.get(0)).unwrap()
-}
-
-/// How many commits the write-ahead log holds: frames that tell the size of the database after them
-/// (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
-fn commits(files: &Files) -> usize {
-    const HEADER_BYTES: usize = 32;
-    const FRAME_HEADER_BYTES: usize = 24;
-    let log = fs::read(files.path("accounts.db-wal")).unwrap();
-    if log.is_empty() {
-        return 0; // nobody has written since it was opened
-    }
-    let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
-    let salts = &log[16..24];
-    log[HEADER_BYTES..]
-        .chunks_exact(FRAME_HEADER_BYTES + page_bytes)
-        .take_while(|frame| &frame[8..16] == salts) // after those of an older log
-        .filter(|frame| frame[4..8] != [0; 4])
-        .count()
 }

@@ -8,5 +8,6 @@ mod disk;
 mod import;
 mod operators;
 mod people;
+mod relaxed;
 mod spends;
 mod world;

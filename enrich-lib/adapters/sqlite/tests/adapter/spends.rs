@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Ledger, on_a_thread};
+use enrich_sqlite::{Durability, Ledger};
 
 use crate::world::{Files, START, World, lookup, message, poll, totals};
 
@@ -190,7 +190,7 @@ fn an_unknown_workspace_is_a_failure_and_not_a_lack_of_credits() {
 #[test]
 fn a_writer_on_a_thread_answers() {
     let files = Files::with_credits(10);
-    let ledger = Ledger::open(&files.dir, START, on_a_thread).unwrap();
+    let ledger = Ledger::open(&files.dir, START, |work| Durability::Strict.on_a_thread(work)).unwrap();
     let hold = lookup("demo", 1);
     futures_executor::block_on(async {
         ledger.hold(&hold).await.unwrap();

@@ -1,10 +1,13 @@
 //! A data directory, and a ledger whose writer moves only when a test lets it.
 
 use std::cell::RefCell;
+use std::fs;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
@@ -13,7 +16,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Ledger, StoreError, Work};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger, StoreError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -83,8 +86,12 @@ impl World {
     }
 
     pub(crate) fn serve(files: Files) -> Self {
+        Self::serve_with(Durability::Strict, files)
+    }
+
+    pub(crate) fn serve_with(durability: Durability, files: Files) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open(&files.dir, START, |work| writer = Some(work)).unwrap();
+        let ledger = Ledger::open_with(durability, &files.dir, START, |work| writer = Some(work)).unwrap();
         Self { ledger, writer: RefCell::new(writer), files }
     }
 
@@ -92,14 +99,20 @@ impl World {
     pub(crate) fn close(self) -> Files {
         let Self { ledger, writer, files } = self;
         drop(ledger);
-        assert!(poll(writer.take().unwrap().as_mut()).is_ready(), "the writer ends with its ledger");
+        assert!(run(writer.take().unwrap().as_mut()).is_ready(), "the writer ends with its ledger");
         files
+    }
+
+    /// Goes away, as a process does that is killed.
+    pub(crate) fn kill(self) -> Files {
+        self.end_writer();
+        self.files
     }
 
     /// Lets the writer do all that is queued.
     pub(crate) fn write(&self) {
         if let Some(writer) = &mut *self.writer.borrow_mut() {
-            assert!(poll(writer.as_mut()).is_pending(), "the writer ends with its ledger, not before");
+            assert!(run(writer.as_mut()).is_pending(), "the writer ends with its ledger, not before");
         }
     }
 
@@ -163,6 +176,27 @@ impl World {
 
 pub(crate) type QueuedSpend<'w> = Pin<Box<dyn Future<Output = Result<(), PortError>> + Send + 'w>>;
 
+/// All steps of a writer, until it waits for somebody else.
+fn run(mut writer: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> Poll<()> {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    loop {
+        let step = writer.as_mut().poll(&mut Context::from_waker(&waker));
+        if step.is_ready() || !woken.0.swap(false, Ordering::Relaxed) {
+            return step;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One step of a future that nobody wakes.
 pub(crate) fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -202,4 +236,22 @@ pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
 /// What an operator would read.
 pub(crate) fn message<T>(result: Result<T, StoreError>) -> String {
     result.map(drop).unwrap_err().to_string()
+}
+
+/// How many commits the write-ahead log holds: frames that tell the size of the database after them
+/// (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+pub(crate) fn commits(files: &Files) -> usize {
+    const HEADER_BYTES: usize = 32;
+    const FRAME_HEADER_BYTES: usize = 24;
+    let log = fs::read(files.path("accounts.db-wal")).unwrap();
+    if log.is_empty() {
+        return 0; // nobody has written since it was opened
+    }
+    let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let salts = &log[16..24];
+    log[HEADER_BYTES..]
+        .chunks_exact(FRAME_HEADER_BYTES + page_bytes)
+        .take_while(|frame| &frame[8..16] == salts) // after those of an older log
+        .filter(|frame| frame[4..8] != [0; 4])
+        .count()
 }

@@ -27,6 +27,7 @@ use serde::Deserialize;
 use self::emails::EmailsConfig;
 pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
+use crate::args::DurabilitySetting;
 use crate::failure::Failure;
 
 /// A path in it is relative to the file.
@@ -43,6 +44,7 @@ pub struct Config {
     /// Where requests are counted.
     pub windows: Option<UrlSource>,
     pub price: PriceConfig,
+    pub credits: CreditsConfig,
     pub people: PeopleConfig,
     pub resolver: ResolverConfig,
     emails: EmailsConfig,
@@ -67,6 +69,13 @@ pub struct Tls {
 pub struct PriceConfig {
     pub found: u32,
     pub not_found: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreditsConfig {
+    /// When a spend is answered, if credits are in the data directory.
+    pub durability: DurabilitySetting,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -236,6 +245,7 @@ impl Config {
             ("database", self.database != other.database),
             ("windows", self.windows != other.windows),
             ("price", self.price != other.price),
+            ("credits", self.credits != other.credits),
             ("people", self.people != other.people),
             ("emails", self.emails != other.emails),
             ("connections", self.connections != other.connections),

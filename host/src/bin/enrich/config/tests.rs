@@ -177,6 +177,8 @@ fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
 fn what_needs_a_restart_is_named() {
     let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
     assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
+    assert_eq!(change("[credits]\ndurability = \"relaxed\""), ["credits"]);
+    assert_eq!(change("[credits]\ndurability = \"strict\""), [""; 0]);
     assert_eq!(
         change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
         ["people", "emails"]

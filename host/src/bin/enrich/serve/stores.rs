@@ -12,7 +12,7 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_redis::{RedisPolicy, RedisWindows};
-use enrich_sqlite::{DataDir, People, on_a_thread};
+use enrich_sqlite::{DataDir, Durability, People};
 use tracing::warn;
 
 use super::places::{WindowsAt, no_windows, redis};
@@ -49,8 +49,9 @@ impl Stores {
         let accounts = match &places.database {
             Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
             None => {
-                let now = SystemArrivals::now();
-                Accounts::Own(Arc::new(enrich_sqlite::Ledger::open(&dir, now, on_a_thread)?))
+                let durability = Durability::from(settings.config.credits.durability);
+                let (now, spawn) = (SystemArrivals::now(), |work| durability.on_a_thread(work));
+                Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };
         Ok(Self { accounts, windows, people: Arc::new(people) })
