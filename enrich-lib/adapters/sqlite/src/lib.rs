@@ -10,7 +10,7 @@
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
 //! `export` ·
 //! `admin` · `audit` · `keys` the cache of keys · `shared` the accounts in memory · `writer` group commit · `ledger` · `hash` ·
-//! `import` · `people`.
+//! `part` people in memory, and `index` all of them · `disk` people on the disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,6 +40,12 @@ mod writer;
 mod ledger;
 
 mod hash;
+
+mod part;
+
+mod index;
+
+mod disk;
 
 mod import;
 

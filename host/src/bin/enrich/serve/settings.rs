@@ -71,5 +71,6 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     file.price.found = args.price_found.unwrap_or(file.price.found);
     file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
     file.people.confidence_min = args.confidence_min.unwrap_or(file.people.confidence_min);
+    file.people.index = args.people_index.unwrap_or(file.people.index);
     file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
 }
