@@ -422,8 +422,11 @@ mod config {
             assert_eq!(spent() - before, 7 + 5);
             server.stop();
         }
-        let server = enrich.serve(&["--config", file]);
-        assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200]);
+        for index in ["memory", "disk"] {
+            let server = enrich.serve(&["--config", file, "--people-index", index]);
+            assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200], "{index}");
+            server.stop();
+        }
     }
 
     #[test]
@@ -440,6 +443,7 @@ mod config {
             ("--deadline-ms", "0"),
             ("--confidence-min", "1.1"),
             ("--confidence-min", "nan"),
+            ("--people-index", "paper"),
             ("--price-found", "-1"),
         ] {
             let error = enrich.err(&["serve", &format!("{flag}={value}")]);

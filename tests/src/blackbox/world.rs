@@ -83,7 +83,8 @@ impl World {
         let dir = DataDir::create(files.path()).unwrap();
         let ledger =
             Arc::new(Ledger::open(&dir, now(), |work| Durability::Strict.on_a_thread(work)).unwrap());
-        let people = Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 32]).unwrap());
+        let people =
+            Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());
         let asked = std::mem::take(&mut settings.asked);
         let vendors = Vendors { asked, ..Vendors::people(settings.deadline) };
@@ -162,7 +163,7 @@ impl World {
     pub fn add_person(&self, email: &str, name: &str, confidence: f64) {
         let mut import = self.people.import().unwrap();
         let profile = ProfileUrl::from_name(name).unwrap();
-        import.add(&Email::parse(email).unwrap(), profile, confidence).unwrap();
+        import.add(&Email::parse(email).unwrap(), &profile, confidence).unwrap();
         import.finish().unwrap();
         self.people.refresh().unwrap();
     }

@@ -24,6 +24,11 @@ pub enum StoreError {
     /// The key that hides the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged: restore it from a backup, as the people in the directory can't be found without it", .0.display())]
     PeopleKey(PathBuf),
+    /// Opt-outs can't be read, so nobody is found.
+    #[error(
+        "who opted out can't be read from the people directory, so that nobody is found: the log says why"
+    )]
+    OptOuts,
     /// The accounts were moved to another store, or are on their way there.
     #[error(
         "the accounts in {} were moved to {target}, or are on their way there: nothing may change them here",

@@ -11,7 +11,8 @@
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
 //! `export` ·
 //! `admin` · `audit` · `durability` · `keys` the cache of keys · `shared` the accounts in memory ·
-//! `spend` · `writer` group commit · `ledger` · `hash` · `import` · `people`.
+//! `spend` · `writer` group commit · `ledger` · `hash` ·
+//! `part` people in memory, and `index` all of them · `disk` people on the disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -45,6 +46,12 @@ mod writer;
 mod ledger;
 
 mod hash;
+
+mod part;
+
+mod index;
+
+mod disk;
 
 mod import;
 

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
 use enrich_sqlite::Durability;
 
-use crate::config::Config;
+use crate::config::{Config, PeopleIndex};
 use crate::url::ServerUrl;
 
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
@@ -100,6 +100,9 @@ pub struct ServeArgs {
     /// The least confidence of a trusted match in the people directory, from 0 to 1 [default: 0.8]
     #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence)]
     pub confidence_min: Option<f64>,
+    /// Where the people directory is answered from: memory takes 5 GB for 100 million people, disk is slower [default: memory]
+    #[arg(long, value_name = "PLACE", env = "ENRICH_PEOPLE_INDEX")]
+    pub people_index: Option<PeopleIndex>,
     /// How long a lookup may take at all whom it asks, up to 20000 [default: 10000]
     #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms())]
     pub deadline_ms: Option<u64>,

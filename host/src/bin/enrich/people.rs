@@ -62,7 +62,7 @@ fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
     let mut import = people.import()?;
     for row in rows {
         match row {
-            Ok(Person { email, profile, confidence }) => import.add(&email, profile, confidence)?,
+            Ok(Person { email, profile, confidence }) => import.add(&email, &profile, confidence)?,
             Err(RowFault::Unreadable(why)) => return Err(Failure::file("read", &args.file, why)),
             Err(RowFault::Rejected { line, reason }) => rejects.add(line, &reason)?,
         }

@@ -47,7 +47,7 @@ fn fill(dir: &DataDir) -> Result<ApiKey, Failure> {
             }
             RowFault::Unreadable(error) => Failure::new(error.to_string()),
         })?;
-        import.add(&email, profile, confidence)?;
+        import.add(&email, &profile, confidence)?;
     }
     import.finish()?;
 

@@ -52,7 +52,7 @@ fn the_totals_of_a_workspace_are_the_sums_of_its_ledgers() {
 #[test]
 fn files_of_a_newer_version_are_left_alone() {
     let files = Files::with_credits(10);
-    People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    People::open(&files.dir, 0.8, [7; 16]).unwrap();
     for name in ["accounts.db", "people.db"] {
         let db = Connection::open(files.path(name)).unwrap();
         db.pragma_update(None, "user_version", 99).unwrap();
@@ -60,7 +60,7 @@ fn files_of_a_newer_version_are_left_alone() {
     for refused in [
         message(Admin::open(&files.dir)),
         message(Ledger::open(&files.dir, START, drop)),
-        message(People::open(&files.dir, 0.8, [7; 32])),
+        message(People::open(&files.dir, 0.8, [7; 16])),
     ] {
         assert!(refused.contains("was written by a newer version"), "{refused}");
     }
@@ -70,14 +70,14 @@ fn files_of_a_newer_version_are_left_alone() {
 #[test]
 fn opening_what_is_current_writes_nothing() {
     let files = Files::with_credits(10);
-    drop(People::open(&files.dir, 0.8, [7; 32]).unwrap());
+    drop(People::open(&files.dir, 0.8, [7; 16]).unwrap());
     for name in ["accounts.db", "people.db"] {
         let watcher = Connection::open(files.path(name)).unwrap();
         let commits =
             || watcher.pragma_query_value(None, "data_version", |row| row.get::<_, u64>(0)).unwrap();
         let before = commits();
         files.admin();
-        People::open(&files.dir, 0.8, [7; 32]).unwrap();
+        People::open(&files.dir, 0.8, [7; 16]).unwrap();
         assert_eq!(commits(), before, "{name}: a disk that is full would refuse it");
     }
 }
@@ -88,12 +88,12 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
     let (used, unused) = (key(1), key(2));
     world.admin().create_key(&workspace("demo"), "shop", &used, START).unwrap();
     world.admin().create_key(&workspace("demo"), "till", &unused, START).unwrap();
-    let people = People::open(&world.dir, 0.8, [7; 32]).unwrap();
+    let people = People::open(&world.dir, 0.8, [7; 16]).unwrap();
     let person = Email::parse("Grace.Quimby+news@Gmail.com").unwrap();
     let gone = Email::parse("otto.zwist@posteo.net").unwrap();
     let mut import = people.import().unwrap();
-    import.add(&person, ProfileUrl::from_name("p-4711").unwrap(), 0.9).unwrap();
-    import.add(&gone, ProfileUrl::from_name("p-4712").unwrap(), 0.9).unwrap();
+    import.add(&person, &ProfileUrl::from_name("p-4711").unwrap(), 0.9).unwrap();
+    import.add(&gone, &ProfileUrl::from_name("p-4712").unwrap(), 0.9).unwrap();
     import.finish().unwrap();
     people.suppress(&gone, START).unwrap();
     people.refresh().unwrap();
@@ -116,10 +116,10 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
 #[test]
 fn the_profile_of_a_person_who_opted_out_is_overwritten() {
     let files = Files::new();
-    let people = People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    let people = People::open(&files.dir, 0.8, [7; 16]).unwrap();
     let email = Email::parse("otto.zwist@posteo.net").unwrap();
     let mut import = people.import().unwrap();
-    import.add(&email, ProfileUrl::from_name("otto-zwist-4712").unwrap(), 0.9).unwrap();
+    import.add(&email, &ProfileUrl::from_name("otto-zwist-4712").unwrap(), 0.9).unwrap();
     import.finish().unwrap();
     people.suppress(&email, START).unwrap();
     drop(people);
@@ -132,7 +132,7 @@ fn the_directory_and_its_secret_are_their_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
 
     let files = Files::with_credits(10);
-    People::open(&files.dir, 0.8, [7; 32]).unwrap();
+    People::open(&files.dir, 0.8, [7; 16]).unwrap();
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(files.dir.path().to_owned()), 0o700);
     assert_eq!(mode(files.path("people.key")), 0o600);

@@ -59,7 +59,7 @@ fn rows_of_people_who_opted_out_count_as_unchanged() {
 fn an_import_that_is_not_finished_leaves_nothing_of_its_last_batch() {
     let town = Town::new();
     let mut broken_off = town.people.import().unwrap();
-    broken_off.add(&parse("ada@posteo.net"), ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
+    broken_off.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
     drop(broken_off);
     assert_eq!(town.people.stats().unwrap().people, 0);
 }
@@ -69,7 +69,7 @@ fn a_confidence_that_is_none_is_refused() {
     let town = Town::new();
     for confidence in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         let mut import = town.people.import().unwrap();
-        import.add(&parse("ada@posteo.net"), ProfileUrl::from_name("ada").unwrap(), confidence).unwrap();
+        import.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), confidence).unwrap();
         assert!(import.finish().is_err(), "{confidence}");
     }
     assert_eq!(town.people.stats().unwrap().people, 0);
@@ -85,9 +85,9 @@ fn a_profile_comes_back_as_it_was_imported() {
 fn import(town: &Town, rows: &[(&str, &str, f64)]) -> Imported {
     let mut import = town.people.import().unwrap();
     for (email, profile, confidence) in rows {
-        import.add(&parse(email), ProfileUrl::from_name(profile).unwrap(), *confidence).unwrap();
+        import.add(&parse(email), &ProfileUrl::from_name(profile).unwrap(), *confidence).unwrap();
     }
     let done = import.finish().unwrap();
-    town.people.refresh().unwrap();
+    town.refresh();
     done
 }

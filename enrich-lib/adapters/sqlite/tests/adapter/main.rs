@@ -6,6 +6,7 @@ mod audit;
 mod batches;
 mod disk;
 mod import;
+mod in_memory;
 mod operators;
 mod people;
 mod relaxed;

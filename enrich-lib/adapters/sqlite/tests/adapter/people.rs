@@ -9,38 +9,61 @@ use enrich_sqlite::{People, Stats};
 
 use crate::world::{Files, START, message};
 
-/// A directory with its handle.
+/// A directory with its handles: all that is found has to be found from the disk and from memory.
 pub(crate) struct Town {
     pub(crate) people: People,
+    pub(crate) in_memory: People,
     pub(crate) files: Files,
 }
 
 impl Town {
     pub(crate) fn new() -> Self {
         let files = Files::new();
-        Self { people: open(&files), files }
+        Self::over(files)
     }
 
-    /// Imports one row, and lets this handle see it.
+    pub(crate) fn over(files: Files) -> Self {
+        Self { people: open(&files), in_memory: open(&files).in_memory().unwrap(), files }
+    }
+
+    /// Lets both handles see what was done.
+    pub(crate) fn refresh(&self) {
+        self.people.refresh().unwrap();
+        self.in_memory.refresh().unwrap();
+    }
+
+    /// Imports one row.
     pub(crate) fn import(&self, email: &str, profile: &str, confidence: f64) {
         let mut import = self.people.import().unwrap();
-        import.add(&parse(email), ProfileUrl::from_name(profile).unwrap(), confidence).unwrap();
+        import.add(&parse(email), &ProfileUrl::from_name(profile).unwrap(), confidence).unwrap();
         import.finish().unwrap();
-        self.people.refresh().unwrap();
+        self.refresh();
     }
 
     pub(crate) fn suppress(&self, email: &str) {
         self.people.suppress(&parse(email), START).unwrap();
-        self.people.refresh().unwrap();
+        self.refresh();
     }
 
     pub(crate) fn find(&self, email: &str) -> Option<String> {
-        find(&self.people, email)
+        let found = find(&self.people, email);
+        assert_eq!(find(&self.in_memory, email), found, "in memory as on the disk");
+        found
+    }
+
+    pub(crate) fn is_suppressed(&self, email: &str) -> bool {
+        let is_suppressed = self.people.is_suppressed(&parse(email)).unwrap();
+        assert_eq!(
+            self.in_memory.is_suppressed(&parse(email)).unwrap(),
+            is_suppressed,
+            "in memory as on the disk"
+        );
+        is_suppressed
     }
 }
 
 pub(crate) fn open(files: &Files) -> People {
-    People::open(&files.dir, People::CONFIDENCE_MIN, [7; 32]).unwrap()
+    People::open(&files.dir, People::CONFIDENCE_MIN, [7; 16]).unwrap()
 }
 
 pub(crate) fn parse(email: &str) -> Email {
@@ -84,8 +107,10 @@ fn a_match_below_the_least_confidence_is_not_found() {
     assert_eq!(town.find("unsure@posteo.net"), None);
     assert_eq!(town.people.stats().unwrap(), Stats { people: 3, untrusted: 1, suppressed: 0 });
     // Trust is the reader's to decide: the record is there.
-    let trusting = People::open(&town.files.dir, 0.1, [0; 32]).unwrap();
-    assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));
+    let trusting = || People::open(&town.files.dir, 0.1, [0; 16]).unwrap();
+    for trusting in [trusting(), trusting().in_memory().unwrap()] {
+        assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));
+    }
 }
 
 #[test]
@@ -112,13 +137,10 @@ fn a_person_who_opted_out_stays_away_after_an_import() {
 fn an_opt_out_is_told_in_all_spellings_to_who_asks_others() {
     let town = Town::new();
     town.import("bob@posteo.net", "bob", 0.9);
-    let other = open(&town.files);
-    let is_suppressed = |email: &str| other.is_suppressed(&parse(email)).unwrap();
-    assert!(!is_suppressed("ada.marlowe@gmail.com"));
+    assert!(!town.is_suppressed("ada.marlowe@gmail.com"));
     town.suppress("Ada.Marlowe+out@googlemail.com");
-    other.refresh().unwrap();
-    assert!(is_suppressed("ada.marlowe@gmail.com") && is_suppressed("AdaMarlowe@gmail.com"));
-    assert!(!is_suppressed("bob@posteo.net"), "a person who is in the directory did not opt out");
+    assert!(town.is_suppressed("ada.marlowe@gmail.com") && town.is_suppressed("AdaMarlowe@gmail.com"));
+    assert!(!town.is_suppressed("bob@posteo.net"), "a person who is in the directory did not opt out");
 }
 
 #[test]
@@ -128,6 +150,9 @@ fn opt_outs_that_can_t_be_read_are_an_error_and_nobody_counts_as_willing() {
     db.execute_batch("DROP TABLE suppressed").unwrap();
     town.people.refresh().unwrap();
     assert!(town.people.is_suppressed(&parse("ada@posteo.net")).is_err());
+    assert!(town.in_memory.refresh().is_err());
+    assert!(town.in_memory.is_suppressed(&parse("ada@posteo.net")).is_err());
+    assert!(futures_executor::block_on(town.in_memory.find(&parse("ada@posteo.net"))).is_err());
 }
 
 #[test]
@@ -136,9 +161,9 @@ fn an_opt_out_survives_a_reopen() {
     town.import("ada@posteo.net", "ada", 0.9);
     town.import("bob@posteo.net", "bob", 0.9);
     town.suppress("ada@posteo.net");
-    let Town { people, files } = town;
-    drop(people);
-    let town = Town { people: open(&files), files };
+    let Town { people, in_memory, files } = town;
+    drop((people, in_memory));
+    let town = Town::over(files);
     town.import("ada@posteo.net", "ada", 0.9);
     assert_eq!((town.find("ada@posteo.net"), town.find("bob@posteo.net").as_deref()), (None, Some("bob")));
 }
@@ -160,22 +185,22 @@ fn a_lookup_sees_what_another_handle_did_after_a_refresh() {
 fn the_secret_of_a_directory_is_made_once() {
     let town = Town::new();
     town.import("ada@posteo.net", "ada", 0.9);
-    let reopened = People::open(&town.files.dir, 0.8, [8; 32]).unwrap();
+    let reopened = People::open(&town.files.dir, 0.8, [8; 16]).unwrap();
     assert_eq!(find(&reopened, "ada@posteo.net").as_deref(), Some("ada"));
-    assert_eq!(fs::read(town.files.path("people.key")).unwrap(), [7; 32]);
+    assert_eq!(fs::read(town.files.path("people.key")).unwrap(), [7; 16]);
 }
 
 #[test]
 fn a_directory_without_its_secret_gets_no_new_one() {
-    for damage in [None, Some(vec![7; 31]), Some(vec![])] {
-        let Town { people, files } = Town::new();
-        drop(people);
+    for damage in [None, Some(vec![7; 15]), Some(vec![])] {
+        let Town { people, in_memory, files } = Town::new();
+        drop((people, in_memory));
         let path = files.path("people.key");
         match &damage {
             None => fs::remove_file(&path).unwrap(),
             Some(bytes) => fs::write(&path, bytes).unwrap(),
         }
-        let refused = message(People::open(&files.dir, 0.8, [8; 32]));
+        let refused = message(People::open(&files.dir, 0.8, [8; 16]));
         let told = "is missing or damaged: restore it from a backup, as the people in the directory can't be found \
                     without it";
         assert_eq!(refused, format!("{} {told}", path.display()), "{damage:?}");

@@ -15,6 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use enrich_compose::{CachePolicy, Deadline};
 use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
@@ -83,6 +84,18 @@ pub struct CreditsConfig {
 pub struct PeopleConfig {
     /// The least confidence of a trusted match, from 0 to 1.
     pub confidence_min: f64,
+    pub index: PeopleIndex,
+}
+
+/// Where look-ups in the directory are answered from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PeopleIndex {
+    /// All of it is in memory.
+    #[default]
+    Memory,
+    /// The data directory.
+    Disk,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -125,7 +138,7 @@ impl Default for PriceConfig {
 
 impl Default for PeopleConfig {
     fn default() -> Self {
-        Self { confidence_min: People::CONFIDENCE_MIN }
+        Self { confidence_min: People::CONFIDENCE_MIN, index: PeopleIndex::default() }
     }
 }
 

@@ -72,5 +72,6 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
     file.credits.durability = args.credits_durability.unwrap_or(file.credits.durability);
     file.people.confidence_min = args.confidence_min.unwrap_or(file.people.confidence_min);
+    file.people.index = args.people_index.unwrap_or(file.people.index);
     file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
 }

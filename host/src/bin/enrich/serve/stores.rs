@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use enrich_host::SystemArrivals;
@@ -18,7 +19,7 @@ use tracing::warn;
 use super::places::{WindowsAt, no_windows, redis};
 use super::settings::Settings;
 use crate::accounts;
-use crate::config::Config;
+use crate::config::{Config, PeopleConfig, PeopleIndex};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
@@ -45,7 +46,7 @@ impl Stores {
             Some(_) => no_people(data),
             None => error.into(),
         })?;
-        let people = People::open(&dir, settings.config.people.confidence_min, rand::random())?;
+        let people = open_people(&dir, &settings.config.people)?;
         let accounts = match &places.database {
             Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
             None => {
@@ -54,7 +55,7 @@ impl Stores {
                 Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };
-        Ok(Self { accounts, windows, people: Arc::new(people) })
+        Ok(Self { accounts, windows, people })
     }
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
@@ -98,8 +99,7 @@ impl Stores {
     }
 
     async fn tick(&self) -> Result<(), PortError> {
-        let accounts = self.accounts.tick().await;
-        accounts.and(self.people.refresh().map_err(PortError::from))
+        self.accounts.tick().await
     }
 }
 
@@ -137,6 +137,30 @@ async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
     let config = enrich_postgres::Config { name, ..enrich_postgres::Config::default() };
     let ledger = enrich_postgres::Ledger::open(accounts::server(url)?, config, SystemArrivals::now()).await;
     ledger.map_err(|error| accounts::at(url, error))
+}
+
+/// Opens the people directory, and keeps it current on a thread of its own, for as long as it is used: what an import
+/// changed takes its time to be read.
+fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Failure> {
+    let people = People::open(dir, config.confidence_min, rand::random())?;
+    let people = Arc::new(match config.index {
+        PeopleIndex::Memory => people.in_memory()?,
+        PeopleIndex::Disk => people,
+    });
+    let used = Arc::downgrade(&people);
+    thread::spawn(move || {
+        let mut is_failing = false;
+        while let Some(people) = used.upgrade() {
+            let refreshed = people.refresh();
+            if let (Err(error), false) = (&refreshed, is_failing) {
+                warn!(%error, "the people directory is not current");
+            }
+            is_failing = refreshed.is_err();
+            drop(people);
+            thread::sleep(TICK);
+        }
+    });
+    Ok(people)
 }
 
 fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {

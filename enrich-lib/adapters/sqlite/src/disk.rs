@@ -1,0 +1,93 @@
+//! The directory on the disk: each look-up is a query.
+
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::TryLockError;
+use std::thread;
+
+use enrich_lib::model::ProfileUrl;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::column::parsed;
+use crate::database;
+use crate::error::StoreError;
+use crate::hash::EmailHash;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+/// One a core: a look-up takes one that is free.
+pub(crate) struct Readers(Vec<Mutex<Reader>>);
+
+/// A connection with a read transaction that stays open from look-up to look-up: a look-up inside one costs a fifth
+/// of a look-up that opens its own.
+struct Reader {
+    db: Connection,
+    is_reading: bool,
+}
+
+impl Readers {
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let reader = || Ok(Mutex::new(Reader { db: database::open(path)?, is_reading: false }));
+        Ok(Self((0..cores).map(|_| reader()).collect::<Result<_, StoreError>>()?))
+    }
+
+    pub(crate) fn refresh(&self) -> Result<(), StoreError> {
+        // Whether there was a change or not: while a transaction is open, the log that it reads from can't be cut off.
+        self.0.iter().try_for_each(|reader| lock(reader).end_transaction())
+    }
+
+    pub(crate) fn find(
+        &self,
+        hash: &EmailHash,
+        confidence_min: f64,
+    ) -> Result<Option<ProfileUrl>, StoreError> {
+        self.free().find(hash, confidence_min)
+    }
+
+    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, StoreError> {
+        self.free().is_suppressed(hash)
+    }
+
+    fn free(&self) -> MutexGuard<'_, Reader> {
+        let free = self.0.iter().find_map(|reader| match reader.try_lock() {
+            Ok(reader) => Some(reader),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        free.unwrap_or_else(|| lock(&self.0[0]))
+    }
+}
+
+impl Reader {
+    fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, StoreError> {
+        self.begin_transaction()?;
+        let mut select =
+            self.db.prepare_cached("SELECT profile FROM person WHERE email_hash = ? AND confidence >= ?")?;
+        let row = select.query_row(params![hash, confidence_min], |row| {
+            parsed(row, 0, |name: String| ProfileUrl::from_name(&name))
+        });
+        Ok(row.optional()?)
+    }
+
+    fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, StoreError> {
+        self.begin_transaction()?;
+        let mut select = self.db.prepare_cached("SELECT 1 FROM suppressed WHERE email_hash = ?")?;
+        Ok(select.exists([hash])?)
+    }
+
+    fn begin_transaction(&mut self) -> Result<(), StoreError> {
+        if !self.is_reading {
+            self.db.execute_batch("BEGIN")?;
+            self.is_reading = true;
+        }
+        Ok(())
+    }
+
+    fn end_transaction(&mut self) -> Result<(), StoreError> {
+        if self.is_reading {
+            self.db.execute_batch("COMMIT")?;
+            self.is_reading = false;
+        }
+        Ok(())
+    }
+}
