@@ -242,6 +242,10 @@ impl ProfileUrl {
                 _ => return Err(ProfileUrlFault::Name),
             }
         }
+        // Encoded it has to fit as well: a store keeps it so, and makes the profile of that.
+        if url.len() > Self::PREFIX.len() + Self::NAME_OCTETS_MAX {
+            return Err(ProfileUrlFault::Name);
+        }
         Ok(Self(url))
     }
 
@@ -338,6 +342,7 @@ mod tests {
             ("https://linkedin.com/in/a%2", Name),
             ("https://linkedin.com/in/a\"b", Name),
             (&format!("linkedin.com/in/{}", "x".repeat(301)), Name),
+            (&format!("linkedin.com/in/{}", "ë".repeat(51)), Name), // six octets each, once they are encoded
         ] {
             assert_eq!(ProfileUrl::parse(text), Err(fault), "{text}");
         }

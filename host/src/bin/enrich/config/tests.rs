@@ -112,7 +112,10 @@ fn a_mistake_is_told_with_its_line_and_setting() {
     for (text, told) in [
         ("plaintext = true\n[people]\nconfidence = 1", "line 3, confidence: unknown field `confidence`"),
         ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: has to be from 0 to 1"),
-        ("[people]\nindex = \"paper\"", "line 2, index: unknown variant `paper`, expected `memory` or `disk`"),
+        (
+            "[people]\nindex = \"paper\"",
+            "line 2, index: unknown variant `paper`, expected `memory` or `disk`",
+        ),
         ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: has to be from 0 to 1"),
         ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: has to be from 1 to 20000"),
         ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: has to be from 1 to 20000"),
