@@ -47,11 +47,11 @@ impl ProxyHttp for Gateway {
 
     /// Answers lookups. `false` passes the request on.
     async fn request_filter(&self, session: &mut Session, _: &mut ()) -> Result<bool> {
-        let head = session.req_header();
-        if head.uri.path() != wire::PATH {
+        if session.req_header().uri.path() != wire::PATH {
             return Ok(false);
         }
-        let response = match check(head) {
+        session.set_pipelining_enabled(true); // what came behind this request is answered after it
+        let response = match check(session.req_header()) {
             Err(response) => *response,
             Ok(()) => {
                 // A stranger's too: with it unread the connection would end, and a prober could tell 401s apart.
@@ -140,6 +140,9 @@ fn arrive() -> Arrival {
 /// connection on which a body was left unread: the next request could only be found behind the rest of this one.
 async fn respond(session: &mut Session, response: Response<Bytes>) -> Result<()> {
     let mut head = ResponseHeader::build(response.status(), Some(8))?;
+    if session.req_header().version == Version::HTTP_10 {
+        head.set_version(Version::HTTP_10);
+    }
     for (name, value) in response.headers() {
         head.append_header(name.to_string(), value)?;
     }

@@ -145,6 +145,23 @@ fn a_connection_is_kept_for_as_many_requests_as_come() {
 }
 
 #[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let world = World::open();
+    let mut client = world.connect();
+    client.send([world.lookup(KNOWN), world.lookup(UNKNOWN), world.lookup(KNOWN)].concat());
+    assert_eq!([(); 3].map(|()| client.reply().status()), [200, 404, 200]);
+}
+
+#[test]
+fn http_1_0_is_answered_in_kind() {
+    let world = World::open();
+    let mut client = world.connect();
+    let reply = client.ask(world.lookup(KNOWN).replace("HTTP/1.1", "HTTP/1.0"));
+    assert!(reply.head.starts_with("HTTP/1.0 200 OK\r\n"), "{reply:?}");
+    client.assert_ended();
+}
+
+#[test]
 fn a_client_that_hangs_up_strands_no_hold() {
     let world = World::open();
     world.people.close_gate();

@@ -51,13 +51,11 @@ impl Default for Settings {
 }
 
 pub struct World {
-    pub address: SocketAddr,
     pub key: String,
     pub people: Arc<People>,
     credits: Arc<AccountTable>,
     workspace: WorkspaceId,
-    stop: Arc<Notify>,
-    server: Option<thread::JoinHandle<()>>,
+    server: Running,
 }
 
 impl World {
@@ -82,29 +80,8 @@ impl World {
             resolver: people.clone(),
         };
         let gateway = Gateway { service, upstream: upstream(), body_time_max: settings.body_time_max };
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let stop = Arc::new(Notify::new());
-        let server = thread::spawn({
-            let stop = Stop(stop.clone());
-            move || {
-                let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
-                server.bootstrap();
-                let mut proxy = http_proxy_service(&server.configuration, gateway);
-                proxy.add_tcp(&address.to_string());
-                server.add_service(proxy);
-                server.run(RunArgs { shutdown_signal: Box::new(stop) });
-            }
-        });
-        eventually("the gateway listens", || TcpStream::connect(address).is_ok());
-        Self {
-            address,
-            key: key.reveal().to_string(),
-            people,
-            credits,
-            workspace,
-            stop,
-            server: Some(server),
-        }
+        let server = Running::start(gateway);
+        Self { key: key.reveal().to_string(), people, credits, workspace, server }
     }
 
     pub fn balance(&self) -> Balance {
@@ -113,7 +90,7 @@ impl World {
 
     /// A new connection.
     pub fn connect(&self) -> Client {
-        Client::connect(self.address)
+        Client::connect(self.server.address)
     }
 
     /// The head of a lookup with this key, without the headers of its body and without its end.
@@ -135,11 +112,48 @@ impl World {
     }
 }
 
-impl Drop for World {
+/// A gateway that listens, until it is dropped.
+pub struct Running {
+    pub address: SocketAddr,
+    stop: Arc<Notify>,
+    server: Option<thread::JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(gateway: Gateway) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let stop = Arc::new(Notify::new());
+        let server = thread::spawn({
+            let stop = Stop(stop.clone());
+            move || {
+                let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
+                server.bootstrap();
+                let mut proxy = http_proxy_service(&server.configuration, gateway);
+                proxy.add_tcp(&address.to_string());
+                server.add_service(proxy);
+                server.run(RunArgs { shutdown_signal: Box::new(stop) });
+            }
+        });
+        eventually("the gateway listens", || TcpStream::connect(address).is_ok());
+        Self { address, stop, server: Some(server) }
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
         self.stop.notify_one();
         let ended = self.server.take().map(thread::JoinHandle::join);
         assert!(thread::panicking() || matches!(ended, Some(Ok(()))), "the server panicked");
+    }
+}
+
+struct Stop(Arc<Notify>);
+
+#[async_trait]
+impl ShutdownSignalWatch for Stop {
+    async fn recv(&self) -> ShutdownSignal {
+        self.0.notified().await;
+        ShutdownSignal::FastShutdown
     }
 }
 
@@ -208,18 +222,8 @@ impl Windows for HungWindows {
     }
 }
 
-struct Stop(Arc<Notify>);
-
-#[async_trait]
-impl ShutdownSignalWatch for Stop {
-    async fn recv(&self) -> ShutdownSignal {
-        self.0.notified().await;
-        ShutdownSignal::FastShutdown
-    }
-}
-
 /// Answers 203 with the request line and the body that it got, and closes.
-fn upstream() -> SocketAddr {
+pub fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
