@@ -7,6 +7,8 @@ mod reload;
 mod settings;
 mod stores;
 
+use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
 use enrich_sqlite::DataDir;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -85,7 +87,7 @@ async fn serve(
         tls,
         date_header: true,
     };
-    let listener = TcpListener::bind(settings.listen).await.map_err(|e| {
+    let listener = listen(settings.listen).map_err(|e| {
         let failure = Failure::new(format!("can't listen on {}: {e}", settings.listen));
         failure.advise("--listen ADDRESS names another; port 0 takes a free one")
     })?;
@@ -110,6 +112,17 @@ async fn serve(
     stores.close().await;
     info!("stopped");
     Ok(())
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    /// Connections that wait to be accepted. One that finds no room tries again after a second, and std's 128 are full after
+    /// a few milliseconds of a crowd.
+    const WAITING_MAX: u32 = 4_096;
+
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
 }
 
 fn show_sample(url: &str, key: &ApiKey) {
