@@ -218,15 +218,15 @@ impl Chain {
 
 /// A directory of so many people.
 pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
-    let people = People::open(dir, People::CONFIDENCE_MIN, [7; 32])?;
+    let people = People::open(dir, People::CONFIDENCE_MIN, [7; 16])?;
     let mut import = people.import()?;
     for person in 0..number {
         import.add(
             &Email::parse(&world::email(person))?,
-            ProfileUrl::from_name(&world::profile(person))?,
+            &ProfileUrl::from_name(&world::profile(person))?,
             1.0,
         )?;
     }
     import.finish()?;
-    Ok(people)
+    Ok(people.in_memory()?)
 }
