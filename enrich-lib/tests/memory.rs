@@ -52,7 +52,7 @@ fn a_workspace_that_nobody_granted_anything_has_nothing() {
 #[test]
 fn windows_of_workspaces_that_are_silent_are_forgotten_and_those_of_others_are_not() {
     let table = WindowTable::default();
-    let count = |name: String, seconds| {
+    let count = |name: String, seconds: u64| {
         let window =
             Quota::default().window(&name.parse().unwrap(), Timestamp::from_unix_ms(seconds * 1_000));
         block_on(table.count(&window)).unwrap()
