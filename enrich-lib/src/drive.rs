@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::lookup::{Lookup, Policy, Reply, Request};
 use crate::model::Arrival;
+use crate::observe::{Observer, Step, Watch};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 
 /// The service: a policy and the four ports. Cheap to clone.
@@ -28,24 +29,43 @@ impl Service {
     /// If this future is dropped half-way, credits stay held until they expire: run it where a client that hangs up
     /// can't drop it, for example in a task of its own.
     pub async fn answer(&self, arrival: Arrival, request: Request) -> Reply {
-        match self.walk(arrival, request).await {
-            Ok(reply) | Err(reply) => reply,
-        }
+        self.answer_observed(arrival, request, &()).await
+    }
+
+    /// The same, and tells `observer` of it: once, also if this future is dropped half-way or a port panics.
+    pub async fn answer_observed<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
+    where
+        O: Observer + ?Sized,
+    {
+        let mut watch = Watch::begin(observer, arrival.id);
+        let (Ok(reply) | Err(reply)) = self.walk(arrival, request, &mut watch).await;
+        watch.end(&reply);
+        reply
     }
 
     /// The order of these lines is the order of the checks.
-    async fn walk(&self, arrival: Arrival, request: Request) -> Result<Reply, Reply> {
+    async fn walk<O>(
+        &self,
+        arrival: Arrival,
+        request: Request,
+        watch: &mut Watch<'_, O>,
+    ) -> Result<Reply, Reply>
+    where
+        O: Observer + ?Sized,
+    {
         let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
-        let found = self.keys.find(lookup.key()).await;
+        let found = watch.ask(Step::Identify, self.keys.find(lookup.key())).await;
         let lookup = lookup.identify(found)?; // 401, 500
-        let counted = self.windows.count(lookup.window()).await;
+        let counted = watch.ask(Step::Admit, self.windows.count(lookup.window())).await;
         let lookup = lookup.admit(counted)?; // 429, 503
+        watch.enter(Step::Read);
         let lookup = lookup.read()?; // 400 ×3
-        let held = self.credits.hold(lookup.hold()).await;
+        let held = watch.ask(Step::Fund, self.credits.hold(lookup.hold())).await;
         let lookup = lookup.fund(held)?; // 402, 500
-        let found = self.resolver.find(lookup.email()).await;
+        let found = watch.ask(Step::Finish, self.resolver.find(lookup.email())).await;
         let lookup = lookup.finish(found); // no `?`: a granted hold is always settled
-        let settled = self.credits.settle(lookup.hold(), lookup.settlement()).await;
+        let settling = self.credits.settle(lookup.hold(), lookup.settlement());
+        let settled = watch.ask(Step::Close, settling).await;
         Ok(lookup.close(settled)) // 200, 404, 500, 502
     }
 }

@@ -58,8 +58,8 @@
 //! # Layout
 //!
 //! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
-//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`drive`] the driver · [`wire`] HTTP · [`records`]
-//! what operators see · [`by_workspace`] a map for stores · [`memory`].
+//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`observe`] who is told of lookups · [`drive`] the
+//! driver · [`wire`] HTTP · [`records`] what operators see · [`by_workspace`] a map for stores · [`memory`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -81,6 +81,8 @@ pub mod refusal;
 pub mod ports;
 
 pub mod lookup;
+
+pub mod observe;
 
 pub mod drive;
 

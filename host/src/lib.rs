@@ -6,9 +6,10 @@
 //! # Layout
 //!
 //! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
-//! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream` a
-//! connection's bytes · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] · [`workers`] the same on several
-//! threads.
+//! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for ·
+//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · `causes` errors as the log tells them · `log`
+//! one line a lookup · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] ·
+//! [`workers`] the same on several threads.
 //! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
 //! [`vendors`] whom a lookup asks · [`rows`] files of people.
 
@@ -32,6 +33,8 @@ mod replies;
 mod stream;
 
 mod causes;
+
+mod log;
 
 mod answer;
 
@@ -64,6 +67,7 @@ pub use crate::listener::Listener;
 
 use crate::answer::Desk;
 use crate::connection::Connections;
+use crate::log::Log;
 
 /// What [`run`] serves, and how.
 #[derive(Clone)]
@@ -106,8 +110,9 @@ impl fmt::Debug for Services {
 /// A lookup whose client hangs up is finished all the same. Dropping this future drops the connections, not the lookups.
 pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     let Services { service, arrivals, limits, tls, date_header } = services;
-    let endpoint = Endpoint { service, arrivals, body: limits.body, lookups: Lookups::default() };
-    let desk = Arc::new(Desk { endpoint: Arc::new(endpoint), limits });
+    let (observer, lookups) = (Arc::new(Log::new()), Lookups::default());
+    let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
+    let desk = Arc::new(Desk { endpoint, limits });
     let (limits, lookups) = (&desk.limits, &desk.endpoint.lookups);
     let shared = Arc::new(Connections {
         desk: desk.clone(),

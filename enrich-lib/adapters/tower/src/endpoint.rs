@@ -1,10 +1,7 @@
 //! The one operation for any server: a body gathered, a lookup answered whatever happens to its client.
 
-use std::any::Any;
-use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
-use std::iter::successors;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,12 +10,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
-use enrich_lib::lookup::{Reply, Request};
-use enrich_lib::model::{Arrival, LookupId, WorkspaceId};
+use enrich_lib::lookup::Request;
+use enrich_lib::model::Arrival;
+use enrich_lib::observe::Observer;
 use enrich_lib::wire;
 use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use crate::arrivals::{Arrivals, SystemArrivals};
 use crate::gather::{BodyLimits, Gathering};
@@ -32,6 +29,8 @@ pub struct Endpoint {
     pub service: Service,
     /// The clock and the randomness.
     pub arrivals: Arc<dyn Arrivals>,
+    /// Is told of each lookup: nobody, if it is not set.
+    pub observer: Arc<dyn Observer>,
     /// What a request's body may take.
     pub body: BodyLimits,
     /// Those in flight. Each outlives a client that hangs up, so that its hold is settled.
@@ -42,7 +41,7 @@ impl Endpoint {
     /// By the system's clock, with the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, body) = (Arc::new(SystemArrivals), BodyLimits::default());
-        Self { service, arrivals, body, lookups: Lookups::default() }
+        Self { service, arrivals, observer: Arc::new(()), body, lookups: Lookups::default() }
     }
 
     /// Gathers a request's body: its bytes, or why there are none. It belongs into [`answer`](Self::answer) either way, as a
@@ -68,24 +67,14 @@ impl Endpoint {
     }
 
     async fn look_up(&self, arrival: Arrival, request: Request) -> Response<Bytes> {
-        let started = Instant::now();
-        let mut answer = pin!(self.service.answer(arrival, request));
-        // A panic is caught here and not by the one who awaits: after a hang-up nobody does.
-        let answered = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(panic)),
+        let mut answer = pin!(self.service.answer_observed(arrival, request, &*self.observer));
+        // A panic is caught here and not by the one who awaits: after a hang-up nobody does. Its message goes no further: it
+        // could quote the email.
+        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(|reply| wire::response(&reply)),
+            Err(_) => Poll::Ready(wire::broken()),
         })
-        .await;
-        match answered {
-            Ok(reply) => {
-                log(&reply, started);
-                wire::response(&reply)
-            }
-            Err(panic) => {
-                log_panic(arrival.id, started, panic);
-                wire::broken()
-            }
-        }
+        .await
     }
 }
 
@@ -138,39 +127,4 @@ impl fmt::Debug for Answering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answering").field("is_finished", &self.lookup.is_none()).finish()
     }
-}
-
-/// One event a lookup, and never an email, a key or a profile in it.
-fn log(reply: &Reply, started: Instant) {
-    let lookup_id = reply.lookup_id;
-    let workspace = reply.workspace.as_ref().map(WorkspaceId::as_str);
-    let (outcome, status, credits) = (reply.outcome(), reply.status(), reply.credits_spent);
-    let duration_us = us_since(started);
-    match &reply.fault {
-        None => tracing::info!(
-            target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-        ),
-        Some(fault) => tracing::warn!(
-            target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-            fault = chain(fault),
-        ),
-    }
-}
-
-/// The panic's message stays out of the log: it could quote the email.
-fn log_panic(lookup_id: LookupId, started: Instant, _: Box<dyn Any + Send>) {
-    tracing::error!(
-        target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500,
-        duration_us = us_since(started), fault = "panicked",
-    );
-}
-
-/// An error as the log tells it: it and its sources, outermost first.
-fn chain(error: &dyn Error) -> String {
-    let texts: Vec<_> = successors(Some(error), |&error| error.source()).map(ToString::to_string).collect();
-    texts.join(": ")
-}
-
-fn us_since(started: Instant) -> u64 {
-    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use enrich_lib::drive::Service;
+use enrich_lib::observe::Observer;
 use enrich_lib::wire;
 use http::{HeaderMap, Request, Response};
 use pin_project_lite::pin_project;
@@ -41,6 +42,13 @@ impl EnrichLayer {
     #[must_use]
     pub fn arrivals(mut self, arrivals: Arc<dyn Arrivals>) -> Self {
         Arc::make_mut(&mut self.endpoint).arrivals = arrivals;
+        self
+    }
+
+    /// Who is told of each lookup.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        Arc::make_mut(&mut self.endpoint).observer = observer;
         self
     }
 

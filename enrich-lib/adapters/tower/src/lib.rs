@@ -8,6 +8,83 @@
 //!
 //! [tower]: https://docs.rs/tower
 //!
+//! # Example
+//!
+//! A gateway from nothing, with the sources of the service beside it:
+//!
+//! ```sh
+//! cargo new gateway && cd gateway
+//! cargo add axum && cargo add tokio --features macros,net,rt-multi-thread
+//! cargo add --path ../enrich/enrich-lib && cargo add --path ../enrich/enrich-lib/adapters/tower
+//! ```
+//!
+//! Its `main.rs`:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use axum::Router;
+//! use axum::routing::get;
+//! use enrich_lib::drive::Service;
+//! use enrich_lib::email::Email;
+//! use enrich_lib::key::ApiKey;
+//! use enrich_lib::lookup::Policy;
+//! use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+//! use enrich_lib::model::ProfileUrl;
+//! use enrich_lib::window::{Quota, Workspace};
+//! use enrich_tower::EnrichLayer;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
+//!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
+//!     let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+//!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+//!     credits.grant(&demo.id, 10)?;
+//!     keys.insert(key.digest(), demo);
+//!     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+//!
+//!     let enrich = EnrichLayer::new(Service {
+//!         policy: Arc::new(Policy::default()),
+//!         keys: Arc::new(keys),
+//!         windows: Arc::new(WindowTable::default()),
+//!         credits: Arc::new(credits),
+//!         resolver: Arc::new(people),
+//!     });
+//!     let lookups = enrich.lookups();
+//!     let gateway = Router::new().route("/hello", get(async || "hello")).layer(enrich);
+//!
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//!     let url = format!("http://{}/api/v1/person/enrich", listener.local_addr()?);
+//!     println!(
+//!         "curl {url} -H 'Authorization: Bearer {}' -H 'Content-Type: application/json' \
+//!          -d '{{\"email\":\"ada.marlowe@gmail.com\"}}'",
+//!         key.reveal()
+//!     );
+//! #   let request = http::Request::post(&url)
+//! #       .header("authorization", format!("Bearer {}", key.reveal()))
+//! #       .header("content-type", "application/json")
+//! #       .body(axum::body::Body::from(r#"{"email":"ada.marlowe@gmail.com"}"#))?;
+//! #   let response = tower::ServiceExt::oneshot(gateway.clone(), request).await?;
+//! #   assert_eq!(response.status(), 200);
+//! #   async fn ctrl_c() {}
+//!     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?; // a future of yours
+//!     lookups.finished().await; // those whose clients hung up
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The curl line that it prints answers `200 OK` with the person's profile. `examples/axum.rs` and `examples/hyper.rs` are
+//! gateways to start from: `cargo run -p enrich-tower --example axum`.
+//!
+//! # Around it
+//!
+//! - Layers that are added after it run before it: a limit on connections, a trace, CORS.
+//! - A request waits until the inner service is ready, as all requests do in a stack of tower.
+//! - Logs and metrics are the gateway's: an [`Observer`](enrich_lib::observe::Observer) is told of each lookup.
+//! - Over HTTP/1, a client whose body was refused half-read loses its connection, as hyper can't find the next request.
+//! - A server without tower takes the [`Endpoint`], as the standalone host does.
+//!
 //! # Layout
 //!
 //! In reading order: [`Arrivals`] the clock and the randomness · [`BodyLimits`], [`Gathering`] a request's body ·

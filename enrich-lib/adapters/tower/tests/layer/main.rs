@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
+mod sockets;
+
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,12 +21,14 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
+use enrich_lib::observe::{Ending, Observed, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_tower::{BodyLimits, Enrich, EnrichLayer};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use tokio::sync::Notify;
 use tower::{Layer, Service as _, ServiceExt};
 
 const PATH: &str = "/api/v1/person/enrich";
@@ -152,11 +156,59 @@ async fn a_lookup_that_breaks_down_is_a_500() {
 }
 
 #[tokio::test]
+async fn an_observer_is_told_of_each_lookup_and_of_nothing_else() {
+    #[derive(Default)]
+    struct Endings(Mutex<Vec<Ending>>);
+
+    impl Observer for Endings {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn ended(&self, lookup: &Observed<'_>) {
+            self.0.lock().unwrap().push(lookup.ending);
+        }
+    }
+
+    let endings = Arc::new(Endings::default());
+    let found = layer().observer(endings.clone()).layer(Router::new());
+    let broken = EnrichLayer::new(service(Arc::new(Broken)).0).observer(endings.clone()).layer(Router::new());
+    found.clone().oneshot(lookup()).await.unwrap();
+    found.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    found.oneshot(Request::get(PATH).body(Body::empty()).unwrap()).await.unwrap();
+    broken.oneshot(lookup()).await.unwrap();
+    assert_eq!(*endings.0.lock().unwrap(), [Ending::Found, Ending::Panicked]);
+}
+
+#[tokio::test]
 async fn debug_output_shows_no_key_and_no_email() {
     let (layer, mut gateway) = (layer(), gateway());
     let future = gateway.call(lookup());
     let shown = format!("{layer:?} {gateway:?} {future:?}");
     assert!(!shown.contains("enr_") && !shown.contains("ada"), "{shown}");
+}
+
+/// Says when it is asked, and finds everybody when it is let.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Notify, Notify)>);
+
+impl Gate {
+    async fn asked(&self) {
+        self.0.0.notified().await;
+    }
+
+    fn open(&self) {
+        self.0.1.notify_one();
+    }
+}
+
+#[async_trait]
+impl Resolver for Gate {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.0.0.notify_one();
+        self.0.1.notified().await;
+        Ok(ProfileUrl::from_name("ada-marlowe").ok())
+    }
 }
 
 /// Finds everybody, after 3 s.

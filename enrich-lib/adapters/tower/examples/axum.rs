@@ -1,0 +1,26 @@
+//! A gateway of axum that gains the service by one layer: `cargo run -p enrich-tower --example axum [ADDRESS]`.
+
+mod sample;
+
+use axum::Router;
+use axum::routing::get;
+use enrich_tower::EnrichLayer;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let enrich = EnrichLayer::new(sample::service()?);
+    let lookups = enrich.lookups();
+    let gateway = Router::new().route("/hello", get(async || "hello\n")).layer(enrich);
+
+    let listener = sample::listener().await?;
+    axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
+    lookups.finished().await; // those whose clients hung up
+    Ok(())
+}
+
+async fn ctrl_c() {
+    // Without a signal to wait for it serves until it is killed.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,40 @@
+//! A gateway of hyper that gains the service by one layer: `cargo run -p enrich-tower --example hyper [ADDRESS]`.
+
+mod sample;
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use enrich_tower::EnrichLayer;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tower::{Layer, service_fn};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let gateway = EnrichLayer::new(sample::service()?).layer(service_fn(others));
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new());
+
+    let listener = sample::listener().await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let (http, gateway) = (http.clone(), TowerToHyperService::new(gateway.clone()));
+        // A connection that ends early ends alone.
+        tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), gateway).await.ok() });
+    }
+}
+
+/// The gateway's own paths.
+async fn others(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = Response::new(Full::default());
+    match request.uri().path() {
+        "/hello" => *response.body_mut() = "hello\n".into(),
+        _ => *response.status_mut() = StatusCode::NOT_FOUND,
+    }
+    Ok(response)
+}

@@ -1,0 +1,49 @@
+//! The sample of the examples: one workspace with 1,000 credits, one person, all in memory.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::window::{Quota, Workspace};
+use tokio::net::TcpListener;
+
+pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
+    let demo = Workspace { id: "demo".parse()?, quota: Quota::default() };
+    let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+    credits.grant(&demo.id, 1_000)?;
+    keys.insert(key().digest(), demo);
+    people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+    Ok(Service {
+        policy: Arc::new(Policy::default()),
+        keys: Arc::new(keys),
+        windows: Arc::new(WindowTable::default()),
+        credits: Arc::new(credits),
+        resolver: Arc::new(people),
+    })
+}
+
+/// The same each time, as it is a sample's. In earnest: cryptographically strong random bytes.
+fn key() -> ApiKey {
+    ApiKey::generate(|| 7)
+}
+
+/// Listens where the first argument says, or else at a free port, and prints how to ask.
+#[allow(clippy::print_stdout, reason = "whoever runs an example reads it")]
+pub(crate) async fn listener() -> Result<TcpListener, Box<dyn Error>> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    let (address, key) = (listener.local_addr()?, key());
+    println!("serving http://{address}\n");
+    println!(
+        "curl -i http://{address}/api/v1/person/enrich -H 'Authorization: Bearer {}' -H 'Content-Type: application/json' \
+         -d '{{\"email\":\"ada.marlowe@gmail.com\"}}'",
+        key.reveal()
+    );
+    println!("curl -i http://{address}/hello");
+    Ok(listener)
+}

@@ -1,0 +1,117 @@
+//! Gateways of axum and hyper over TCP.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use enrich_tower::EnrichLayer;
+use http::Response;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tower::{Layer, service_fn};
+
+use crate::{Gate, demo, key, layer, service};
+
+#[tokio::test]
+async fn both_answer_lookups_and_their_own_paths_on_one_connection() {
+    for address in [axum(layer()).await, hyper(layer()).await] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let found = ask(&mut stream, &lookup()).await;
+        assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
+        assert!(
+            found.ends_with(r#""profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#),
+            "{found}"
+        );
+        let hello = ask(&mut stream, "GET /hello HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        assert!(hello.starts_with("HTTP/1.1 200 OK\r\n") && hello.ends_with("hello"), "{hello}");
+    }
+}
+
+#[tokio::test]
+async fn both_finish_a_lookup_whose_client_hangs_up() {
+    for is_axum in [true, false] {
+        let gate = Gate::default();
+        let (service, accounts) = service(Arc::new(gate.clone()));
+        let layer = EnrichLayer::new(service);
+        let address = if is_axum { axum(layer.clone()).await } else { hyper(layer.clone()).await };
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(lookup().as_bytes()).await.unwrap();
+        gate.asked().await;
+        assert_eq!(accounts.balance(&demo()).held, 1);
+
+        drop(stream);
+        gate.open();
+        timeout(Duration::from_secs(10), layer.lookups().finished()).await.expect("it ends");
+        let balance = accounts.balance(&demo());
+        assert_eq!((balance.held, balance.spent), (0, 1));
+    }
+}
+
+async fn axum(layer: EnrichLayer) -> SocketAddr {
+    let (listener, address) = listener().await;
+    let gateway = Router::new().route("/hello", get(async || "hello")).layer(layer);
+    tokio::spawn(async move { axum::serve(listener, gateway).await });
+    address
+}
+
+async fn hyper(layer: EnrichLayer) -> SocketAddr {
+    let (listener, address) = listener().await;
+    let hello = |_: http::Request<Incoming>| async {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    };
+    let gateway = layer.layer(service_fn(hello));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let gateway = TowerToHyperService::new(gateway.clone());
+            tokio::spawn(async move {
+                let http = auto::Builder::new(TokioExecutor::new());
+                http.serve_connection(TokioIo::new(stream), gateway).await.ok();
+            });
+        }
+    });
+    address
+}
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn lookup() -> String {
+    let (key, body) = (key(), r#"{"email":"ada.marlowe@gmail.com"}"#);
+    format!(
+        "POST /api/v1/person/enrich HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        key.reveal(),
+        body.len()
+    )
+}
+
+/// The whole reply, as far as its `content-length` says.
+async fn ask(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    let whole = async {
+        loop {
+            stream.read_buf(&mut reply).await.unwrap();
+            let text = String::from_utf8_lossy(&reply);
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            if body.len() == length.parse::<usize>().unwrap() {
+                return text.into_owned();
+            }
+        }
+    };
+    timeout(Duration::from_secs(10), whole).await.expect("a whole reply")
+}

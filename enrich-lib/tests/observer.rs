@@ -1,0 +1,271 @@
+//! What an observer is told of lookups.
+
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::body::BodyFault;
+use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::email::{Email, EmailFault};
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::{Policy, Request};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::observe::{Durations, Ending, Observed, Observer, Step};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::refusal::{PortError, Refusal};
+use enrich_lib::window::{Quota, Window, Workspace};
+
+/// What a port does, and for how many milliseconds.
+#[derive(Clone, Copy)]
+enum Port<T> {
+    Answers(T, u64),
+    Fails(u64),
+    Panics,
+    Hangs,
+}
+
+use Port::{Answers, Fails, Hangs, Panics};
+
+#[derive(Clone, Copy)]
+struct World {
+    body: &'static str,
+    is_known: Port<bool>,
+    count: Port<u64>,
+    hold: Port<Holding>,
+    is_found: Port<bool>,
+    settle: Port<()>,
+}
+
+const GOOD: World = World {
+    body: r#"{"email":"ada.marlowe@gmail.com"}"#,
+    is_known: Answers(true, 1),
+    count: Answers(1, 2),
+    hold: Answers(Holding::Granted, 4),
+    is_found: Answers(true, 8),
+    settle: Answers((), 16),
+};
+
+#[test]
+fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port_took() {
+    use Ending::{Found, NotFound, Refused};
+    use Refusal::*;
+    let all = [Some(1), Some(2), Some(4), Some(8), Some(16)];
+    let to_hold = [Some(1), Some(2), Some(4), None, None];
+    let to_windows = [Some(1), Some(2), None, None, None];
+    let to_keys = [Some(1), None, None, None, None];
+    let table = [
+        (GOOD, Found, Step::Close, all, 1),
+        (World { is_found: Answers(false, 8), ..GOOD }, NotFound, Step::Close, all, 0),
+        (World { settle: Fails(16), ..GOOD }, Refused(ServerError), Step::Close, all, 0),
+        (World { is_found: Fails(8), ..GOOD }, Refused(LookupError), Step::Finish, all, 0),
+        (World { is_found: Fails(8), settle: Fails(16), ..GOOD }, Refused(LookupError), Step::Finish, all, 0),
+        (World { hold: Fails(4), ..GOOD }, Refused(ServerError), Step::Fund, to_hold, 0),
+        (
+            World { hold: Answers(Holding::Insufficient, 4), ..GOOD },
+            Refused(InsufficientCredits),
+            Step::Fund,
+            to_hold,
+            0,
+        ),
+        (World { body: "{", ..GOOD }, Refused(InvalidRequest(BodyFault::Json)), Step::Read, to_windows, 0),
+        (World { body: "{}", ..GOOD }, Refused(InvalidEmail(EmailFault::Missing)), Step::Read, to_windows, 0),
+        (World { count: Answers(501, 2), ..GOOD }, Refused(RateLimited), Step::Admit, to_windows, 0),
+        (World { count: Fails(2), ..GOOD }, Refused(RateLimitUnavailable), Step::Admit, to_windows, 0),
+        (World { is_known: Fails(1), ..GOOD }, Refused(ServerError), Step::Identify, to_keys, 0),
+        (World { is_known: Answers(false, 1), ..GOOD }, Refused(Unauthorized), Step::Identify, to_keys, 0),
+    ];
+    for (world, ending, step, durations, credits_spent) in table {
+        let told = one(world.told(Some(api_key().digest())));
+        assert_eq!((told.ending, told.step), (ending, step));
+        assert_eq!(told.durations, in_ms(durations), "{ending:?}");
+        assert_eq!((told.lookup_id, told.credits_spent), (arrival().id, credits_spent), "{ending:?}");
+        assert_eq!(told.workspace, (step > Step::Identify).then(|| demo().id), "{ending:?}");
+        let failed = [
+            world.settle.fails(),
+            world.is_found.fails(),
+            world.hold.fails(),
+            world.count.fails(),
+            world.is_known.fails(),
+        ];
+        assert_eq!(told.fault.is_some(), failed.contains(&true), "{ending:?}");
+    }
+}
+
+#[test]
+fn a_request_without_a_key_is_told_too() {
+    let told = one(GOOD.told(None));
+    assert_eq!((told.ending, told.step), (Ending::Refused(Refusal::Unauthorized), Step::Receive));
+    assert_eq!(told.durations, Durations::default());
+}
+
+#[test]
+fn a_port_that_panics_is_told_once_with_its_step() {
+    let panics: [(World, Step); 5] = [
+        (World { is_known: Panics, ..GOOD }, Step::Identify),
+        (World { count: Panics, ..GOOD }, Step::Admit),
+        (World { hold: Panics, ..GOOD }, Step::Fund),
+        (World { is_found: Panics, ..GOOD }, Step::Finish),
+        (World { settle: Panics, ..GOOD }, Step::Close),
+    ];
+    for (world, step) in panics {
+        let told = one(world.told(Some(api_key().digest())));
+        assert_eq!((told.ending, told.step), (Ending::Panicked, step));
+        assert_eq!(told.ending.status(), None);
+    }
+}
+
+#[test]
+fn a_lookup_that_is_dropped_is_told_once_with_the_step_it_was_in() {
+    let told = one(World { is_found: Hangs, ..GOOD }.told(Some(api_key().digest())));
+    assert_eq!((told.ending, told.step), (Ending::Abandoned, Step::Finish));
+    assert_eq!(told.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
+}
+
+/// What was told, but for its lifetime.
+struct Told {
+    lookup_id: LookupId,
+    workspace: Option<WorkspaceId>,
+    ending: Ending,
+    step: Step,
+    credits_spent: u64,
+    durations: Durations,
+    fault: Option<String>,
+}
+
+/// A clock that only ports move, and all that is told.
+#[derive(Default)]
+struct Notes {
+    ms: AtomicU64,
+    told: Mutex<Vec<Told>>,
+}
+
+impl Observer for Notes {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+
+    fn ended(&self, lookup: &Observed<'_>) {
+        for secret in ["ada", "gmail", "linkedin", &*api_key().reveal().to_string()] {
+            assert!(!format!("{lookup:?}").contains(secret), "{lookup:?}");
+        }
+        self.told.lock().expect("nothing panics while it is locked").push(Told {
+            lookup_id: lookup.lookup_id,
+            workspace: lookup.workspace.cloned(),
+            ending: lookup.ending,
+            step: lookup.step,
+            credits_spent: lookup.credits_spent,
+            durations: lookup.durations,
+            fault: lookup.fault.map(ToString::to_string),
+        });
+    }
+}
+
+impl World {
+    /// What an observer is told of one lookup in this world.
+    fn told(self, key: Option<KeyDigest>) -> Vec<Told> {
+        let notes = Arc::new(Notes::default());
+        let ports = Arc::new(Ports { world: self, notes: notes.clone() });
+        let service = Service {
+            policy: Arc::new(Policy::default()),
+            keys: ports.clone(),
+            windows: ports.clone(),
+            credits: ports.clone(),
+            resolver: ports,
+        };
+        let request = Request { key, body: Ok(self.body.into()) };
+        // Polled once: a port that hangs leaves the lookup half-way.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let lookup = pin!(service.answer_observed(arrival(), request, &*notes));
+            drop(lookup.poll(&mut Context::from_waker(Waker::noop())));
+        }));
+        std::mem::take(&mut notes.told.lock().expect("nothing panics while it is locked"))
+    }
+}
+
+struct Ports {
+    world: World,
+    notes: Arc<Notes>,
+}
+
+impl<T> Port<T> {
+    fn fails(&self) -> bool {
+        matches!(self, Fails(_))
+    }
+
+    async fn answer(self, notes: &Notes) -> Result<T, PortError> {
+        let (Answers(_, ms) | Fails(ms)) = self else {
+            return match self {
+                Panics => panic!("a port does"),
+                _ => pending().await,
+            };
+        };
+        notes.ms.fetch_add(ms, Ordering::Relaxed);
+        match self {
+            Answers(answer, _) => Ok(answer),
+            _ => Err(PortError::new("the script says so")),
+        }
+    }
+}
+
+#[async_trait]
+impl Keys for Ports {
+    async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        self.world.is_known.answer(&self.notes).await.map(|is_known| is_known.then(demo))
+    }
+}
+
+#[async_trait]
+impl Windows for Ports {
+    async fn count(&self, _: &Window) -> Result<u64, PortError> {
+        self.world.count.answer(&self.notes).await
+    }
+}
+
+#[async_trait]
+impl Credits for Ports {
+    async fn hold(&self, _: &Hold) -> Result<Holding, PortError> {
+        self.world.hold.answer(&self.notes).await
+    }
+
+    async fn settle(&self, _: &Hold, _: Settlement) -> Result<(), PortError> {
+        self.world.settle.answer(&self.notes).await
+    }
+}
+
+#[async_trait]
+impl Resolver for Ports {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
+        self.world.is_found.answer(&self.notes).await.map(|is_found| is_found.then(ada))
+    }
+}
+
+fn api_key() -> ApiKey {
+    ApiKey::generate(|| 7)
+}
+
+fn demo() -> Workspace {
+    Workspace { id: "demo".parse().expect("a name"), quota: Quota::default() }
+}
+
+fn arrival() -> Arrival {
+    Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
+}
+
+fn one(told: Vec<Told>) -> Told {
+    let [told] = <[Told; 1]>::try_from(told).map_err(|told| told.len()).expect("told once");
+    told
+}
+
+/// Of each port in turn, and of all of them.
+fn in_ms(ports: [Option<u64>; 5]) -> Durations {
+    let whole = Duration::from_millis(ports.iter().flatten().sum());
+    let [keys, windows, hold, resolver, settle] = ports.map(|ms| ms.map(Duration::from_millis));
+    Durations { keys, windows, hold, resolver, settle, whole }
+}
