@@ -5,10 +5,9 @@
 //!
 //! # Layout
 //!
-//! In reading order, each module using only those before it: [`Limits`] · [`Arrivals`] the clock and the randomness ·
-//! [`Listener`] · [`swap`] what is taken anew while the host serves · [`tls`] · `pulse` what a connection waits for ·
-//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · `outlive` lookups whose clients hang up ·
-//! `causes` errors as the log tells them · `answer` one request · `connection` · [`run`].
+//! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
+//! the host serves · [`tls`] · `pulse` what a connection waits for · `replies` bodies for hyper's own replies · `stream` a
+//! connection's bytes · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`].
 //! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
 //! [`vendors`] whom a lookup asks · [`rows`] files of people.
 
@@ -16,8 +15,6 @@
 #![deny(missing_docs)]
 
 mod limits;
-
-mod arrivals;
 
 mod listener;
 
@@ -30,8 +27,6 @@ mod pulse;
 mod replies;
 
 mod stream;
-
-mod outlive;
 
 mod causes;
 
@@ -51,13 +46,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
+use enrich_tower::{Endpoint, Lookups};
 use rustls::ServerConfig;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-pub use crate::arrivals::{Arrivals, SystemArrivals};
+pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
+
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 
@@ -105,8 +101,9 @@ impl fmt::Debug for Services {
 /// A lookup whose client hangs up is finished all the same. Dropping this future drops the connections, not the lookups.
 pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     let Services { service, arrivals, limits, tls, date_header } = services;
-    let desk = Arc::new(Desk { service, arrivals, limits, lookups: TaskTracker::new() });
-    let (limits, lookups) = (&desk.limits, &desk.lookups);
+    let endpoint = Endpoint { service, arrivals, body: limits.body, lookups: Lookups::default() };
+    let desk = Arc::new(Desk { endpoint: Arc::new(endpoint), limits });
+    let (limits, lookups) = (&desk.limits, &desk.endpoint.lookups);
     let shared = Arc::new(Connections {
         desk: desk.clone(),
         http: connection::http(limits, date_header),
@@ -128,15 +125,14 @@ pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: imp
 
     drop(listener);
     shared.stop.cancel();
-    lookups.close();
     let ended = async {
         while let Some(ended) = connections.join_next().await {
             tell_of_panic(ended);
         }
-        lookups.wait().await;
+        lookups.finished().await;
     };
     if timeout(limits.shutdown_time_max, ended).await.is_err() {
-        tracing::warn!(connections = connections.len(), lookups = lookups.len(), "dropped at the deadline");
+        tracing::warn!(connections = connections.len(), lookups = lookups.count(), "dropped at the deadline");
     }
 }
 

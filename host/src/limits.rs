@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use enrich_tower::BodyLimits;
+
 /// What one `run` allows. The defaults hold against strangers.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -13,14 +15,12 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// Header lines in a request.
     pub head_lines_max: usize,
-    /// The request body, in bytes.
-    pub body_bytes_max: usize,
+    /// A request's body.
+    pub body: BodyLimits,
     /// For the TLS handshake.
     pub handshake_time_max: Duration,
     /// For a request's head: the first from the connection's start, each later one from its own first byte.
     pub head_time_max: Duration,
-    /// For a request's body, from the end of its head.
-    pub body_time_max: Duration,
     /// Between two requests on a connection. Load balancers mostly wait 60 s: whoever closes first should be they.
     pub idle_time_max: Duration,
     /// For the client to take note that the connection ends.
@@ -36,10 +36,9 @@ impl Default for Limits {
             streams_max: 64,
             head_bytes_max: 16 * 1_024,
             head_lines_max: 64,
-            body_bytes_max: enrich_lib::body::BODY_BYTES_MAX,
+            body: BodyLimits::default(),
             handshake_time_max: Duration::from_secs(10),
             head_time_max: Duration::from_secs(10),
-            body_time_max: Duration::from_secs(5),
             idle_time_max: Duration::from_secs(75),
             close_time_max: Duration::from_secs(5),
             shutdown_time_max: Duration::from_secs(10),

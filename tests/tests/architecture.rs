@@ -8,23 +8,41 @@ use std::process::Command;
 
 /// The dependencies of a crate, all the way down, without those of macros and build scripts.
 fn tree(package: &str) -> BTreeSet<String> {
+    branches(package, "normal,no-proc-macro").into_iter().map(|(_, name)| name).collect()
+}
+
+/// The same of a crate that only `package`'s tests use.
+fn tree_of_tests(package: &str, dependency: &str) -> BTreeSet<String> {
+    let branches = branches(package, "normal,dev,no-proc-macro");
+    let from = branches.iter().position(|(depth, name)| *depth == 1 && name == dependency).unwrap();
+    let below = branches.into_iter().skip(from + 1).take_while(|(depth, _)| *depth > 1);
+    below.map(|(_, name)| name).collect()
+}
+
+/// The lines of a tree: how deep, and which crate.
+fn branches(package: &str, edges: &str) -> Vec<(usize, String)> {
     let args = [
         "tree",
         "-p",
         package,
         "-e",
-        "normal,no-proc-macro",
+        edges,
         "--prefix",
-        "none",
+        "depth",
         "--format",
-        "{p}",
+        " {p}",
+        "--no-dedupe",
         "--locked",
     ];
     let tree =
         Command::new(env!("CARGO")).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
     let tree = String::from_utf8(tree.stdout).unwrap();
-    tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    let branch = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
+    };
+    tree.lines().filter_map(branch).collect()
 }
 
 #[test]
@@ -67,12 +85,22 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
 }
 
 #[test]
+fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
+    let (axum, library, layer) =
+        (tree_of_tests("enrich-tower", "axum"), tree("enrich-lib"), tree("enrich-tower"));
+    assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
+    let gained: Vec<_> =
+        layer.iter().filter(|name| !axum.contains(*name) && !library.contains(*name)).collect();
+    assert_eq!(gained, ["enrich-tower"]);
+}
+
+#[test]
 fn a_driver_is_named_by_its_adapter_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
     {
-        let adapters =
-            ["compose", "provider", "postgres", "sqlite"].map(|name| format!("enrich-lib/adapters/{name}"));
+        let adapters = ["compose", "provider", "postgres", "sqlite", "tower"]
+            .map(|name| format!("enrich-lib/adapters/{name}"));
         for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
             let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
             let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use enrich_compose::{CachePolicy, Deadline};
-use enrich_host::Limits;
 use enrich_host::vendors::Vendors;
+use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_provider::{SettingFault, parse_toml};
@@ -132,7 +132,7 @@ impl Default for ConnectionsConfig {
         Self {
             max: limits.connections_max,
             head_ms: ms(limits.head_time_max),
-            body_ms: ms(limits.body_time_max),
+            body_ms: ms(limits.body.time_max),
             idle_ms: ms(limits.idle_time_max),
         }
     }
@@ -256,7 +256,7 @@ impl Config {
         Limits {
             connections_max: max,
             head_time_max: Duration::from_millis(head_ms),
-            body_time_max: Duration::from_millis(body_ms),
+            body: BodyLimits { time_max: Duration::from_millis(body_ms), ..BodyLimits::default() },
             idle_time_max: Duration::from_millis(idle_ms),
             ..Limits::default()
         }

@@ -1,0 +1,114 @@
+//! A request's body, gathered within a limit of bytes and of time.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyFault};
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
+
+/// What a stranger's request body may take. The defaults are those of the decided gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLimits {
+    /// The body, in bytes.
+    pub bytes_max: usize,
+    /// For the body, from the end of the request's head.
+    pub time_max: Duration,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self { bytes_max: BODY_BYTES_MAX, time_max: Duration::from_secs(5) }
+    }
+}
+
+pin_project! {
+    /// Gathers a body: its bytes, or why there are none. Trailers are left out. See [`Endpoint::gather`].
+    ///
+    /// [`Endpoint::gather`]: crate::Endpoint::gather
+    #[must_use = "futures do nothing unless they are awaited"]
+    pub struct Gathering<B> {
+        #[pin]
+        body: B,
+        // Armed only when the body lets us wait: mostly it is there at once.
+        #[pin]
+        timer: Option<Sleep>,
+        chunks: Chunks,
+        limits: BodyLimits,
+    }
+}
+
+impl<B: http_body::Body> Gathering<B> {
+    pub(crate) fn new(body: B, limits: BodyLimits) -> Self {
+        Self { body, timer: None, chunks: Chunks::default(), limits }
+    }
+}
+
+impl<B: http_body::Body> Future for Gathering<B> {
+    type Output = Body;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Body> {
+        let mut this = self.project();
+        let room_bytes = |chunks: &Chunks| this.limits.bytes_max.saturating_sub(chunks.len());
+        // What can only become too large is not read at all.
+        if this.body.size_hint().lower() > room_bytes(this.chunks) as u64 {
+            return Poll::Ready(Err(BodyFault::TooLarge));
+        }
+        while let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) {
+            match frame {
+                None => return Poll::Ready(Ok(this.chunks.take())),
+                Some(Err(_)) => return Poll::Ready(Err(BodyFault::CutOff)),
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if data.remaining() > room_bytes(this.chunks) {
+                        return Poll::Ready(Err(BodyFault::TooLarge));
+                    }
+                    this.chunks.push(data);
+                }
+            }
+        }
+        if this.timer.is_none() {
+            this.timer.set(Some(sleep(this.limits.time_max)));
+        }
+        let is_too_slow = this.timer.as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready());
+        if is_too_slow { Poll::Ready(Err(BodyFault::TooSlow)) } else { Poll::Pending }
+    }
+}
+
+/// Says nothing of the body: it has an email in it.
+impl<B> fmt::Debug for Gathering<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gathering").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// The data so far. One chunk, as most bodies are, is not copied.
+#[derive(Default)]
+struct Chunks {
+    first: Bytes,
+    /// All of them, once there are several.
+    all: BytesMut,
+}
+
+impl Chunks {
+    fn len(&self) -> usize {
+        self.first.len() + self.all.len()
+    }
+
+    fn push(&mut self, mut data: impl Buf) {
+        if self.len() == 0 {
+            self.first = data.copy_to_bytes(data.remaining());
+        } else {
+            self.all.put(std::mem::take(&mut self.first));
+            self.all.put(data);
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        let (first, all) = (std::mem::take(&mut self.first), std::mem::take(&mut self.all));
+        if all.is_empty() { first } else { all.freeze() }
+    }
+}

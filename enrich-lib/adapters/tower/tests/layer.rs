@@ -1,0 +1,234 @@
+//! The layer in front of other services.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::routing::get;
+use axum::{Json, Router};
+use bytes::Bytes;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::{ProfileUrl, WorkspaceId};
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Workspace};
+use enrich_tower::{BodyLimits, Enrich, EnrichLayer};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tower::{Layer, Service as _, ServiceExt};
+
+const PATH: &str = "/api/v1/person/enrich";
+
+#[tokio::test]
+async fn a_lookup_is_answered_and_other_paths_are_the_inner_services() {
+    let gateway = Router::new()
+        .route("/hello", get(async || "hello"))
+        .route("/api/v1/person/enrich/more", get(async || Json(1)))
+        .layer(layer());
+
+    let (status, body) = text(gateway.clone().oneshot(lookup()).await.unwrap()).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(
+        body.ends_with(
+            r#""status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
+        ),
+        "{body}"
+    );
+
+    for (path, expected) in [
+        ("/hello", (StatusCode::OK, "hello")),
+        ("/api/v1/person/enrich/more", (StatusCode::OK, "1")),
+        ("/api/v1/person/enrich/", (StatusCode::NOT_FOUND, "")),
+        ("/", (StatusCode::NOT_FOUND, "")),
+    ] {
+        let (status, body) =
+            text(gateway.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap())
+                .await;
+        assert_eq!((status, &*body), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn another_method_is_a_405_that_says_which_is_allowed() {
+    for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
+        let request = Request::builder().method(&method).uri(PATH).body(Body::empty()).unwrap();
+        let response = gateway().oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["allow"], "POST", "{method}");
+        let answer = text(response).await;
+        assert_eq!(
+            answer,
+            (StatusCode::METHOD_NOT_ALLOWED, r#"{"error":"invalid_request"}"#.into()),
+            "{method}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_a_400() {
+    let limits = BodyLimits { bytes_max: 40, ..BodyLimits::default() };
+    for (length, expected) in [(40, StatusCode::OK), (41, StatusCode::BAD_REQUEST)] {
+        let gateway = layer().limits(limits).layer(Router::new());
+        let email = format!("{:<length$}", r#"{"email":"ada.marlowe@gmail.com"}"#);
+        // In chunks, so that nothing says beforehand how long it is.
+        let chunks = email
+            .into_bytes()
+            .chunks(9)
+            .map(|chunk| Ok::<_, Infallible>(Bytes::copy_from_slice(chunk)))
+            .collect::<Vec<_>>();
+        let request = lookup().map(|_| Body::from_stream(futures_util::stream::iter(chunks)));
+        assert_eq!(gateway.oneshot(request).await.unwrap().status(), expected, "{length} bytes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_a_400_after_5_s() {
+    let started = tokio::time::Instant::now();
+    let request =
+        lookup().map(|_| Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>()));
+    let answer = text(gateway().oneshot(request).await.unwrap()).await;
+    assert_eq!(answer, (StatusCode::BAD_REQUEST, r#"{"error":"invalid_request"}"#.into()));
+    assert_eq!(started.elapsed().as_secs(), 5);
+}
+
+#[tokio::test]
+async fn the_inner_service_says_when_it_is_ready() {
+    #[derive(Clone)]
+    struct Busy(Arc<AtomicBool>);
+
+    impl tower::Service<Request<Body>> for Busy {
+        type Response = Response<Body>;
+        type Error = &'static str;
+        type Future = std::future::Ready<Result<Response<Body>, &'static str>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+            if self.0.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(Err("it is gone")) }
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            std::future::ready(Err("it was not ready"))
+        }
+    }
+
+    let busy = Busy(Arc::new(AtomicBool::new(true)));
+    let mut gateway = layer().layer(busy.clone());
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(gateway.poll_ready(&mut cx).is_pending());
+    busy.0.store(false, Ordering::SeqCst);
+    assert_eq!(gateway.poll_ready(&mut cx), Poll::Ready(Err("it is gone")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_whose_client_hangs_up_is_settled_and_a_stop_can_wait_for_it() {
+    let (service, accounts) = service(Arc::new(Slow));
+    let layer = EnrichLayer::new(service);
+    let hung_up =
+        tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
+    assert!(hung_up.is_err());
+    assert_eq!((layer.lookups().count(), accounts.balance(&demo()).held), (1, 1));
+
+    layer.lookups().finished().await;
+    assert_eq!(layer.lookups().count(), 0);
+    let balance = accounts.balance(&demo());
+    assert_eq!((balance.held, balance.spent), (0, 1));
+}
+
+#[tokio::test]
+async fn a_lookup_that_breaks_down_is_a_500() {
+    let (service, _) = service(Arc::new(Broken));
+    let layer = EnrichLayer::new(service);
+    let answer = text(layer.layer(Router::new()).oneshot(lookup()).await.unwrap()).await;
+    assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"server_error"}"#.into()));
+    assert_eq!(layer.lookups().count(), 0);
+}
+
+#[tokio::test]
+async fn debug_output_shows_no_key_and_no_email() {
+    let (layer, mut gateway) = (layer(), gateway());
+    let future = gateway.call(lookup());
+    let shown = format!("{layer:?} {gateway:?} {future:?}");
+    assert!(!shown.contains("enr_") && !shown.contains("ada"), "{shown}");
+}
+
+/// Finds everybody, after 3 s.
+struct Slow;
+
+#[async_trait]
+impl Resolver for Slow {
+    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(ProfileUrl::from_name("ada-marlowe").ok())
+    }
+}
+
+struct Broken;
+
+#[async_trait]
+impl Resolver for Broken {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        panic!("{}", email.canonical());
+    }
+}
+
+/// With nothing behind it.
+fn gateway() -> Enrich<Router> {
+    layer().layer(Router::new())
+}
+
+/// Over memory, with the one person who is looked up.
+fn layer() -> EnrichLayer {
+    let people = Directory::default();
+    people.insert(
+        &Email::parse("ada.marlowe@gmail.com").unwrap(),
+        ProfileUrl::from_name("ada-marlowe").unwrap(),
+    );
+    EnrichLayer::new(service(Arc::new(people)).0)
+}
+
+fn service(resolver: Arc<dyn Resolver>) -> (Service, Arc<AccountTable>) {
+    let (keys, accounts) = (KeyTable::default(), Arc::new(AccountTable::default()));
+    keys.insert(key().digest(), Workspace { id: demo(), quota: Quota::default() });
+    accounts.grant(&demo(), 10).unwrap();
+    let service = Service {
+        policy: Arc::new(Policy::default()),
+        keys: Arc::new(keys),
+        windows: Arc::new(WindowTable::default()),
+        credits: accounts.clone(),
+        resolver,
+    };
+    (service, accounts)
+}
+
+fn lookup() -> Request<Body> {
+    Request::post(PATH)
+        .header("authorization", format!("Bearer {}", key().reveal()))
+        .header("content-type", "application/json")
+        .body(Body::from(r#"{"email":"ada.marlowe@gmail.com"}"#))
+        .unwrap()
+}
+
+fn key() -> ApiKey {
+    ApiKey::generate(|| 7)
+}
+
+fn demo() -> WorkspaceId {
+    "demo".parse().unwrap()
+}
+
+async fn text<B>(response: Response<B>) -> (StatusCode, String)
+where
+    B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+{
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (head.status, String::from_utf8(body.to_vec()).unwrap())
+}
