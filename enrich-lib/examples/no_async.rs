@@ -1,0 +1,35 @@
+//! The chain, walked by hand: no async, no ports, no runtime. `cargo run -p enrich-lib --example no_async`
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example")]
+
+use enrich_lib::credit::{Holding, Settlement};
+use enrich_lib::key::ApiKey;
+use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::window::{Quota, Workspace};
+use enrich_lib::wire;
+
+/// Each answer could be a blocking call to your own store.
+fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
+    let (policy, now) = (Policy::default(), Timestamp::from_unix_ms(1_700_000_000_000)); // your clock
+    let lookup = Lookup::receive(&policy, Arrival::new(now, [7; 10]), request)?; // your randomness
+    let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
+    let lookup = lookup.identify(Ok(Some(acme)))?; // whose is lookup.key()?
+    let lookup = lookup.admit(Ok(1))?; // one more request in lookup.window()
+    let lookup = lookup.read()?;
+    let is_enough = *balance >= lookup.hold().credits;
+    let lookup = lookup.fund(Ok(if is_enough { Holding::Granted } else { Holding::Insufficient }))?;
+    let is_ada = lookup.email().canonical() == "adamarlowe@gmail.com";
+    let lookup = lookup.finish(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
+    if let Settlement::Spend(credits) = lookup.settlement() {
+        *balance -= credits;
+    }
+    Ok(lookup.close(Ok(())))
+}
+
+fn main() {
+    let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 1);
+    for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"nobody@gmail.com"}"#] {
+        let reply = walk(Request { key: Some(key), body: Ok(body.into()) }, &mut balance);
+        println!("{:#?}", wire::response(&reply.unwrap_or_else(|refused| refused)));
+    }
+}

@@ -1,0 +1,27 @@
+//! `enrich serve`, held against the transcripts of `enrich-golden`, with the stores that it has by default.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+mod enrich;
+
+use enrich_golden::{Kind, Operator, Report, Scenario, Server, scenarios};
+
+#[test]
+fn enrich_serve_answers_to_the_byte() {
+    let scenarios = scenarios().unwrap();
+    let enrich = enrich::Enrich::new();
+    let data = enrich.data();
+    let operator = [env!("CARGO_BIN_EXE_enrich"), "--data", data.to_str().unwrap()];
+    let keys = Operator::new(operator).unwrap().prepare(&scenarios).unwrap();
+
+    let serving = enrich.serve(&[]);
+    let server = Server { address: serving.address(), kind: Kind::Host, keys, faults: None };
+    let Report { passed, skipped, failed } = server.run(&scenarios);
+
+    assert_eq!(failed, []);
+    let with_faults = scenarios.iter().filter(|scenario| scenario.has_faults());
+    let reason = "nothing makes its ports fail".to_owned();
+    let expected: Vec<_> = with_faults.map(|Scenario { name, .. }| (name.clone(), reason.clone())).collect();
+    assert_eq!((skipped, expected.len()), (expected, 5));
+    assert_eq!(passed.len() + 5, scenarios.len());
+}

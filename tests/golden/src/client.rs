@@ -1,0 +1,103 @@
+//! A connection that says exactly what it is told to.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Long enough for the slowest machine: only a server that fails is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    tcp: TcpStream,
+    came: Vec<u8>,
+    /// Whether the last request was HEAD: the reply to it has no body, whatever its length says.
+    is_head: bool,
+}
+
+/// A whole reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+        let tcp = TcpStream::connect_timeout(&address, PATIENCE)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { tcp, came: Vec::new(), is_head: false })
+    }
+
+    /// The server may have closed by now: what it said tells.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.is_head = bytes.starts_with(b"HEAD ");
+        let _ = self.tcp.write_all(bytes);
+    }
+
+    pub(crate) fn end(&mut self) {
+        let _ = self.tcp.shutdown(Shutdown::Write);
+    }
+
+    /// The next reply. Errors: what came instead.
+    pub(crate) fn reply(&mut self) -> Result<Reply, String> {
+        let head_bytes = loop {
+            match self.came.windows(4).position(|window| window == b"\r\n\r\n") {
+                Some(at) => break at + 4,
+                None => self.read_more()?,
+            }
+        };
+        let head: Vec<u8> = self.came.drain(..head_bytes).collect();
+        let is_interim = head.get(8..10) == Some(b" 1");
+        let body_bytes = if self.is_head || is_interim { 0 } else { content_length(&head)? };
+        while self.came.len() < body_bytes {
+            self.read_more()?;
+        }
+        let body = self.came.drain(..body_bytes).collect();
+        Ok(Reply { head, body })
+    }
+
+    /// Waits until the server ends the connection too. Errors: what came before that.
+    pub(crate) fn closed(&mut self) -> Result<(), String> {
+        loop {
+            if !self.came.is_empty() {
+                return Err(format!("there came more: {}", self.came.escape_ascii()));
+            }
+            if self.read()? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_more(&mut self) -> Result<(), String> {
+        match self.read()? {
+            0 => Err(format!("the connection ended after: {}", self.came.escape_ascii())),
+            _ => Ok(()),
+        }
+    }
+
+    /// A reset counts as an end.
+    fn read(&mut self) -> Result<usize, String> {
+        let mut bytes = [0; 4_096];
+        match self.tcp.read(&mut bytes) {
+            Ok(count) => {
+                self.came.extend_from_slice(&bytes[..count]);
+                Ok(count)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(format!("nothing more for {PATIENCE:?}, after: {}", self.came.escape_ascii()))
+            }
+            Err(_) => Ok(0),
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> Result<usize, String> {
+    let head = String::from_utf8_lossy(head);
+    let mut headers = head.lines().filter_map(|line| line.split_once(':'));
+    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|(_, length)| length.trim().parse().ok());
+    length.ok_or_else(|| format!("a reply without a length: {}", head.escape_debug()))
+}

@@ -1,0 +1,231 @@
+//! One transcript: what is given, and what is said. The crate's README has the format.
+
+use std::path::Path;
+use std::{fs, io};
+
+use enrich_lib::model::{ProfileUrl, WorkspaceId};
+use enrich_lib::window::Quota;
+use thiserror::Error;
+
+use crate::text;
+
+/// One transcript.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its file's name, without the ending.
+    pub name: String,
+    /// Why only the standalone host answers so, if that is so.
+    pub host_only: Option<String>,
+    /// What the server has before the first byte.
+    pub given: Given,
+    /// What happens, each with its line in the file.
+    pub steps: Vec<(usize, Step)>,
+}
+
+/// What a server has to have.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Workspaces, with windows of a day.
+    pub workspaces: Vec<GivenWorkspace>,
+    /// Their keys.
+    pub keys: Vec<GivenKey>,
+    /// People who are found.
+    pub people: Vec<GivenPerson>,
+    /// Emails of those who opted out.
+    pub opted_out: Vec<String>,
+}
+
+/// A workspace.
+#[derive(Clone, Debug)]
+pub struct GivenWorkspace {
+    /// Its name: of this scenario alone, so that scenarios can share a server.
+    pub id: WorkspaceId,
+    /// Its burst limit.
+    pub quota: Quota,
+    /// Its credits.
+    pub credits: u64,
+}
+
+/// A key.
+#[derive(Clone, Debug)]
+pub struct GivenKey {
+    /// What stands for it in requests, without the braces.
+    pub name: String,
+    /// Whose it is.
+    pub workspace: WorkspaceId,
+    /// Whether it was revoked.
+    pub revoked: bool,
+}
+
+/// A person.
+#[derive(Clone, Debug)]
+pub struct GivenPerson {
+    /// One email of the person.
+    pub email: String,
+    /// The person's profile.
+    pub profile: ProfileUrl,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// The client connects; the connection before has to end without another byte.
+    Connect,
+    /// The client sends these bytes, where `{NAME}` stands for a key.
+    Send(Vec<u8>),
+    /// The server answers with these bytes.
+    Expect(Vec<u8>),
+    /// The client ends its half of the connection.
+    End,
+    /// The server has ended the connection, and nothing else came.
+    Closed,
+    /// From here on this port fails.
+    Fails(Port),
+    /// From here on all ports work.
+    Works,
+}
+
+/// Which of what the service asks fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Port {
+    /// Finding a key's workspace.
+    Keys,
+    /// Counting a request.
+    Windows,
+    /// Holding credits.
+    Holds,
+    /// Settling a hold.
+    Settlements,
+    /// Finding a person.
+    Resolver,
+}
+
+/// A file that is no transcript.
+#[derive(Debug, Error)]
+pub enum ScenarioFault {
+    /// It can't be read.
+    #[error("{0} can't be read")]
+    Io(String, #[source] io::Error),
+    /// A line is wrong.
+    #[error("{0}:{1}: {2}")]
+    Line(String, usize, String),
+}
+
+impl Scenario {
+    /// All `*.http` files of a directory, by name.
+    pub fn read_dir(dir: &Path) -> Result<Vec<Self>, ScenarioFault> {
+        let fault = |error| ScenarioFault::Io(dir.display().to_string(), error);
+        let entries = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
+        let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "http"));
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    /// One file.
+    pub fn read(path: &Path) -> Result<Self, ScenarioFault> {
+        let text =
+            fs::read_to_string(path).map_err(|error| ScenarioFault::Io(path.display().to_string(), error))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&name, &text)
+    }
+
+    /// The text of a file.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioFault> {
+        let mut scenario =
+            Self { name: name.to_owned(), host_only: None, given: Given::default(), steps: Vec::new() };
+        let mut goes_on = false; // the message of the line before
+        for (number, line) in (1..).zip(text.lines()) {
+            goes_on = scenario
+                .line(number, line, goes_on)
+                .map_err(|what| ScenarioFault::Line(format!("{name}.http"), number, what))?;
+        }
+        Ok(scenario)
+    }
+
+    /// Whether a port fails in it.
+    pub fn has_faults(&self) -> bool {
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Fails(_)))
+    }
+
+    /// Takes one line. Returns whether a line after it may go on with its message.
+    fn line(&mut self, number: usize, line: &str, goes_on: bool) -> Result<bool, String> {
+        if let Some(text) = line.strip_prefix("> ") {
+            let bytes = text::bytes(text)?;
+            match self.steps.last_mut() {
+                Some((_, Step::Send(sent))) if goes_on => sent.extend(bytes),
+                _ => self.steps.push((number, Step::Send(bytes))),
+            }
+            return Ok(true);
+        }
+        if let Some(text) = line.strip_prefix("< ") {
+            let bytes = text::bytes(text)?;
+            match self.steps.last_mut() {
+                Some((_, Step::Expect(expected))) if goes_on => expected.extend(bytes),
+                _ => self.steps.push((number, Step::Expect(bytes))),
+            }
+            return Ok(true);
+        }
+        if !line.is_empty() && !line.starts_with('#') {
+            match step(line) {
+                Some(step) => self.steps.push((number, step)),
+                None => self.given(line)?,
+            }
+        }
+        Ok(false)
+    }
+
+    fn given(&mut self, line: &str) -> Result<(), String> {
+        if let Some(why) = line.strip_prefix("host only: ") {
+            self.host_only = Some(why.to_owned());
+            return Ok(());
+        }
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is no number"));
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["workspace", name, "limit", limit, "credits", credits] => {
+                let quota = Quota::new(number(limit)?, Quota::WINDOW_SECONDS_MAX)
+                    .map_err(|fault| fault.to_string())?;
+                let (id, credits) = (self.workspace(name)?, number(credits)?.into());
+                self.given.workspaces.push(GivenWorkspace { id, quota, credits });
+            }
+            ["key", name, "of", workspace] => self.key(name, workspace, false)?,
+            ["revoked", "key", name, "of", workspace] => self.key(name, workspace, true)?,
+            ["person", email, name] => {
+                let profile = ProfileUrl::from_name(name).map_err(|fault| fault.to_string())?;
+                self.given.people.push(GivenPerson { email: email.to_owned(), profile });
+            }
+            ["opted", "out", email] => self.given.opted_out.push(email.to_owned()),
+            _ => return Err(format!("{line:?} is nothing that a transcript says")),
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, name: &str, workspace: &str, revoked: bool) -> Result<(), String> {
+        let workspace = self.workspace(workspace)?;
+        if self.given.workspaces.iter().all(|given| given.id != workspace) {
+            return Err(format!("there is no workspace {workspace}"));
+        }
+        self.given.keys.push(GivenKey { name: name.to_owned(), workspace, revoked });
+        Ok(())
+    }
+
+    fn workspace(&self, name: &str) -> Result<WorkspaceId, String> {
+        format!("{}.{name}", self.name).parse().map_err(|fault| format!("{name:?}: {fault}"))
+    }
+}
+
+fn step(line: &str) -> Option<Step> {
+    Some(match line {
+        "connect" => Step::Connect,
+        "end" => Step::End,
+        "closed" => Step::Closed,
+        "keys fail" => Step::Fails(Port::Keys),
+        "windows fail" => Step::Fails(Port::Windows),
+        "holds fail" => Step::Fails(Port::Holds),
+        "settlements fail" => Step::Fails(Port::Settlements),
+        "the resolver fails" => Step::Fails(Port::Resolver),
+        "all work" => Step::Works,
+        _ => return None,
+    })
+}

@@ -1,0 +1,176 @@
+//! A server, held against scenarios.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::client::{Client, Reply};
+use crate::keys::Keys;
+use crate::scenario::{Scenario, Step};
+use crate::stores::Faults;
+use crate::text::{self, Seen};
+
+/// A server that listens, and what it could be told.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it listens, for plain HTTP.
+    pub address: SocketAddr,
+    /// How its replies are compared.
+    pub kind: Kind,
+    /// The keys that it knows. A scenario whose keys are not among them is skipped.
+    pub keys: Keys,
+    /// What makes its ports fail. Without it, a scenario in which a port fails is skipped.
+    pub faults: Option<Arc<Faults>>,
+}
+
+/// How replies are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The standalone host: byte by byte.
+    Host,
+    /// Another server around the library. [`SERVERS_HEADERS`] are its own; all else is the same, byte by byte. A scenario
+    /// that is the host's only is skipped.
+    Gateway,
+}
+
+/// The headers that a server adds by itself. The bytes of a body are as many as `content-length` says.
+const SERVERS_HEADERS: [&str; 5] = ["connection", "content-length", "date", "keep-alive", "server"];
+
+/// What became of each scenario, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// They answered as they should.
+    pub passed: Vec<String>,
+    /// They were not asked, each with the reason.
+    pub skipped: Vec<(String, String)>,
+    /// They answered otherwise, each with where and how.
+    pub failed: Vec<(String, String)>,
+}
+
+impl Server {
+    /// Plays all of `scenarios`, one after the other. Blocks.
+    pub fn run(&self, scenarios: &[Scenario]) -> Report {
+        let (mut report, mut seen) = (Report::default(), Seen::default());
+        for scenario in scenarios {
+            let name = scenario.name.clone();
+            match self.keys_for(scenario) {
+                Err(reason) => report.skipped.push((name, reason)),
+                Ok(keys) => match self.play(scenario, &keys, &mut seen) {
+                    Ok(()) => report.passed.push(name),
+                    Err(what) => report.failed.push((name, what)),
+                },
+            }
+        }
+        report
+    }
+
+    /// The keys of a scenario. Errors: why it can't be played.
+    fn keys_for<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, String> {
+        if let (Kind::Gateway, Some(why)) = (self.kind, &scenario.host_only) {
+            return Err(format!("the host's only: {why}"));
+        }
+        if scenario.has_faults() && self.faults.is_none() {
+            return Err("nothing makes its ports fail".to_owned());
+        }
+        self.keys.of(scenario).map_err(|name| format!("there is no key {{{name}}} for it"))
+    }
+
+    fn play(&self, scenario: &Scenario, keys: &[(&str, &str)], seen: &mut Seen) -> Result<(), String> {
+        let mut client = None;
+        let played = scenario.steps.iter().try_for_each(|(line, step)| {
+            self.step(step, keys, &mut client, seen).map_err(|what| format!("line {line}: {what}"))
+        });
+        if let Some(faults) = &self.faults {
+            faults.work();
+        }
+        played?;
+        hang_up(client.take()).map_err(|what| format!("in the end: {what}"))
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        keys: &[(&str, &str)],
+        client: &mut Option<Client>,
+        seen: &mut Seen,
+    ) -> Result<(), String> {
+        match step {
+            Step::Connect => {
+                hang_up(client.take())?;
+                *client = Some(Client::connect(self.address).map_err(|error| error.to_string())?);
+            }
+            Step::Fails(port) => self.faults.iter().for_each(|faults| faults.fail(*port)),
+            Step::Works => self.faults.iter().for_each(|faults| faults.work()),
+            said => {
+                let client = client.as_mut().ok_or("nobody is connected")?;
+                match said {
+                    Step::Send(bytes) => client.send(&with_keys(bytes, keys)),
+                    Step::End => client.end(),
+                    Step::Closed => client.closed()?,
+                    Step::Expect(expected) => self.compare(expected, &client.reply()?, seen)?,
+                    Step::Connect | Step::Fails(_) | Step::Works => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, expected: &[u8], actual: &Reply, seen: &mut Seen) -> Result<(), String> {
+        let whole = [&actual.head[..], &actual.body].concat();
+        let is_same = match self.kind {
+            Kind::Host => text::is(expected, &whole, seen),
+            Kind::Gateway => {
+                text::is(&without_servers_headers(expected), &without_servers_headers(&whole), seen)
+            }
+        };
+        if is_same {
+            return Ok(());
+        }
+        Err(format!("expected\n  {}\nbut there came\n  {}", shown(expected), shown(&whole)))
+    }
+}
+
+/// Ends a connection, which has to end there without another byte.
+fn hang_up(client: Option<Client>) -> Result<(), String> {
+    let Some(mut client) = client else { return Ok(()) };
+    client.end();
+    client.closed()
+}
+
+fn with_keys(bytes: &[u8], keys: &[(&str, &str)]) -> Vec<u8> {
+    let mut sent = bytes.to_vec();
+    for (name, key) in keys {
+        let name = format!("{{{name}}}");
+        while let Some(at) = sent.windows(name.len()).position(|window| window == name.as_bytes()) {
+            sent.splice(at..at + name.len(), key.bytes());
+        }
+    }
+    sent
+}
+
+fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
+    let head_bytes =
+        reply.windows(4).position(|window| window == b"\r\n\r\n").map_or(reply.len(), |at| at + 4);
+    let (head, body) = reply.split_at(head_bytes);
+    let is_servers = |line: &&[u8]| {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        SERVERS_HEADERS.iter().any(|header| name.eq_ignore_ascii_case(header.as_bytes()))
+    };
+    let lines = head.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_servers(line));
+    lines.chain([body]).collect::<Vec<_>>().concat()
+}
+
+/// As a transcript writes it.
+fn shown(reply: &[u8]) -> String {
+    reply.escape_ascii().to_string().replace("\\\"", "\"").replace("\\r\\n", "\\r\\n\n  ")
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.passed.iter().try_for_each(|name| writeln!(f, "ok       {name}"))?;
+        self.skipped.iter().try_for_each(|(name, reason)| writeln!(f, "skipped  {name}: {reason}"))?;
+        self.failed.iter().try_for_each(|(name, what)| writeln!(f, "FAILED   {name}: {what}"))?;
+        let [passed, skipped, failed] = [self.passed.len(), self.skipped.len(), self.failed.len()];
+        write!(f, "{passed} ok, {skipped} skipped, {failed} failed")
+    }
+}

@@ -1,0 +1,143 @@
+//! What scenarios take as given, in memory.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::{Credits, Keys as KeysPort, Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Window, Workspace};
+
+use crate::keys::Keys;
+use crate::scenario::{Port, Scenario};
+
+/// Stores in memory that have all that scenarios take as given.
+#[derive(Debug)]
+pub struct Stores {
+    /// Answers lookups from them.
+    pub service: Service,
+    /// The keys.
+    pub keys: Keys,
+    /// What makes them fail.
+    pub faults: Arc<Faults>,
+}
+
+/// Which ports fail at the moment.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<BTreeSet<Port>>);
+
+impl Stores {
+    /// Has what all of `scenarios` take as given. An opt-out is an email that nobody has.
+    pub fn prepare(scenarios: &[Scenario]) -> Self {
+        let (key_table, accounts, people) =
+            (KeyTable::default(), AccountTable::default(), Directory::default());
+        let mut keys = Keys::default();
+        // One after the other: they are nobody's secret.
+        let mut random = 0_u32;
+        let mut new_key = || {
+            random += 1;
+            let mut bytes = random.to_be_bytes().into_iter().cycle();
+            ApiKey::generate(|| bytes.next().unwrap_or_default())
+        };
+        for Scenario { name, given, .. } in scenarios {
+            for workspace in &given.workspaces {
+                accounts.grant(&workspace.id, workspace.credits).ok();
+            }
+            for given_key in &given.keys {
+                let key = new_key();
+                keys.insert(name, &given_key.name, key.reveal());
+                let workspace = given.workspaces.iter().find(|w| w.id == given_key.workspace);
+                if let (Some(workspace), false) = (workspace, given_key.revoked) {
+                    key_table
+                        .insert(key.digest(), Workspace { id: workspace.id.clone(), quota: workspace.quota });
+                }
+            }
+            for person in &given.people {
+                if let (Ok(email), false) =
+                    (Email::parse(&person.email), given.opted_out.contains(&person.email))
+                {
+                    people.insert(&email, person.profile.clone());
+                }
+            }
+        }
+        let faults = Arc::new(Faults::default());
+        let service = Service {
+            policy: Arc::new(Policy::default()),
+            keys: Arc::new(Faulty { inner: key_table, faults: faults.clone() }),
+            windows: Arc::new(Faulty { inner: WindowTable::default(), faults: faults.clone() }),
+            credits: Arc::new(Faulty { inner: accounts, faults: faults.clone() }),
+            resolver: Arc::new(Faulty { inner: people, faults: faults.clone() }),
+        };
+        Self { service, keys, faults }
+    }
+}
+
+impl Faults {
+    /// From now on `port` fails as well.
+    pub(crate) fn fail(&self, port: Port) {
+        self.failing().insert(port);
+    }
+
+    /// From now on all ports work.
+    pub(crate) fn work(&self) {
+        self.failing().clear();
+    }
+
+    fn failing(&self) -> std::sync::MutexGuard<'_, BTreeSet<Port>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, port: Port) -> Result<(), PortError> {
+        if self.failing().contains(&port) { Err(PortError::new("told to fail")) } else { Ok(()) }
+    }
+}
+
+/// A port that fails while it is told to.
+struct Faulty<T> {
+    inner: T,
+    faults: Arc<Faults>,
+}
+
+#[async_trait]
+impl KeysPort for Faulty<KeyTable> {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        self.faults.check(Port::Keys)?;
+        self.inner.find(key).await
+    }
+}
+
+#[async_trait]
+impl Windows for Faulty<WindowTable> {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        self.faults.check(Port::Windows)?;
+        self.inner.count(window).await
+    }
+}
+
+#[async_trait]
+impl Credits for Faulty<AccountTable> {
+    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+        self.faults.check(Port::Holds)?;
+        self.inner.hold(hold).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        self.faults.check(Port::Settlements)?;
+        self.inner.settle(hold, settlement).await
+    }
+}
+
+#[async_trait]
+impl Resolver for Faulty<Directory> {
+    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        self.faults.check(Port::Resolver)?;
+        self.inner.find(email).await
+    }
+}

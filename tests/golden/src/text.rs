@@ -1,0 +1,159 @@
+//! Bytes as a transcript writes them: text, with escapes for what can't be seen and names for what varies.
+
+use std::collections::BTreeSet;
+
+/// The bytes of `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` is N times what is quoted.
+pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['\\', '{']) {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        let (taken, after) = match &rest[at..] {
+            repeat if repeat.starts_with("{\"") => match repeated(repeat)? {
+                Some(taken) => taken,
+                None => (b"{".to_vec(), &repeat[1..]),
+            },
+            brace if brace.starts_with('{') => (b"{".to_vec(), &brace[1..]),
+            escape => escaped(escape)?,
+        };
+        bytes.extend(taken);
+        rest = after;
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Ok(bytes)
+}
+
+/// What stands for `{"…"*N}` and what follows, or nothing if it is a brace of JSON's.
+fn repeated(text: &str) -> Result<Option<(Vec<u8>, &str)>, String> {
+    let Some((part, after)) = text[2..].split_once("\"*") else { return Ok(None) };
+    if part.contains('"') {
+        return Ok(None);
+    }
+    let Some((count, after)) = after.split_once('}') else { return Ok(None) };
+    let count: usize = count.parse().map_err(|_| format!("{count:?} is no number of repetitions"))?;
+    Ok(Some((bytes(part)?.repeat(count), after)))
+}
+
+fn escaped(text: &str) -> Result<(Vec<u8>, &str), String> {
+    let unknown = || format!("{:?} is no escape", text.chars().take(4).collect::<String>());
+    let byte = match text.as_bytes().get(1) {
+        Some(b'r') => b'\r',
+        Some(b'n') => b'\n',
+        Some(b't') => b'\t',
+        Some(b'\\') => b'\\',
+        Some(b'x') => {
+            let byte = text.get(2..4).and_then(|hex| u8::from_str_radix(hex, 16).ok()).ok_or_else(unknown)?;
+            return Ok((vec![byte], &text[4..]));
+        }
+        _ => return Err(unknown()),
+    };
+    Ok((vec![byte], &text[2..]))
+}
+
+/// What varied in the replies of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    lookup_ids: BTreeSet<Vec<u8>>,
+}
+
+/// Whether `actual` is `expected`, where `{date}`, `{lookup_id}` and `{seconds}` stand for what varies: a date of RFC
+/// 9110, 5.6.7; `lookup_` and a UUIDv7 that no reply had before; and seconds within the window, the same in one reply.
+pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
+    let mut seconds_before = None;
+    while !expected.is_empty() {
+        let taken = if let Some(after) = expected.strip_prefix(b"{date}") {
+            expected = after;
+            date_bytes(actual)
+        } else if let Some(after) = expected.strip_prefix(b"{lookup_id}") {
+            expected = after;
+            lookup_id_bytes(actual).filter(|bytes| seen.lookup_ids.insert(actual[..*bytes].to_vec()))
+        } else if let Some(after) = expected.strip_prefix(b"{seconds}") {
+            expected = after;
+            let digits = actual.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let seconds = &actual[..digits];
+            let same = *seconds_before.get_or_insert(seconds) == seconds;
+            (same && is_within_a_day(seconds)).then_some(digits)
+        } else {
+            let same = expected.first() == actual.first();
+            expected = &expected[1..];
+            same.then_some(1)
+        };
+        match taken {
+            Some(bytes) => actual = &actual[bytes..],
+            None => return false,
+        }
+    }
+    actual.is_empty()
+}
+
+/// `Sat, 21 Nov 2026 03:54:38 GMT`
+fn date_bytes(text: &[u8]) -> Option<usize> {
+    const FORM: &[u8] = b"Aaa, 00 Aaa 0000 00:00:00 GMT";
+    let fits = |(form, byte): (&u8, &u8)| match form {
+        b'0' => byte.is_ascii_digit(),
+        b'A' => byte.is_ascii_uppercase(),
+        b'a' => byte.is_ascii_lowercase(),
+        _ => form == byte,
+    };
+    (text.len() >= FORM.len() && FORM.iter().zip(text).all(fits)).then_some(FORM.len())
+}
+
+fn lookup_id_bytes(text: &[u8]) -> Option<usize> {
+    const BYTES: usize = b"lookup_".len() + 32;
+    let hex = text.get(..BYTES)?.strip_prefix(b"lookup_")?;
+    let is_uuid_v7 = hex[12] == b'7' && matches!(hex[16], b'8' | b'9' | b'a' | b'b');
+    (is_uuid_v7 && hex.iter().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))).then_some(BYTES)
+}
+
+fn is_within_a_day(seconds: &[u8]) -> bool {
+    let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse().ok());
+    seconds.is_some_and(|seconds: u32| (1..=86_400).contains(&seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::unwrap_used)]
+    fn escapes_are_bytes_and_the_braces_of_json_are_themselves() {
+        assert_eq!(bytes(r"a: b\r\n\t\\u\xff").unwrap(), b"a: b\r\n\t\\u\xff");
+        assert_eq!(bytes(r#"{"email":"x"}"#).unwrap(), br#"{"email":"x"}"#);
+        assert_eq!(bytes(r#"{{"x\n"*3}{key}{"*"*1}"#).unwrap(), b"{x\nx\nx\n{key}*");
+        for wrong in [r"\q", r"\x1", r"\", r#"{"x"*y}"#] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_varies_has_its_form() {
+        let is =
+            |expected: &str, actual: &str| is(expected.as_bytes(), actual.as_bytes(), &mut Seen::default());
+        let id = "lookup_01a1fc3deb41791784f7eeb00ad60d16";
+        assert!(is("{date}.", "Sat, 21 Nov 2026 03:54:38 GMT."));
+        assert!(is("<{lookup_id}>", &format!("<{id}>")));
+        assert!(is("{seconds} {seconds}", "35 35"));
+        for (expected, actual) in [
+            ("{date}", "Sat, 21 Nov 2026 03:54:38 CET"),
+            ("{date}", "Sat, 21 Nov"),
+            ("{lookup_id}", "lookup_01a1fc3deb41491784f7eeb00ad60d16"),
+            ("{lookup_id}", "lookup_01A1FC3DEB41791784F7EEB00AD60D16"),
+            ("{seconds}", "0"),
+            ("{seconds}", "86401"),
+            ("{seconds}", "1.5"),
+            ("{seconds} {seconds}", "35 36"),
+            ("a", "b"),
+            ("a", ""),
+            ("", "a"),
+        ] {
+            assert!(!is(expected, actual), "{expected}: {actual}");
+        }
+    }
+
+    #[test]
+    fn no_two_replies_have_one_lookup_id() {
+        let (mut seen, id) = (Seen::default(), b"lookup_01a1fc3deb41791784f7eeb00ad60d16");
+        assert!(is(b"{lookup_id}", id, &mut seen));
+        assert!(!is(b"{lookup_id}", id, &mut seen));
+    }
+}
