@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod client;
+mod golden;
 mod world;
 
 use std::sync::Arc;
