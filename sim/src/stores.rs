@@ -164,6 +164,8 @@ impl Stores {
             let now = clock.now();
             // What a tick meets is the store's own trouble: the totals tell whether it came to harm.
             let _ = ledger.tick(now).await;
+            // Whose spend was committed right before it is told of it first.
+            tokio::task::yield_now().await;
             for workspace in workspaces() {
                 if let Ok(balance) = ledger.balance(&workspace) {
                     self.show(turmoil::sim_elapsed().unwrap_or_default(), &workspace, now, balance);
