@@ -32,10 +32,8 @@ impl Durability {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));
             while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 thread::park();
-                match self {
-                    // Where there is but one core, whoever else is about to spend does so first: a commit for more of them.
-                    Self::Strict => thread::yield_now(),
-                    Self::Relaxed => thread::park_timeout(Self::GATHER),
+                if self == Self::Relaxed {
+                    thread::park_timeout(Self::GATHER);
                 }
             }
         });
