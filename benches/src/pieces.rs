@@ -218,7 +218,7 @@ impl Chain {
 
 /// A directory of so many people.
 pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
-    let people = People::open(dir, People::CONFIDENCE_MIN, [7; 32])?;
+    let people = People::open(dir, People::CONFIDENCE_MIN, [7; _])?;
     let mut import = people.import()?;
     for person in 0..number {
         import.add(
