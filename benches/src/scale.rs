@@ -41,6 +41,8 @@ pub struct Scale<'a> {
     pub cores: Option<(usize, usize)>,
     /// How long a server is asked in each round.
     pub time: Duration,
+    /// Is told each point as it is there: all of them take minutes.
+    pub tell: fn(&str, &Point),
 }
 
 /// A server with so much data.
@@ -78,13 +80,16 @@ impl Scale<'_> {
         let mut hot = None;
         for count in [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max) {
             let (point, one_asked) = self.of_workspaces(count)?;
+            (self.tell)("workspaces", &point);
             workspaces.push(point);
             hot = Some(one_asked);
         }
         let mut people = Vec::new();
         for count in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
             if count <= people_max {
-                people.push(self.of_people(count)?);
+                let point = self.of_people(count)?;
+                (self.tell)("people", &point);
+                people.push(point);
             }
         }
         let hot = hot.ok_or("there is to be one workspace at least")?;

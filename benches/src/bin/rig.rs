@@ -13,6 +13,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -73,7 +74,17 @@ struct Args {
     svg: Option<PathBuf>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let launch = Launch::beside_this()?;
     if args.pin {
@@ -96,6 +107,9 @@ fn measure_scale(args: &Args, launch: &Launch) -> Result<(), Box<dyn Error>> {
         launch,
         cores: args.pin.then_some((SERVER_CORE, RIG_CORE)),
         time: Duration::from_secs_f64(args.seconds),
+        tell: |what, point| {
+            eprintln!("{} {what}: {:.1} µs", point.count, point.cpu.as_secs_f64() * 1e6);
+        },
     };
     let curves = scale.measure(args.workspaces_max, args.people_max)?;
     println!("{curves}");
