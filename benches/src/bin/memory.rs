@@ -2,9 +2,12 @@
 
 use std::error::Error;
 use std::net::Ipv4Addr;
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use enrich_benches::{memory, world};
+use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals};
 use tokio::net::TcpListener;
 
@@ -14,7 +17,8 @@ const TICK: Duration = Duration::from_millis(250);
 #[allow(clippy::print_stderr, reason = "whoever starts it reads the address there, as of the others")]
 fn main() -> Result<(), Box<dyn Error>> {
     let (service, accounts) = memory::service(&world::Keys::default(), world::PEOPLE)?;
-    tokio::runtime::Runtime::new()?.block_on(async {
+    let workers = Workers::start(available_parallelism().unwrap_or(NonZeroUsize::MIN))?;
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         eprintln!("serving http://{}", listener.local_addr()?);
         tokio::spawn(async move {
@@ -24,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 accounts.advance(SystemArrivals::now());
             }
         });
-        enrich_host::run(listener, Services::new(service), std::future::pending()).await;
+        workers.run(listener, Services::new(service), std::future::pending()).await;
         Ok(())
     })
 }
