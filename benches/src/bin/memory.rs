@@ -1,4 +1,4 @@
-//! The service with its stores in memory, as a server: its threads are those of `enrich serve`.
+//! The service with its stores in memory, as a server: its threads and its allocator are those of `enrich serve`.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -13,6 +13,9 @@ use tokio::net::TcpListener;
 
 /// How often the accounts are told the time, as by `enrich serve`.
 const TICK: Duration = Duration::from_millis(250);
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[allow(clippy::print_stderr, reason = "whoever starts it reads the address there, as of the others")]
 fn main() -> Result<(), Box<dyn Error>> {
