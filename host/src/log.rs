@@ -36,9 +36,8 @@ impl Observer for Log {
                 target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
                 fault = "panicked",
             ),
-            (Ending::Abandoned, _) => tracing::warn!(
-                target: "enrich::lookup", %lookup_id, outcome, duration_us, fault = "dropped half-way",
-            ),
+            // Only the end of the process abandons lookups; `run` has told how many there were.
+            (Ending::Abandoned, _) => return,
             (_, Some(fault)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
                 fault = chain(fault),

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +18,17 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::timeout;
+use tower::util::MapFutureLayer;
 use tower::{Layer, service_fn};
 
 use crate::{Gate, demo, key, layer, service};
 
 #[tokio::test]
 async fn both_answer_lookups_and_their_own_paths_on_one_connection() {
-    for address in [axum(layer()).await, hyper(layer()).await] {
+    let told = Arc::default();
+    for address in [axum(layer(), &told).await, hyper(layer(), &told).await] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let found = ask(&mut stream, &lookup()).await;
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
@@ -43,13 +47,18 @@ async fn both_finish_a_lookup_whose_client_hangs_up() {
         let gate = Gate::default();
         let (service, accounts) = service(Arc::new(gate.clone()));
         let layer = EnrichLayer::new(service);
-        let address = if is_axum { axum(layer.clone()).await } else { hyper(layer.clone()).await };
+        let let_go = Arc::default();
+        let address = match is_axum {
+            true => axum(layer.clone(), &let_go).await,
+            false => hyper(layer.clone(), &let_go).await,
+        };
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(lookup().as_bytes()).await.unwrap();
         gate.asked().await;
         assert_eq!(accounts.balance(&demo()).held, 1);
 
         drop(stream);
+        timeout(Duration::from_secs(10), let_go.notified()).await.expect("the server takes note");
         gate.open();
         timeout(Duration::from_secs(10), layer.lookups().finished()).await.expect("it ends");
         let balance = accounts.balance(&demo());
@@ -57,19 +66,45 @@ async fn both_finish_a_lookup_whose_client_hangs_up() {
     }
 }
 
-async fn axum(layer: EnrichLayer) -> SocketAddr {
+/// Tells, when it is dropped, that the server has let go of a request, answered or not.
+struct LetGo(Arc<Notify>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+/// Around the layer.
+fn telling<F>(let_go: &Arc<Notify>) -> MapFutureLayer<impl Fn(F) -> BoxFuture<F::Output> + Clone + use<F>>
+where
+    F: Future + Send + 'static,
+{
+    let let_go = let_go.clone();
+    MapFutureLayer::new(move |response: F| -> BoxFuture<F::Output> {
+        let let_go = LetGo(let_go.clone());
+        Box::pin(async move {
+            let _let_go = let_go;
+            response.await
+        })
+    })
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+async fn axum(layer: EnrichLayer, let_go: &Arc<Notify>) -> SocketAddr {
     let (listener, address) = listener().await;
-    let gateway = Router::new().route("/hello", get(async || "hello")).layer(layer);
+    let gateway = Router::new().route("/hello", get(async || "hello")).layer(layer).layer(telling(let_go));
     tokio::spawn(async move { axum::serve(listener, gateway).await });
     address
 }
 
-async fn hyper(layer: EnrichLayer) -> SocketAddr {
+async fn hyper(layer: EnrichLayer, let_go: &Arc<Notify>) -> SocketAddr {
     let (listener, address) = listener().await;
     let hello = |_: http::Request<Incoming>| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
     };
-    let gateway = layer.layer(service_fn(hello));
+    let gateway = telling(let_go).layer(layer.layer(service_fn(hello)));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let gateway = TowerToHyperService::new(gateway.clone());
