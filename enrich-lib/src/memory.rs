@@ -87,7 +87,7 @@ fn in_the_way(counters: &[Counter], window: &Window) -> usize {
 pub struct AccountTable(Mutex<BTreeMap<WorkspaceId, Account>>);
 
 impl AccountTable {
-    /// Gives `workspace` `credits` more.
+    /// Gives `workspace` `credits` more. Errors: [`AccountFault::TooLarge`].
     pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
         lock(&self.0).entry(workspace.clone()).or_default().grant(credits)
     }
