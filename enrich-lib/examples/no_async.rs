@@ -27,8 +27,8 @@ fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
 }
 
 fn main() {
-    let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 1);
-    for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"nobody@gmail.com"}"#] {
+    let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 2);
+    for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"bea.marlowe@gmail.com"}"#] {
         let reply = walk(Request { key: Some(key), body: Ok(body.into()) }, &mut balance);
         println!("{:#?}", wire::response(&reply.unwrap_or_else(|refused| refused)));
     }

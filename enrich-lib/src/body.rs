@@ -44,7 +44,9 @@ pub enum BodyFault {
 /// The value of the `email` field: `None` if it is missing or no string.
 pub type EmailField<'a> = Option<Cow<'a, str>>;
 
-/// Reads the body. A field other than `email` wins over whatever is wrong with `email`.
+/// Reads the body (specification 2.1). A field other than `email` wins over whatever is wrong with `email`.
+///
+/// Errors: [`BodyFault::TooLarge`], [`BodyFault::Json`], [`BodyFault::UnknownField`].
 pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyFault> {
     if bytes.len() > BODY_BYTES_MAX {
         return Err(BodyFault::TooLarge);

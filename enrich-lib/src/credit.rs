@@ -22,9 +22,9 @@ use crate::model::{LookupId, Timestamp, WorkspaceId};
 /// What a lookup costs, in credits, by its result. Errors are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
-    /// The price of a `found`.
+    /// The price of a `found`, in credits.
     pub found: u64,
-    /// The price of a `not_found`.
+    /// The price of a `not_found`, in credits.
     pub not_found: u64,
 }
 
@@ -182,7 +182,7 @@ impl Account {
         self.granted - self.held - self.spent
     }
 
-    /// Gives the workspace `credits` more.
+    /// Gives the workspace `credits` more. Errors: [`AccountFault::TooLarge`], and nothing is given.
     pub fn grant(&mut self, credits: u64) -> Result<(), AccountFault> {
         self.granted = self.granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
         Ok(())
@@ -218,6 +218,8 @@ impl Account {
     }
 
     /// Sets `hold` aside. Asked again with the same hold, it answers the same.
+    ///
+    /// Errors: [`AccountFault::OtherHold`]; [`AccountFault::Ended`] if it was settled, released or ran out before.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
         self.pass(hold.placed_at);
         let available = self.available();
@@ -244,6 +246,8 @@ impl Account {
     }
 
     /// Ends `hold`. Asked again with the same settlement, it answers the same.
+    ///
+    /// Errors: those of [`Account::release`] and [`Account::begin_spend`].
     pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountFault> {
         match settlement {
             Settlement::Release => self.release(hold),
@@ -257,6 +261,8 @@ impl Account {
     }
 
     /// Makes all of `hold` available again. A release that overtakes its hold leaves a tombstone for it.
+    ///
+    /// Errors: [`AccountFault::Ended`] if it was spent, or is about to be.
     pub fn release(&mut self, hold: &Hold) -> Result<(), AccountFault> {
         match self.entries.get_mut(&hold.lookup_id) {
             Some(entry) => match entry.state {
@@ -278,6 +284,9 @@ impl Account {
     }
 
     /// First half of a spend in a store with a disk: from here on the hold can neither expire nor be released.
+    ///
+    /// Errors: [`AccountFault::NoHold`], [`AccountFault::OverHold`]; [`AccountFault::Ended`] if it was released, ran out, or
+    /// other credits were spent of it.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountFault> {
         let entry = self.entries.get_mut(&hold.lookup_id).ok_or(AccountFault::NoHold)?;
         if credits > entry.credits {

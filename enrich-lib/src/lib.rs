@@ -4,7 +4,13 @@
 //! draws no randomness: a [`lookup::Lookup`] is a chain of states that asks questions, four [`ports`] answer
 //! them, and [`drive::Service`] carries questions and answers between the two.
 //!
-//! # Example
+//! # From nothing to a found lookup
+//!
+//! ```sh
+//! cargo add enrich-lib http futures-executor
+//! ```
+//!
+//! All of a `main.rs`; a gateway has its own runtime in the place of `futures-executor`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,42 +24,57 @@
 //! use enrich_lib::window::{Quota, Workspace};
 //! use enrich_lib::wire;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
-//! let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
-//! let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
-//! let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
-//! credits.grant(&demo.id, 10)?;
-//! keys.insert(key.digest(), demo);
-//! people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
+//!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
+//!     let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+//!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
+//!     credits.grant(&demo.id, 10)?;
+//!     keys.insert(key.digest(), demo);
+//!     people.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
 //!
-//! let service = Service {
-//!     policy: Arc::new(Policy::default()),
-//!     keys: Arc::new(keys),
-//!     windows: Arc::new(WindowTable::default()),
-//!     credits: Arc::new(credits),
-//!     resolver: Arc::new(people),
-//! };
+//!     let service = Service {
+//!         policy: Arc::new(Policy::default()),
+//!         keys: Arc::new(keys),
+//!         windows: Arc::new(WindowTable::default()),
+//!         credits: Arc::new(credits),
+//!         resolver: Arc::new(people),
+//!     };
 //!
-//! // What your server received:
-//! let mut headers = http::HeaderMap::new();
-//! headers.insert("authorization", format!("Bearer {}", key.reveal()).parse()?);
-//! headers.insert("content-type", "application/json".parse()?);
-//! let body = Ok(r#"{"email":"Ada.Marlowe+shop@gmail.com"}"#.into());
+//!     // What your server received:
+//!     let mut headers = http::HeaderMap::new();
+//!     headers.insert("authorization", format!("Bearer {}", key.reveal()).parse()?);
+//!     headers.insert("content-type", "application/json".parse()?);
+//!     let body = Ok(r#"{"email":"Ada.Marlowe+shop@gmail.com"}"#.into());
 //!
-//! // The clock and the randomness are yours:
-//! let arrival = Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10]);
-//! let reply = futures_executor::block_on(service.answer(arrival, wire::request(&headers, body)));
+//!     // The clock and the randomness are yours:
+//!     let arrival = Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10]);
+//!     let reply = futures_executor::block_on(service.answer(arrival, wire::request(&headers, body)));
 //!
-//! let response = wire::response(&reply);
-//! assert_eq!(response.status(), 200);
-//! assert_eq!(
-//!     response.body(),
-//!     r#"{"lookup_id":"lookup_018bcfe5680077078707070707070707","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
-//! );
-//! # Ok(())
-//! # }
+//!     let response = wire::response(&reply);
+//!     assert_eq!(response.status(), 200);
+//!     assert_eq!(
+//!         response.body(),
+//!         r#"{"lookup_id":"lookup_018bcfe5680077078707070707070707","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/ada-marlowe"}}"#
+//!     );
+//!     Ok(())
+//! }
 //! ```
+//!
+//! # What is yours, and what is ours
+//!
+//! | yours | ours |
+//! |---|---|
+//! | the server: bytes in, bytes out | what each request is answered, to the byte: [`wire`] |
+//! | the four stores, or those of the adapter crates | the arithmetic: [`window`], [`credit`] |
+//! | the clock and the randomness: one [`model::Arrival`] a request | the order of the checks: [`lookup`] |
+//! | the runtime: a lookup whose client hangs up has to be finished | what a failure means: [`refusal`] |
+//!
+//! A gateway of tower services takes the layer of `enrich-tower`, which is all of the left side but the stores. One without
+//! any async walks the chain by hand: see `examples/no_async.rs` and the first page of [`lookup`].
+//!
+//! "Specification" in this documentation is the one of the interface; a sentence in quotation marks is its own. What it leaves
+//! open is "decided", each time for a reason that the README's table of decided gaps tells.
 //!
 //! # Layout
 //!

@@ -110,7 +110,7 @@ fn in_the_way(counters: &[Counter], window: &Window) -> usize {
 pub struct AccountTable(ByWorkspace<Account>);
 
 impl AccountTable {
-    /// Gives `workspace` `credits` more.
+    /// Gives `workspace` `credits` more. Errors: [`AccountFault::TooLarge`].
     pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
         self.with(workspace, |account| account.grant(credits))
     }

@@ -32,7 +32,8 @@ impl Quota {
     /// The longest window: a day, in seconds.
     pub const WINDOW_SECONDS_MAX: u32 = 86_400;
 
-    /// At most `limit` requests in each window of `window_seconds`.
+    /// At most `limit` requests in each window of `window_seconds`. Errors: a limit of 0, or a window of 0 s or above
+    /// [`Quota::WINDOW_SECONDS_MAX`].
     pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaFault> {
         let limit = NonZeroU32::new(limit).ok_or(QuotaFault::Limit)?;
         let window_seconds = NonZeroU32::new(window_seconds)

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::subscriber::{NoSubscriber, with_default};
 use turmoil::Sim;
 
 use crate::event::Event;
@@ -82,8 +81,7 @@ impl Nemesis {
                 self.links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
                 if sim.is_host_running(node_name(node)) {
                     self.trace.note_at(sim.elapsed(), Event::Crashed(node));
-                    // Nor does a dying machine write to its log, as lookups would that are dropped here.
-                    with_default(NoSubscriber::default(), || sim.crash(node_name(node)));
+                    sim.crash(node_name(node));
                 }
             }
             What::Port(node, port, fault, rate) => self.faults[node].begin(port, fault, rate),

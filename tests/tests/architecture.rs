@@ -75,6 +75,17 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
     }
 }
 
+/// Features unify across a workspace of an embedder's: there is one library, and it is whole.
+#[test]
+fn the_library_has_no_features() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("[dependencies]"));
+    for word in ["[features]", "optional", "default-features"] {
+        assert!(!manifest.contains(word), "{word}");
+    }
+}
+
 #[test]
 fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
     let tree = tree("enrich-redis");

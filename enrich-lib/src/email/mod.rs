@@ -27,7 +27,8 @@ impl Email {
     /// The longest address, in octets (RFC 5321, 4.5.3.1.3, less the angle brackets).
     pub const OCTETS_MAX: usize = 254;
 
-    /// Reads an address as it is: no space is trimmed, nothing is decoded.
+    /// Reads an address as it is: no space is trimmed, nothing is decoded. Errors: what a lookup answers with 400
+    /// `invalid_email`.
     pub fn parse(text: &str) -> Result<Self, EmailFault> {
         let at = syntax::check(text)?;
         Ok(Self { address: text.to_owned(), at })

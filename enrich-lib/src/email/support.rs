@@ -67,7 +67,7 @@ impl Default for EmailPolicy {
 }
 
 impl EmailPolicy {
-    /// Whether `email` is looked up.
+    /// Whether `email` is looked up. Errors: what a lookup answers with 400 `unsupported_email`.
     pub fn check(&self, email: &Email) -> Result<(), Unsupported> {
         if !email.as_str().is_ascii() {
             return Err(Unsupported::Internationalised);

@@ -28,8 +28,8 @@ pub struct Server {
 pub enum Kind {
     /// The standalone host: byte by byte.
     Host,
-    /// Another server around the library. [`SERVERS_HEADERS`] are its own; all else is the same, byte by byte. A scenario
-    /// that is the host's only is skipped.
+    /// Another server around the library. `connection`, `content-length`, `date`, `keep-alive` and `server` are its
+    /// own headers; all else is the same, byte by byte. A scenario that is the host's only is skipped.
     Gateway,
 }
 

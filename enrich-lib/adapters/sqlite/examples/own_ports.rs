@@ -1,0 +1,80 @@
+//! A gateway that knows its tenants and limits them by itself, and takes only the credits and the people from us.
+//!
+//! `cargo run -p enrich-sqlite --example own_ports`
+#![allow(clippy::print_stdout, reason = "an example shows something")]
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use enrich_lib::drive::Service;
+use enrich_lib::email::Email;
+use enrich_lib::key::{ApiKey, KeyDigest};
+use enrich_lib::lookup::{Policy, Request};
+use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::ports::{Keys, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Quota, Window, Workspace};
+use enrich_lib::wire;
+use enrich_sqlite::{Admin, DataDir, Ledger, People, on_a_thread};
+
+/// The tenants of the gateway, which has their keys: here a map, with you perhaps a cache before your own store.
+struct Tenants(HashMap<KeyDigest, Workspace>);
+
+#[async_trait]
+impl Keys for Tenants {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        Ok(self.0.get(key).cloned())
+    }
+}
+
+/// The limiter of the gateway. The library says which window a request is in and compares; this counts, and no more.
+#[derive(Default)]
+struct Limiter(Mutex<HashMap<(String, u64), u64>>);
+
+#[async_trait]
+impl Windows for Limiter {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let name = (window.workspace().to_string(), window.number());
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(name).or_default(); // in earnest: kept until window.forget_at(), and then forgotten
+        *count += 1;
+        Ok(*count)
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
+    let acme = Workspace { id: "acme".parse()?, quota: Quota::new(2, 60)? };
+    let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+
+    // Ours: credits and people, in a directory of their own.
+    let files = tempfile::tempdir()?;
+    let dir = DataDir::create(files.path())?;
+    Admin::open(&dir)?.create_workspace(&acme.id, acme.quota, 10, now)?;
+    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 32])?; // random bytes here too
+    let mut import = people.import()?;
+    import.add(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
+    import.finish()?;
+    people.refresh()?;
+    let ledger = Arc::new(Ledger::open(&dir, now, on_a_thread)?);
+
+    let service = Service {
+        policy: Arc::new(Policy::default()),
+        keys: Arc::new(Tenants(HashMap::from([(key.digest(), acme.clone())]))),
+        windows: Arc::new(Limiter::default()),
+        credits: ledger.clone(),
+        resolver: Arc::new(people),
+    };
+    for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
+        let body = format!(r#"{{"email":"{email}"}}"#);
+        let request = Request { key: Some(key.digest()), body: Ok(body.into()) };
+        // In a handler: `.await`. And a UUID's worth of randomness for each.
+        let arrival = Arrival::new(now, std::array::from_fn(|i| email.as_bytes()[i]));
+        let reply = futures_executor::block_on(service.answer(arrival, request));
+        println!("{:#?}", wire::response(&reply)); // 200, 404, and 429 of our own limiter
+    }
+    println!("{:?}", ledger.balance(&acme.id)?);
+    Ok(())
+}
