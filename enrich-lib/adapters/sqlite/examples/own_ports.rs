@@ -17,7 +17,7 @@ use enrich_lib::ports::{Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
-use enrich_sqlite::{Admin, DataDir, Ledger, People, on_a_thread};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 
 /// The tenants of the gateway, which has their keys: here a map, with you perhaps a cache before your own store.
 struct Tenants(HashMap<KeyDigest, Workspace>);
@@ -53,12 +53,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = tempfile::tempdir()?;
     let dir = DataDir::create(files.path())?;
     Admin::open(&dir)?.create_workspace(&acme.id, acme.quota, 10, now)?;
-    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 32])?; // random bytes here too
+    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?; // random bytes here too
     let mut import = people.import()?;
-    import.add(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
+    import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
     people.refresh()?;
-    let ledger = Arc::new(Ledger::open(&dir, now, on_a_thread)?);
+    let ledger = Arc::new(Ledger::open(&dir, now, |work| Durability::Strict.on_a_thread(work))?);
 
     let service = Service {
         policy: Arc::new(Policy::default()),
