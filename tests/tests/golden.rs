@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
-use std::convert::Infallible;
-
-use axum::Router;
-use axum::routing::get;
 use enrich_golden::{Kind, Report, Server, Stores, scenarios};
 use enrich_host::{Services, run};
 use enrich_lib::drive::Service;
 use enrich_tower::EnrichLayer;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tower::ServiceBuilder;
+
+// The examples themselves, with other stores.
+#[allow(dead_code, reason = "their `main` and their sample")]
+#[path = "../../enrich-lib/adapters/tower/examples/axum.rs"]
+mod axum_gateway;
+
+#[allow(dead_code, reason = "their `main` and their sample")]
+#[path = "../../enrich-lib/adapters/tower/examples/hyper.rs"]
+mod hyper_gateway;
 
 /// Serves what the scenarios take as given, and plays them.
 async fn play(kind: Kind, serve: impl AsyncFnOnce(TcpListener, Service)) -> Report {
@@ -43,28 +42,18 @@ async fn the_host_answers_to_the_byte() {
 }
 
 #[tokio::test]
-async fn axum_with_the_layer_answers_to_the_byte() {
+async fn the_example_of_axum_answers_to_the_byte() {
     let report = play(Kind::Gateway, async |listener, service| {
-        let gateway = Router::new().route("/hello", get(async || "hello")).layer(EnrichLayer::new(service));
-        axum::serve(listener, gateway).await.unwrap();
+        axum_gateway::serve(listener, EnrichLayer::new(service)).await.unwrap();
     })
     .await;
     assert_answers(&report);
 }
 
 #[tokio::test]
-async fn hyper_with_the_layer_answers_to_the_byte() {
+async fn the_example_of_hyper_answers_to_the_byte() {
     let report = play(Kind::Gateway, async |listener, service| {
-        let gateway = ServiceBuilder::new()
-            .layer(EnrichLayer::new(service))
-            .service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-        loop {
-            let (tcp, _) = listener.accept().await.unwrap();
-            let serving = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(gateway.clone()));
-            tokio::spawn(serving);
-        }
+        match hyper_gateway::serve(listener, EnrichLayer::new(service)).await.unwrap() {}
     })
     .await;
     assert_answers(&report);

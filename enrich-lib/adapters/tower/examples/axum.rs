@@ -2,17 +2,23 @@
 
 mod sample;
 
+use std::io;
+
 use axum::Router;
 use axum::routing::get;
 use enrich_tower::EnrichLayer;
+use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let enrich = EnrichLayer::new(sample::service()?);
+    serve(sample::listener().await?, EnrichLayer::new(sample::service()?)).await?;
+    Ok(())
+}
+
+/// The gateway's own paths, behind the layer.
+pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<()> {
     let lookups = enrich.lookups();
     let gateway = Router::new().route("/hello", get(async || "hello\n")).layer(enrich);
-
-    let listener = sample::listener().await?;
     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
     lookups.finished().await; // those whose clients hung up
     Ok(())

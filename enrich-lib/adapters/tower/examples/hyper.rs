@@ -3,6 +3,7 @@
 mod sample;
 
 use std::convert::Infallible;
+use std::io;
 
 use bytes::Bytes;
 use enrich_tower::EnrichLayer;
@@ -12,15 +13,19 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
 use tower::{Layer, service_fn};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let gateway = EnrichLayer::new(sample::service()?).layer(service_fn(others));
+    match serve(sample::listener().await?, EnrichLayer::new(sample::service()?)).await? {}
+}
+
+/// Serves until it can't accept any more.
+pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<Infallible> {
+    let gateway = enrich.layer(service_fn(others));
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new());
-
-    let listener = sample::listener().await?;
     loop {
         let (stream, _) = listener.accept().await?;
         let (http, gateway) = (http.clone(), TowerToHyperService::new(gateway.clone()));
