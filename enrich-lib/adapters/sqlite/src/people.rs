@@ -32,7 +32,7 @@ pub struct People {
 /// Where look-ups are answered from.
 enum Place {
     Disk(Readers),
-    Memory(Index),
+    Memory(Box<Index>),
 }
 
 /// What is in the directory.
@@ -66,7 +66,7 @@ impl People {
     /// a microsecond. What is on the disk stays what is true.
     pub fn in_memory(self) -> Result<Self, StoreError> {
         let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
-        Ok(Self { place: Place::Memory(index), ..self })
+        Ok(Self { place: Place::Memory(Box::new(index)), ..self })
     }
 
     /// Lets look-ups see what any process committed since the last call. To be called twice a second or more, and not on a

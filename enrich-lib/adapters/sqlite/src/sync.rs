@@ -86,28 +86,6 @@ pub(crate) mod oneshot {
             switch();
             sent
         }
-
-        pub(crate) fn is_closed(&self) -> bool {
-            switch();
-            let is_closed = self.0.is_closed();
-            switch();
-            is_closed
-        }
-    }
-
-    impl<T> Receiver<T> {
-        pub(crate) fn close(&mut self) {
-            switch();
-            self.0.close();
-            switch();
-        }
-
-        pub(crate) fn try_recv(&mut self) -> Result<T, error::TryRecvError> {
-            switch();
-            let received = self.0.try_recv();
-            switch();
-            received
-        }
     }
 
     impl<T> Future for Receiver<T> {
