@@ -1,5 +1,6 @@
 //! Servers in this process, held against the transcripts of `enrich-golden`.
 
+#![allow(clippy::duplicate_mod, reason = "the two examples have one sample")]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 use enrich_golden::{Kind, Report, Server, Stores, scenarios};
