@@ -21,6 +21,10 @@ use enrich_benches::counted::Counted;
 use enrich_benches::figures::{ACCEPT, Figures, Line, Verdict, toolchain};
 use enrich_benches::system_calls;
 
+/// The host's: what an allocation costs is a part of what is counted.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Counts the user instructions of requests and of their pieces
 #[derive(Debug, Parser)]
 struct Args {
