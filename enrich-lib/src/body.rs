@@ -51,12 +51,31 @@ pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyFault> {
     if bytes.len() > BODY_BYTES_MAX {
         return Err(BodyFault::TooLarge);
     }
+    match plain(bytes) {
+        Some(email) => Ok(Some(email.into())),
+        None => read_any(bytes),
+    }
+}
+
+fn read_any(bytes: &[u8]) -> Result<EmailField<'_>, BodyFault> {
     // Checked first as a whole: the parser skips over values that don't matter without a look at their UTF-8.
     let text = std::str::from_utf8(bytes).map_err(|_| BodyFault::Json)?;
     let mut json = serde_json::Deserializer::from_str(text);
     let fields = json.deserialize_any(FieldsVisitor).map_err(|_| BodyFault::Json)?;
     json.end().map_err(|_| BodyFault::Json)?;
     if fields.other { Err(BodyFault::UnknownField) } else { Ok(fields.email) }
+}
+
+/// The email of a body as almost all are, which takes half the time: an object with a string that has no escapes.
+fn plain(bytes: &[u8]) -> Option<&str> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Plain<'a> {
+        email: &'a str,
+    }
+    // Derived code takes an array for an object.
+    let is_array = || bytes.trim_ascii_start().first() == Some(&b'[');
+    serde_json::from_slice(bytes).ok().filter(|_: &Plain| !is_array()).map(|plain| plain.email)
 }
 
 #[derive(Default)]
@@ -102,6 +121,9 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 mod tests {
     use super::*;
     use BodyFault::{Json, UnknownField};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
     #[test]
     fn reads_the_email_field() {
@@ -183,5 +205,40 @@ mod tests {
         let padded = |bytes: usize| format!("{}{{}}", " ".repeat(bytes - 2));
         assert_eq!(read(padded(BODY_BYTES_MAX).as_bytes()), Ok(None));
         assert_eq!(read(padded(BODY_BYTES_MAX + 1).as_bytes()), Err(BodyFault::TooLarge));
+    }
+
+    const PIECES: [&str; 16] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\n",
+        "1",
+        "\"",
+        "\\",
+        "a@b.c",
+        "é",
+        "\"email\"",
+        "\"\\u0065mail\"",
+        "{\"email\":\"",
+    ];
+
+    proptest! {
+        #[test]
+        fn the_short_cut_for_plain_bodies_finds_what_the_long_way_finds(pieces in vec(select(&PIECES[..]), 0..9)) {
+            let body = pieces.concat();
+            if let Some(email) = plain(body.as_bytes()) {
+                prop_assert_eq!(read_any(body.as_bytes()), Ok(Some(email.into())), "{}", body);
+            }
+        }
+    }
+
+    #[test]
+    fn the_short_cut_is_for_objects_alone() {
+        assert_eq!(plain(b" {\"email\":\"a@b.c\"} "), Some("a@b.c"));
+        assert_eq!(plain(b" [\"a@b.c\"] "), None);
     }
 }

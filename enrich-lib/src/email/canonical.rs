@@ -17,19 +17,19 @@ enum Ignores {
 
 /// Lower case, and the rules of providers that document theirs.
 pub(super) fn canonical(local: &str, domain: &str) -> String {
-    let mut address = String::with_capacity(local.len() + 1 + domain.len());
     let domain = lower(domain);
     let (domain, ignores) = rules(&domain);
-    let dots = ignores == Ignores::TagAndDots;
+    let has_dots = ignores != Ignores::TagAndDots;
     // What is before a tag has to be a mailbox's name itself: not empty, and not `ada.`.
-    let is_name = |name: &str| !name.is_empty() && (dots || !name.ends_with('.'));
-    let tag =
-        if ignores == Ignores::Case { None } else { local.find('+').filter(|&at| is_name(&local[..at])) };
-    let local = &local[..tag.unwrap_or(local.len())];
-    if dots {
-        address.extend(local.split('.'));
+    let is_name = |name: &str| !name.is_empty() && !(has_dots && name.ends_with('.'));
+    let tag = || local.bytes().position(|byte| byte == b'+').filter(|&at| is_name(&local[..at]));
+    let name = if ignores == Ignores::Case { local } else { &local[..tag().unwrap_or(local.len())] };
+
+    let mut address = String::with_capacity(name.len() + 1 + domain.len());
+    if has_dots {
+        address.push_str(name);
     } else {
-        address.push_str(local);
+        address.extend(name.chars().filter(|char| *char != '.'));
     }
     address.make_ascii_lowercase();
     address.push('@');

@@ -2,10 +2,10 @@
 //! enrichment": an address passes if one person can be behind it. Work and unknown domains pass, as lists of
 //! consumer providers always miss real ones.
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use super::{Email, lower};
@@ -79,13 +79,14 @@ impl EmailPolicy {
             return Err(Unsupported::AddressLiteral);
         }
         let domain = lower(email.domain());
-        if !is_public(&domain) {
+        let is_listed = kinds(&domain);
+        if !has_public_form(&domain) || is_listed(SPECIAL_USE) {
             return Err(Unsupported::NotPublic);
         }
-        if self.refuse_relays && RELAY.has_suffix_of(&domain) {
+        if self.refuse_relays && is_listed(RELAY) {
             return Err(Unsupported::Relay);
         }
-        if self.refuse_disposable && self.is_disposable(&domain) {
+        if self.refuse_disposable && (is_listed(DISPOSABLE) || self.lists_as_disposable(&domain)) {
             return Err(Unsupported::Disposable);
         }
         if self.refuse_roles && is_role(email.local_part()) {
@@ -97,15 +98,21 @@ impl EmailPolicy {
         }
     }
 
-    fn is_disposable(&self, domain: &str) -> bool {
-        DISPOSABLE.has_suffix_of(domain)
-            || suffixes(domain).any(|domain| self.disposable_domains.contains(domain))
+    fn lists_as_disposable(&self, domain: &str) -> bool {
+        let domains = &self.disposable_domains;
+        !domains.is_empty() && suffixes(domain).any(|domain| domains.contains(domain))
     }
 }
 
-fn is_public(domain: &str) -> bool {
-    let Some((_, top)) = domain.rsplit_once('.') else { return false };
-    !top.bytes().all(|c| c.is_ascii_digit()) && !SPECIAL_USE.has_suffix_of(domain)
+/// More than one label, and the last of them no number.
+fn has_public_form(domain: &str) -> bool {
+    let top = domain.bytes().rposition(|byte| byte == b'.').map(|dot| &domain.as_bytes()[dot + 1..]);
+    top.is_some_and(|top| !top.iter().all(u8::is_ascii_digit))
+}
+
+fn is_role(local: &str) -> bool {
+    let tag = local.bytes().position(|byte| byte == b'+');
+    ROLES.contains(&*lower(&local[..tag.unwrap_or(local.len())]))
 }
 
 /// `domain`, and each domain that it lies under.
@@ -115,52 +122,37 @@ fn suffixes(domain: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(domain), move |domain| domain.get(parent(domain)?..))
 }
 
-fn is_role(local: &str) -> bool {
-    let name = local.split_once('+').map_or(local, |(name, _)| name);
-    ROLE.names.contains(&*lower(name))
+/// A kind of domains: a bit in [`LISTED`].
+type Kind = u8;
+const SPECIAL_USE: Kind = 1;
+const RELAY: Kind = 2;
+const DISPOSABLE: Kind = 4;
+
+/// Tells of which kinds `domain` is, or a domain that it lies under.
+fn kinds(domain: &str) -> impl Fn(Kind) -> bool {
+    let kinds = suffixes(domain).filter_map(|domain| LISTED.get(domain)).fold(0, |all, kinds| all | kinds);
+    move |kind| kinds & kind != 0
 }
 
-static SPECIAL_USE: LazyLock<List> =
-    LazyLock::new(|| List::read(include_str!("data/special_use_domains.txt")));
-static RELAY: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/relay_domains.txt")));
-static DISPOSABLE: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/disposable_domains.txt")));
-static ROLE: LazyLock<List> = LazyLock::new(|| List::read(include_str!("data/role_accounts.txt")));
-
-/// A list of names, one a line; lines that start with `#` tell where it comes from.
-struct List {
-    names: HashSet<&'static str, BuildHasherDefault<Fnv>>,
-}
-
-impl List {
-    fn read(text: &'static str) -> Self {
-        Self { names: text.lines().filter(|line| !line.starts_with('#')).collect() }
+/// The lists of domains in one map, so that each suffix is looked up once.
+static LISTED: LazyLock<FxHashMap<&str, Kind>> = LazyLock::new(|| {
+    let mut listed = FxHashMap::default();
+    for (kind, list) in [
+        (SPECIAL_USE, include_str!("data/special_use_domains.txt")),
+        (RELAY, include_str!("data/relay_domains.txt")),
+        (DISPOSABLE, include_str!("data/disposable_domains.txt")),
+    ] {
+        names(list).for_each(|domain| *listed.entry(domain).or_default() |= kind);
     }
+    listed
+});
 
-    /// Whether `domain`, or a domain that it lies under, is listed.
-    fn has_suffix_of(&self, domain: &str) -> bool {
-        suffixes(domain).any(|domain| self.names.contains(domain))
-    }
-}
+static ROLES: LazyLock<FxHashSet<&str>> =
+    LazyLock::new(|| names(include_str!("data/role_accounts.txt")).collect());
 
-/// FNV-1a, the shortest hash for short names. Nobody can make them collide: they are ours.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+/// The names of a list, one a line; lines that start with `#` tell where it comes from.
+fn names(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.lines().filter(|line| !line.starts_with('#'))
 }
 
 #[cfg(test)]
@@ -266,12 +258,13 @@ mod tests {
 
     #[test]
     fn the_lists_are_in_the_form_in_which_they_are_asked() {
-        for list in [&SPECIAL_USE, &RELAY, &DISPOSABLE, &ROLE] {
-            assert!(!list.names.is_empty());
-            for name in &list.names {
-                assert!(!name.is_empty() && name.is_ascii() && name.trim() == *name, "{name:?}");
-                assert_eq!(name.to_ascii_lowercase(), *name);
-            }
+        for kind in [SPECIAL_USE, RELAY, DISPOSABLE] {
+            assert!(LISTED.values().any(|kinds| kinds & kind != 0));
+        }
+        assert!(!ROLES.is_empty());
+        for name in LISTED.keys().chain(ROLES.iter()) {
+            assert!(!name.is_empty() && name.is_ascii() && name.trim() == *name, "{name:?}");
+            assert_eq!(name.to_ascii_lowercase(), *name);
         }
     }
 

@@ -34,7 +34,8 @@ pub(super) fn check(text: &str) -> Result<usize, EmailFault> {
     if text.len() > super::Email::OCTETS_MAX {
         return Err(EmailFault::TooLong);
     }
-    let at = if text.starts_with('"') { quoted_end(text) } else { text.find('@') }.ok_or(EmailFault::NoAt)?;
+    let first_at = || text.bytes().position(|byte| byte == b'@');
+    let at = if text.starts_with('"') { quoted_end(text) } else { first_at() }.ok_or(EmailFault::NoAt)?;
     let (local, domain) = (&text[..at], &text[at + 1..]);
     if local.len() > LOCAL_OCTETS_MAX || !(local.starts_with('"') || is_dot_string(local)) {
         return Err(EmailFault::LocalPart);
@@ -62,11 +63,14 @@ fn quoted_end(text: &str) -> Option<usize> {
 
 /// `Dot-string = Atom *("." Atom)`
 fn is_dot_string(local: &str) -> bool {
-    local.as_bytes().split(|byte| *byte == b'.').all(|atom| !atom.is_empty() && atom.iter().all(is_atext))
-}
-
-fn is_atext(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(byte) || !byte.is_ascii()
+    let mut is_in_atom = false;
+    for byte in local.bytes() {
+        let was_in_atom = std::mem::replace(&mut is_in_atom, is(ATEXT, byte));
+        if !is_in_atom && !(was_in_atom && byte == b'.') {
+            return false;
+        }
+    }
+    is_in_atom
 }
 
 /// `Domain = sub-domain *("." sub-domain)`
@@ -76,12 +80,40 @@ fn is_domain(domain: &str) -> bool {
 
 /// `sub-domain = Let-dig [Ldh-str]`
 fn is_label(label: &[u8]) -> bool {
-    let let_dig = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii();
+    let [first, .., last] = label else { return label.iter().any(|byte| is(LET_DIG, *byte)) };
     label.len() <= LABEL_OCTETS_MAX
-        && label.first().is_some_and(let_dig)
-        && label.last().is_some_and(let_dig)
-        && label.iter().all(|byte| let_dig(byte) || *byte == b'-')
+        && is(LET_DIG, *first)
+        && is(LET_DIG, *last)
+        && label.iter().all(|byte| *byte == b'-' || is(LET_DIG, *byte))
 }
+
+/// A class of bytes: a bit in [`CLASSES`].
+type Class = u8;
+const LET_DIG: Class = 1;
+const ATEXT: Class = 2;
+
+const fn is(class: Class, byte: u8) -> bool {
+    CLASSES[byte as usize] & class != 0
+}
+
+/// The classes of each byte, letters outside ASCII among them.
+const CLASSES: [Class; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let c = byte as u8;
+        if c.is_ascii_alphanumeric() || !c.is_ascii() {
+            classes[byte] = LET_DIG | ATEXT;
+        }
+        byte += 1;
+    }
+    let (symbols, mut at) = (b"!#$%&'*+-/=?^_`{|}~", 0);
+    while at < symbols.len() {
+        classes[symbols[at] as usize] = ATEXT;
+        at += 1;
+    }
+    classes
+};
 
 /// `IPv4-address-literal` or `IPv6-address-literal`: RFC 5321 has no other tag registered.
 fn is_address_literal(literal: &str) -> bool {
