@@ -92,7 +92,7 @@ impl LookupId {
     const TEXT_OCTETS: usize = Self::PREFIX.len() + 32;
 
     /// What a client is shown. `format!` would take ten times as long, for each lookup.
-    fn text(&self) -> [u8; Self::TEXT_OCTETS] {
+    pub(crate) fn text(&self) -> [u8; Self::TEXT_OCTETS] {
         let mut text = [0; Self::TEXT_OCTETS];
         let (prefix, digits) = text.split_at_mut(Self::PREFIX.len());
         prefix.copy_from_slice(Self::PREFIX);
