@@ -40,6 +40,12 @@ pub trait Observer: Send + Sync {
 
     /// A lookup has ended.
     fn ended(&self, lookup: &Observed<'_>);
+
+    /// Whether the time of each port is wanted, and not only that of the whole lookup. It takes a reading of the clock more
+    /// for each of them.
+    fn times_ports(&self) -> bool {
+        true
+    }
 }
 
 /// Nobody observes.
@@ -49,6 +55,10 @@ impl Observer for () {
     }
 
     fn ended(&self, _: &Observed<'_>) {}
+
+    fn times_ports(&self) -> bool {
+        false
+    }
 }
 
 /// A lookup that has ended.
@@ -150,8 +160,8 @@ impl Step {
     }
 }
 
-/// How long each port took, from the answer of the one before it; `None` for those that did not answer or were not asked.
-/// What the chain does between two ports is counted to the second one, as it takes less than a microsecond.
+/// How long each port took, from the answer of the one before it; `None` for those that did not answer, were not asked, or
+/// are not [timed](Observer::times_ports). What the chain does between two ports is counted to the second one, as it takes less than a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     /// Of [`crate::ports::Keys`].
@@ -174,16 +184,27 @@ pub(crate) struct Watch<'o, O: Observer + ?Sized> {
     lookup_id: LookupId,
     step: Step,
     durations: Durations,
+    times_ports: bool,
     started_at: Duration,
-    /// When a port last answered.
+    /// When a port that is timed last answered.
     answered_at: Duration,
     is_over: bool,
 }
 
 impl<'o, O: Observer + ?Sized> Watch<'o, O> {
     pub(crate) fn begin(observer: &'o O, lookup_id: LookupId) -> Self {
-        let (now, step, durations) = (observer.now(), Step::Receive, Durations::default());
-        Self { observer, lookup_id, step, durations, started_at: now, answered_at: now, is_over: false }
+        let (now, times_ports) = (observer.now(), observer.times_ports());
+        let (step, durations) = (Step::Receive, Durations::default());
+        Self {
+            observer,
+            lookup_id,
+            step,
+            durations,
+            times_ports,
+            started_at: now,
+            answered_at: now,
+            is_over: false,
+        }
     }
 
     /// From now on it is this step that decides.
@@ -195,6 +216,9 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
     pub(crate) async fn ask<T>(&mut self, step: Step, answer: impl Future<Output = T>) -> T {
         self.enter(step);
         let answer = answer.await;
+        if !self.times_ports {
+            return answer;
+        }
         let asked_at = std::mem::replace(&mut self.answered_at, self.observer.now());
         let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
         let duration = match step {
@@ -215,7 +239,7 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
         if ending == Ending::Refused(Refusal::LookupError) {
             self.step = Step::Finish; // the hold was released after it
         }
-        if let Step::Receive | Step::Read = self.step {
+        if !self.times_ports || matches!(self.step, Step::Receive | Step::Read) {
             self.answered_at = self.observer.now();
         }
         self.observer.ended(&Observed {

@@ -24,6 +24,10 @@ impl Observer for Log {
         self.started.elapsed()
     }
 
+    fn times_ports(&self) -> bool {
+        tracing::enabled!(target: "enrich::lookup", tracing::Level::DEBUG)
+    }
+
     fn ended(&self, lookup: &Observed<'_>) {
         let lookup_id = lookup.lookup_id;
         let workspace = lookup.workspace.map(WorkspaceId::as_str);

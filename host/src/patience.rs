@@ -5,7 +5,10 @@
 //! their lookups.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +17,8 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::error::Elapsed;
+use tokio::time::sleep;
 
 /// Keys that are found in time, or fail: 500.
 pub struct TimelyKeys {
@@ -80,21 +84,18 @@ impl Credits for PersistentCredits {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let give_up_at = Instant::now() + self.deadline;
-        let mut pause = Self::PAUSE_FIRST;
-        loop {
-            let settled = timeout_at(give_up_at, self.credits.settle(hold, settlement)).await;
-            let fault = match settled {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(fault)) => fault,
-                Err(_) => return Err(too_late(self.deadline, "no settlement was answered")),
-            };
-            if Instant::now() + pause >= give_up_at {
-                return Err(fault);
+        let mut last_fault = None;
+        let in_the_end = async {
+            let mut pause = Self::PAUSE_FIRST;
+            while let Err(fault) = self.credits.settle(hold, settlement).await {
+                last_fault = Some(fault);
+                sleep(pause).await;
+                pause = (pause * 2).min(Self::PAUSE_MAX);
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(Self::PAUSE_MAX);
-        }
+        };
+        let settled = timeout(self.deadline, in_the_end).await;
+        settled
+            .map_err(|_| last_fault.unwrap_or_else(|| too_late(self.deadline, "no settlement was answered")))
     }
 }
 
@@ -105,6 +106,15 @@ async fn in_time<T>(
     answer: impl Future<Output = Result<T, PortError>>,
 ) -> Result<T, PortError> {
     timeout(deadline, answer).await.unwrap_or_else(|_| Err(too_late(deadline, failure)))
+}
+
+/// What tokio's does; but it reads the clock and arms a timer only if the answer is not there at once, as it mostly is.
+async fn timeout<T>(deadline: Duration, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut answer = pin!(answer);
+    match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => tokio::time::timeout(deadline, answer).await,
+    }
 }
 
 fn too_late(deadline: Duration, failure: &str) -> PortError {
