@@ -49,16 +49,37 @@ pub fn broken() -> Response<Bytes> {
 /// What the chain takes, of what HTTP brought. A wrong content type takes the body's place: it matters when the
 /// body does, after the key and the burst.
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
-    let key = only(headers, AUTHORIZATION).and_then(bearer_key);
-    let is_json = only(headers, CONTENT_TYPE).is_some_and(is_json);
-    Request { key, body: if is_json { body } else { Err(BodyFault::ContentType) } }
+    let (mut authorization, mut content_type) = (Only::None, Only::None);
+    // Of a few headers, to look at all is faster than two look-ups.
+    for (name, value) in headers {
+        if *name == AUTHORIZATION {
+            authorization.add(value);
+        } else if *name == CONTENT_TYPE {
+            content_type.add(value);
+        }
+    }
+    let is_json = content_type.value().is_some_and(is_json);
+    Request {
+        key: authorization.value().and_then(bearer_key),
+        body: if is_json { body } else { Err(BodyFault::ContentType) },
+    }
 }
 
-/// The value of a header that may stand only once. Of a few headers, to look at all is faster than a look-up.
-fn only(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
-    let mut values = headers.iter().filter(|(other, _)| **other == name);
-    let (_, value) = values.next()?;
-    values.next().is_none().then_some(value)
+/// A header that may stand only once.
+enum Only<'h> {
+    None,
+    One(&'h HeaderValue),
+    Several,
+}
+
+impl<'h> Only<'h> {
+    fn add(&mut self, value: &'h HeaderValue) {
+        *self = if let Self::None = self { Self::One(value) } else { Self::Several };
+    }
+
+    fn value(self) -> Option<&'h HeaderValue> {
+        if let Self::One(value) = self { Some(value) } else { None }
+    }
 }
 
 /// `Authorization: Bearer <API_KEY>` (specification 5.1); the scheme in any case (RFC 9110, 11.1).

@@ -26,11 +26,12 @@ pub(super) fn canonical(local: &str, domain: &str) -> String {
     let name = if ignores == Ignores::Case { local } else { &local[..tag().unwrap_or(local.len())] };
 
     let mut address = String::with_capacity(name.len() + 1 + domain.len());
-    if has_dots {
-        address.push_str(name);
-    } else {
-        address.extend(name.chars().filter(|char| *char != '.'));
+    let mut rest = name;
+    while !has_dots && let Some(dot) = rest.bytes().position(|byte| byte == b'.') {
+        address.push_str(&rest[..dot]);
+        rest = &rest[dot + 1..];
     }
+    address.push_str(rest);
     address.make_ascii_lowercase();
     address.push('@');
     address.push_str(domain);

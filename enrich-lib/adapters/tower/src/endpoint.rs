@@ -1,17 +1,15 @@
 //! The one operation for any server: a body gathered, a lookup answered whatever happens to its client.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
-use enrich_lib::lookup::Request;
-use enrich_lib::model::Arrival;
+use enrich_lib::lookup::Reply;
 use enrich_lib::observe::Observer;
 use enrich_lib::wire;
 use http::{HeaderMap, Response};
@@ -19,7 +17,7 @@ use tokio::runtime::Handle;
 
 use crate::arrivals::{Arrivals, SystemArrivals};
 use crate::gather::{BodyLimits, Gathering};
-use crate::lookups::Lookups;
+use crate::lookups::{InFlight, Lookups};
 
 /// Answers requests for the one operation, whichever server they come from. [`EnrichLayer`](crate::EnrichLayer) has one;
 /// a server without tower uses it by itself, after it has [routed](wire::route) a request.
@@ -58,23 +56,11 @@ impl Endpoint {
     pub fn answer(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Answering {
         let (endpoint, in_flight) = (self.clone(), self.lookups.begin());
         let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
-        let lookup = async move {
-            let response = endpoint.look_up(arrival, request).await;
-            drop(in_flight);
-            response
-        };
-        Answering { lookup: Some(Box::pin(lookup)) }
-    }
-
-    async fn look_up(&self, arrival: Arrival, request: Request) -> Response<Bytes> {
-        let mut answer = pin!(self.service.answer_observed(arrival, request, &*self.observer));
-        // A panic is caught here and not by the one who awaits: after a hang-up nobody does. Its message goes no further: it
-        // could quote the email.
-        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
-            Ok(polled) => polled.map(|reply| wire::response(&reply)),
-            Err(_) => Poll::Ready(wire::broken()),
-        })
-        .await
+        let lookup = Box::pin(async move {
+            let Self { service, observer, .. } = &*endpoint;
+            service.answer_observed(arrival, request, &**observer).await
+        });
+        Answering { lookup: Some(Guarded { lookup, _in_flight: in_flight }) }
     }
 }
 
@@ -95,7 +81,7 @@ impl fmt::Debug for Endpoint {
 #[must_use = "the response is for the client"]
 pub struct Answering {
     /// `None` once it is finished: there is nothing left to hand over.
-    lookup: Option<Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>>,
+    lookup: Option<Guarded>,
 }
 
 impl Future for Answering {
@@ -105,7 +91,7 @@ impl Future for Answering {
         let Some(lookup) = &mut self.lookup else {
             return Poll::Pending; // polled after its end
         };
-        let polled = lookup.as_mut().poll(cx);
+        let polled = Pin::new(lookup).poll(cx);
         if polled.is_ready() {
             self.lookup = None;
         }
@@ -119,6 +105,24 @@ impl Drop for Answering {
         // Without a runtime the whole process is about to end, and holds expire by themselves.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(lookup);
+        }
+    }
+}
+
+/// A lookup whose panic is a response. It is caught here and not by the one who awaits: after a hang-up nobody does. Its
+/// message goes no further: it could quote the email.
+struct Guarded {
+    lookup: Pin<Box<dyn Future<Output = Reply> + Send>>,
+    _in_flight: InFlight,
+}
+
+impl Future for Guarded {
+    type Output = Response<Bytes>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
+        match catch_unwind(AssertUnwindSafe(|| self.lookup.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(|reply| wire::response(&reply)),
+            Err(_) => Poll::Ready(wire::broken()),
         }
     }
 }
