@@ -21,7 +21,7 @@ pub(super) fn canonical(local: &str, domain: &str) -> String {
     let (domain, ignores) = rules(&domain);
     let has_dots = ignores != Ignores::TagAndDots;
     // What is before a tag has to be a mailbox's name itself: not empty, and not `ada.`.
-    let is_name = |name: &str| !name.is_empty() && !(has_dots && name.ends_with('.'));
+    let is_name = |name: &str| !(name.is_empty() || has_dots && name.ends_with('.'));
     let tag = || local.bytes().position(|byte| byte == b'+').filter(|&at| is_name(&local[..at]));
     let name = if ignores == Ignores::Case { local } else { &local[..tag().unwrap_or(local.len())] };
 

@@ -65,8 +65,9 @@ fn quoted_end(text: &str) -> Option<usize> {
 fn is_dot_string(local: &str) -> bool {
     let mut is_in_atom = false;
     for byte in local.bytes() {
-        let was_in_atom = std::mem::replace(&mut is_in_atom, is(ATEXT, byte));
-        if !is_in_atom && !(was_in_atom && byte == b'.') {
+        let ends_atom = byte == b'.' && is_in_atom;
+        is_in_atom = is(ATEXT, byte);
+        if !(is_in_atom || ends_atom) {
             return false;
         }
     }
