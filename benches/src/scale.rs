@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use enrich_lib::key::ApiKey;
 use rusqlite::{Connection, params};
@@ -20,14 +21,19 @@ use crate::world;
 /// How many connections ask.
 const CONNECTIONS: usize = 64;
 
-/// How many connections are idle. `enrich serve` takes as many by default.
-const IDLE: usize = 10_000;
+/// How many connections are idle: one less than `enrich serve` takes by default, as one more asks meanwhile.
+const IDLE: usize = 9_999;
 
 /// How often each cost is measured; the median counts.
 const ROUNDS: usize = 3;
 
 /// How many different requests there are at most: 200 bytes each.
 const REQUESTS_MAX: usize = 1 << 20;
+
+/// How long memory is watched for a fall: longer than what is over is remembered, a hold for a minute, and a connection is
+/// idle before it rests.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(75);
+const RESTED_AFTER: Duration = Duration::from_secs(15);
 
 /// How many people there are while workspaces grow.
 const FEW: usize = 1_000;
@@ -65,49 +71,54 @@ pub struct Point {
 pub struct Curves {
     /// By the number of workspaces, each with one key and asked as often as the others.
     pub workspaces: Vec<Point>,
-    /// The most workspaces again, but only one of them is asked for.
+    /// The most workspaces again, once what they were asked for is forgotten, and only one of them is asked for.
     pub hot: Point,
     /// By the number of people.
     pub people: Vec<Point>,
-    /// What an idle connection takes of the server's memory, in bytes.
+    /// What a connection that has been idle for some seconds takes of the server's memory, in bytes.
     pub idle_connection: u64,
 }
 
 impl Scale<'_> {
     /// Measures all of it: minutes, with a million of each.
     pub fn measure(&self, workspaces_max: usize, people_max: usize) -> Result<Curves, Box<dyn Error>> {
+        let counts = [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max);
+        let most = counts.clone().next_back().ok_or("there is to be one workspace at least")?;
         let mut workspaces = Vec::new();
-        let mut hot = None;
-        for count in [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max) {
-            let (point, one_asked) = self.of_workspaces(count)?;
-            (self.tell)("workspaces", &point);
-            workspaces.push(point);
-            hot = Some(one_asked);
+        for count in counts.filter(|count| *count < most) {
+            let dir = TempDir::new()?;
+            let server = self.serve_workspaces(&dir, count)?;
+            workspaces.push(self.told("workspaces", self.point(&server, count, &of_workspaces(count))?));
         }
+        let dir = TempDir::new()?;
+        let server = self.serve_workspaces(&dir, most)?;
+        let requests = of_workspaces(most);
+        workspaces.push(self.told("workspaces", self.point(&server, most, &requests)?));
+        settle(&server, &requests[..1], FORGOTTEN_AFTER)?;
+        let hot = self.told("workspaces, one is asked for", self.point(&server, most, &requests[..1])?);
+        drop(server);
+
         let mut people = Vec::new();
         for count in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
             if count <= people_max {
-                let point = self.of_people(count)?;
-                (self.tell)("people", &point);
-                people.push(point);
+                people.push(self.told("people", self.of_people(count)?));
             }
         }
-        let hot = hot.ok_or("there is to be one workspace at least")?;
         Ok(Curves { workspaces, hot, people, idle_connection: self.of_an_idle_connection()? })
     }
 
-    /// So many workspaces, and then the first of them alone.
-    fn of_workspaces(&self, count: usize) -> Result<(Point, Point), Box<dyn Error>> {
-        let dir = TempDir::new()?;
+    fn told(&self, what: &str, point: Point) -> Point {
+        (self.tell)(what, &point);
+        point
+    }
+
+    /// Starts a server with so many workspaces.
+    fn serve_workspaces(&self, dir: &TempDir, count: usize) -> Result<Process, Box<dyn Error>> {
         let enrich = Enrich::new(self.launch, dir.path());
         enrich.create("bench", 1)?;
         enrich.import(FEW)?;
         fill(&enrich.data().join("accounts.db"), count)?;
-        let request = |workspace| world::request(key(workspace).reveal(), workspace % FEW);
-        let requests: Vec<_> = mixed(count).map(request).collect();
-        let server = self.serve(&enrich)?;
-        let point = self.point(&server, count, &requests)?;
-        Ok((point, self.point(&server, count, &[request(0)])?))
+        Ok(self.serve(&enrich)?)
     }
 
     /// So many people, whom one workspace asks for.
@@ -133,7 +144,7 @@ impl Scale<'_> {
         let before = machine::memory(server.pid())?;
         let mut idle = server.load(IDLE, &requests).connect()?;
         idle.run(Pace::Number(IDLE as u64))?;
-        Ok(machine::memory(server.pid())?.saturating_sub(before) / IDLE as u64)
+        Ok(settle(&server, &requests, RESTED_AFTER)?.saturating_sub(before) / IDLE as u64)
     }
 
     fn serve(&self, enrich: &Enrich<'_>) -> io::Result<Process> {
@@ -169,6 +180,32 @@ impl Scale<'_> {
     }
 }
 
+/// Waits until a server that is asked for little has given back what it needs no more, as it has when there was no less for
+/// so long. Returns what it has then, in bytes.
+fn settle(server: &Process, requests: &[Vec<u8>], calm: Duration) -> io::Result<u64> {
+    const PAUSE: Duration = Duration::from_millis(500);
+    const TIME_MAX: Duration = Duration::from_secs(180);
+
+    let mut asking = server.load(1, requests).connect()?;
+    let began = Instant::now();
+    let (mut least, mut since) = (machine::memory(server.pid())?, began);
+    while since.elapsed() < calm && began.elapsed() < TIME_MAX {
+        thread::sleep(PAUSE);
+        asking.run(Pace::Number(FEW as u64))?;
+        let now = machine::memory(server.pid())?;
+        // A page more or less is nothing.
+        if now < least - least / 1_000 {
+            (least, since) = (now, Instant::now());
+        }
+    }
+    Ok(least)
+}
+
+/// A request of each of so many workspaces, from the first on.
+fn of_workspaces(count: usize) -> Vec<Vec<u8>> {
+    mixed(count).map(|workspace| world::request(key(workspace).reveal(), workspace % FEW)).collect()
+}
+
 /// The key of a workspace.
 fn key(workspace: usize) -> ApiKey {
     world::key(1_000 + workspace as u64)
@@ -183,7 +220,13 @@ fn mixed(count: usize) -> impl Iterator<Item = usize> {
 
 /// Makes so many workspaces with a key each: by the commands, a million would take minutes.
 fn fill(accounts: &Path, count: usize) -> rusqlite::Result<()> {
+    /// Digests come in random order: their index has to stay in memory while it grows.
+    const CACHE_KIB: i64 = 1 << 20;
+
     let mut db = Connection::open(accounts)?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    db.pragma_update(None, "synchronous", "OFF")?;
+    db.pragma_update(None, "foreign_keys", false)?;
     let tx = db.transaction()?;
     {
         let mut workspace = tx.prepare(
@@ -234,16 +277,20 @@ impl fmt::Display for Curves {
         for point in &self.people {
             row(f, &format!("{} people", grouped(point.count)), point)?;
         }
-        let each = |points: &[Point]| match points {
-            [first, .., last] => last.memory.saturating_sub(first.memory) / (last.count - first.count) as u64,
-            _ => 0,
+        let each = |first: &Point, last: &Point| {
+            last.memory.saturating_sub(first.memory) / (last.count - first.count).max(1) as u64
         };
-        let (workspace, person) = (each(&self.workspaces), each(&self.people));
-        writeln!(
-            f,
-            "\nMemory: {workspace} bytes a workspace with its key, {person} bytes a person, {} bytes an idle connection.",
-            self.idle_connection
-        )
+        if let [one, .., most] = &self.workspaces[..] {
+            let (warm, cold) = (each(one, most), each(one, &self.hot));
+            writeln!(
+                f,
+                "\nA workspace with its key: {warm} bytes, and {cold} once it has not asked for a minute."
+            )?;
+        }
+        if let [few, .., most] = &self.people[..] {
+            writeln!(f, "\nA person: {} bytes.", each(few, most))?;
+        }
+        writeln!(f, "\nAn idle connection: {} bytes.", self.idle_connection)
     }
 }
 

@@ -22,6 +22,11 @@ impl<F> Aside<F> {
     pub(crate) fn new(future: F) -> Self {
         Self { future, bell: None }
     }
+
+    /// The future, which may be told of something once it was ready.
+    pub(crate) fn future(&mut self) -> &mut F {
+        &mut self.future
+    }
 }
 
 impl<F: Future + Unpin> Future for Aside<F> {

@@ -116,7 +116,8 @@ pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: imp
     let (limits, lookups) = (&desk.limits, &desk.endpoint.lookups);
     let shared = Arc::new(Connections {
         desk: desk.clone(),
-        http: connection::http(limits, date_header),
+        http1: connection::http1(limits, date_header),
+        http2: connection::http2(limits, date_header),
         tls: tls.map(Into::into),
         stop: CancellationToken::new(),
     });

@@ -99,7 +99,7 @@ async fn a_head_beyond_the_limits_is_400_in_json() {
     assert_eq!(client.ask(with_headers(8, &"y".repeat(2_100))).await, invalid_request());
 }
 
-/// The one reply that is not ours: see `connection::http`.
+/// The one reply that is not ours: see `connection::http2`.
 #[tokio::test(start_paused = true)]
 async fn a_head_of_more_than_64_kib_is_431_and_the_connection_goes_on() {
     let world = World::new();

@@ -10,6 +10,7 @@ mod http1;
 mod http2;
 mod lookups;
 mod malformed;
+mod rest;
 mod shutdown;
 mod tcp;
 mod tls;

@@ -23,6 +23,20 @@ async fn idle_and_silent_connections_end_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connections_that_rest_end_at_once() {
+    let world = World::new();
+    let mut client = world.connect();
+    assert_eq!(client.ask(good()).await.status, 200);
+    sleep(Duration::from_secs(30)).await;
+    world.stop.cancel();
+    assert_eq!(client.rest().await, "");
+    drop(client);
+    let started = world.started;
+    world.host.await.unwrap();
+    assert!(started.elapsed() < Duration::from_millis(30_100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_in_flight_are_answered_and_their_connections_end() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());

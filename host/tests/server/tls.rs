@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use enrich_host::tls::{TlsFault, load};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tempfile::TempDir;
+use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 
 use crate::client::{Client, good};
@@ -23,6 +25,8 @@ async fn serves_over_tls_and_offers_both_versions() {
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
         if protocol == "http/1.1" {
             let mut client = Client::new(tls);
+            assert_eq!(client.ask(good()).await.status, 200);
+            sleep(Duration::from_secs(30)).await;
             assert_eq!(client.ask(good()).await.status, 200);
             assert!(client.ask("garbage\r\n\r\n").await.is_invalid_request());
             assert_eq!(client.rest().await, "");
