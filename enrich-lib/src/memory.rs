@@ -1,7 +1,6 @@
 //! The ports in memory: for tests, simulations and examples, and the host's windows on one node.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, iter, mem};
 
 use async_trait::async_trait;
 use rustc_hash::FxHashMap;
@@ -45,7 +44,14 @@ impl Keys for KeyTable {
 /// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
 /// counters forgotten.
 #[derive(Debug, Default)]
-pub struct WindowTable(ByWorkspace<Vec<Counter>>);
+pub struct WindowTable(ByWorkspace<Counters>);
+
+/// Of one workspace: the counter that counted last, and the others in the order in which they did. Most have no others.
+#[derive(Debug)]
+struct Counters {
+    last: Counter,
+    others: Box<[Counter]>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Counter {
@@ -62,39 +68,53 @@ impl Windows for WindowTable {
             Some(counters) => counters,
             None => {
                 make_room(&mut table, window);
-                let counters = Vec::with_capacity(window.countable_max());
-                table.entry(window.workspace().clone()).or_insert(counters)
+                table.entry(window.workspace().clone()).or_insert(Counters::new(window))
             }
         };
-        let counter = counter(counters, window);
-        counter.count += 1;
-        Ok(counter.count)
+        if counters.last.window != window.number() {
+            counters.turn_to(window);
+        }
+        counters.last.count += 1;
+        Ok(counters.last.count)
     }
 }
 
 /// Before the table grows, it forgets whom it can. Then there is room for as many as are left: it does not look at all
 /// of them again soon.
-fn make_room(table: &mut Map<Vec<Counter>>, window: &Window) {
+fn make_room(table: &mut Map<Counters>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // it is later, but how much nobody says
-        table.retain(|_, counters| counters.iter().any(|counter| now < counter.forget_at));
+        table.retain(|_, counters| counters.all().any(|counter| now < counter.forget_at));
         table.reserve(table.len() + 1);
     }
 }
 
-/// The counter of `window`, moved to the front.
-fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Counter {
-    let number = window.number();
-    let known = counters.iter().position(|c| c.window == number);
-    let at = known.unwrap_or_else(|| {
-        if counters.len() >= window.countable_max() {
-            counters.remove(in_the_way(counters, window));
-        }
-        counters.push(Counter { window: number, count: 0, forget_at: window.forget_at() });
-        counters.len() - 1
-    });
-    counters[..=at].rotate_right(1);
-    &mut counters[0]
+impl Counters {
+    fn new(window: &Window) -> Self {
+        let last = Counter { window: window.number(), count: 0, forget_at: window.forget_at() };
+        Self { last, others: Box::default() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Counter> {
+        iter::once(&self.last).chain(&self.others)
+    }
+
+    /// The counter of `window` is the next to count.
+    fn turn_to(&mut self, window: &Window) {
+        let mut others = mem::take(&mut self.others).into_vec();
+        others.insert(0, self.last);
+        let number = window.number();
+        self.last = match others.iter().position(|counter| counter.window == number) {
+            Some(known) => others.remove(known),
+            None => {
+                if others.len() >= window.countable_max() {
+                    others.remove(in_the_way(&others, window));
+                }
+                Self::new(window).last
+            }
+        };
+        self.others = others.into();
+    }
 }
 
 /// Which counter makes room for `window`: that of the oldest, which nobody can be late for any more; but where a clock has
@@ -147,7 +167,7 @@ impl Credits for AccountTable {
 
 /// A people directory in memory, keyed by the canonical email.
 #[derive(Default)]
-pub struct Directory(Mutex<BTreeMap<String, ProfileUrl>>);
+pub struct Directory(Mutex<FxHashMap<String, ProfileUrl>>);
 
 impl Directory {
     /// From now on `email` is found as `profile`.
