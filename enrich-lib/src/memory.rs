@@ -44,85 +44,87 @@ impl Keys for KeyTable {
 /// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
 /// counters forgotten.
 #[derive(Debug, Default)]
-pub struct WindowTable(ByWorkspace<Counters>);
+pub struct WindowTable(ByWorkspace<Counter>);
 
-/// Of one workspace: the counter that counted last, and the others in the order in which they did. Most have no others.
 #[derive(Debug)]
-struct Counters {
-    last: Counter,
-    others: Box<[Counter]>,
-}
-
-#[derive(Clone, Copy, Debug)]
 struct Counter {
     window: u64,
     count: u64,
     forget_at: Timestamp,
+    /// The one that counted before this one did: most workspaces have one counter or two.
+    before: Option<Box<Counter>>,
 }
 
 #[async_trait]
 impl Windows for WindowTable {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let mut table = self.0.lock(window.workspace());
-        let counters = match table.get_mut(window.workspace()) {
-            Some(counters) => counters,
+        let counter = match table.get_mut(window.workspace()) {
+            Some(counter) => counter,
             None => {
                 make_room(&mut table, window);
-                table.entry(window.workspace().clone()).or_insert(Counters::new(window))
+                table.entry(window.workspace().clone()).or_insert(Counter::new(window))
             }
         };
-        if counters.last.window != window.number() {
-            counters.turn_to(window);
+        if counter.window != window.number() {
+            counter.turn_to(window);
         }
-        counters.last.count += 1;
-        Ok(counters.last.count)
+        counter.count += 1;
+        Ok(counter.count)
     }
 }
 
 /// Before the table grows, it forgets whom it can. Then there is room for as many as are left: it does not look at all
 /// of them again soon.
-fn make_room(table: &mut Map<Counters>, window: &Window) {
+fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // it is later, but how much nobody says
-        table.retain(|_, counters| counters.all().any(|counter| now < counter.forget_at));
+        table.retain(|_, counter| counter.all().any(|counter| now < counter.forget_at));
         table.reserve(table.len() + 1);
     }
 }
 
-impl Counters {
+impl Counter {
     fn new(window: &Window) -> Self {
-        let last = Counter { window: window.number(), count: 0, forget_at: window.forget_at() };
-        Self { last, others: Box::default() }
+        Self { window: window.number(), count: 0, forget_at: window.forget_at(), before: None }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Counter> {
-        iter::once(&self.last).chain(&self.others)
+    /// This one, and those before it.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |counter| counter.before.as_deref())
     }
 
-    /// The counter of `window` is the next to count.
+    /// The counter of `window` takes the first place.
     fn turn_to(&mut self, window: &Window) {
-        let mut others = mem::take(&mut self.others).into_vec();
-        others.insert(0, self.last);
-        let number = window.number();
-        self.last = match others.iter().position(|counter| counter.window == number) {
-            Some(known) => others.remove(known),
-            None => {
-                if others.len() >= window.countable_max() {
-                    others.remove(in_the_way(&others, window));
-                }
-                Self::new(window).last
-            }
-        };
-        self.others = others.into();
+        let last = mem::replace(self, Self::new(window));
+        self.before = Some(Box::new(last));
+        if let Some(known) = take(&mut self.before, window.number()) {
+            (self.count, self.forget_at) = (known.count, known.forget_at);
+        } else if self.all().count() > window.countable_max() {
+            let in_the_way = self.in_the_way(window);
+            take(&mut self.before, in_the_way);
+        }
+    }
+
+    /// Whose counter makes room for that of `window`: the oldest, which nobody can be late for any more; but where a clock has
+    /// jumped back, so that others are out of its reach, the one that has not counted for longest.
+    fn in_the_way(&self, window: &Window) -> u64 {
+        let reach = window.number().saturating_add(window.countable_max() as u64);
+        let others = || self.all().skip(1).map(|counter| counter.window);
+        let is_reached = others().all(|number| number < reach);
+        let number = if is_reached { others().min() } else { others().last() };
+        number.unwrap_or(window.number())
     }
 }
 
-/// Which counter makes room for `window`: that of the oldest, which nobody can be late for any more; but where a clock has
-/// jumped back, so that others are out of its reach, the one that has not counted for longest.
-fn in_the_way(counters: &[Counter], window: &Window) -> usize {
-    let reach = window.number().saturating_add(window.countable_max() as u64);
-    let oldest = (0..counters.len()).min_by_key(|&at| counters[at].window);
-    oldest.filter(|_| counters.iter().all(|c| c.window < reach)).unwrap_or(counters.len() - 1)
+/// Takes the counter of `window` out of the list that begins there.
+fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
+    let counter = list.as_mut()?;
+    if counter.window != window {
+        return take(&mut counter.before, window);
+    }
+    let before = counter.before.take();
+    mem::replace(list, before)
 }
 
 /// Accounts in memory.

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -87,8 +88,10 @@ impl KeyCache {
     pub(crate) fn take_used(&self) -> Vec<Used> {
         let mut used = lock(&self.used);
         let count = used.len().min(USED_MAX);
-        let taken = used.drain(..count);
+        let later = used.split_off(count);
+        let taken = mem::replace(&mut *used, later);
         taken
+            .into_iter()
             .map(|key| Used { digest: key.digest, at_ms: key.last_used_ms.swap(0, Ordering::Relaxed) })
             .collect()
     }
