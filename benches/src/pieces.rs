@@ -11,7 +11,7 @@ use enrich_lib::body;
 use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::KeyDigest;
 use enrich_lib::lookup::{Outcome, Reply};
 use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
@@ -141,7 +141,7 @@ impl Pieces {
                 let email = black_box(Email::parse(black_box(&self.address)));
                 email.is_ok_and(|email| self.policy.check(&email).is_ok())
             }
-            Piece::Key => black_box(ApiKey::parse(black_box(&self.key)).map(|key| key.digest())).is_some(),
+            Piece::Key => black_box(KeyDigest::of_key(black_box(&self.key))).is_some(),
             Piece::Window => self.count_one(),
             Piece::Account => self.spend_one(),
             Piece::Person => matches!(self.people.find(&self.email).now_or_never(), Some(Ok(Some(_)))),

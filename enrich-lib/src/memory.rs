@@ -1,7 +1,6 @@
 //! The ports in memory: for tests, simulations and examples, and the host's windows on one node.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, iter, mem};
 
 use async_trait::async_trait;
 use rustc_hash::FxHashMap;
@@ -45,28 +44,31 @@ impl Keys for KeyTable {
 /// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
 /// counters forgotten.
 #[derive(Debug, Default)]
-pub struct WindowTable(ByWorkspace<Vec<Counter>>);
+pub struct WindowTable(ByWorkspace<Counter>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Counter {
     window: u64,
     count: u64,
     forget_at: Timestamp,
+    /// The one that counted before this one did: most workspaces have one counter or two.
+    before: Option<Box<Counter>>,
 }
 
 #[async_trait]
 impl Windows for WindowTable {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let mut table = self.0.lock(window.workspace());
-        let counters = match table.get_mut(window.workspace()) {
-            Some(counters) => counters,
+        let counter = match table.get_mut(window.workspace()) {
+            Some(counter) => counter,
             None => {
                 make_room(&mut table, window);
-                let counters = Vec::with_capacity(window.countable_max());
-                table.entry(window.workspace().clone()).or_insert(counters)
+                table.entry(window.workspace().clone()).or_insert(Counter::new(window))
             }
         };
-        let counter = counter(counters, window);
+        if counter.window != window.number() {
+            counter.turn_to(window);
+        }
         counter.count += 1;
         Ok(counter.count)
     }
@@ -74,35 +76,55 @@ impl Windows for WindowTable {
 
 /// Before the table grows, it forgets whom it can. Then there is room for as many as are left: it does not look at all
 /// of them again soon.
-fn make_room(table: &mut Map<Vec<Counter>>, window: &Window) {
+fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // it is later, but how much nobody says
-        table.retain(|_, counters| counters.iter().any(|counter| now < counter.forget_at));
+        table.retain(|_, counter| counter.all().any(|counter| now < counter.forget_at));
         table.reserve(table.len() + 1);
     }
 }
 
-/// The counter of `window`, moved to the front.
-fn counter<'a>(counters: &'a mut Vec<Counter>, window: &Window) -> &'a mut Counter {
-    let number = window.number();
-    let known = counters.iter().position(|c| c.window == number);
-    let at = known.unwrap_or_else(|| {
-        if counters.len() >= window.countable_max() {
-            counters.remove(in_the_way(counters, window));
+impl Counter {
+    fn new(window: &Window) -> Self {
+        Self { window: window.number(), count: 0, forget_at: window.forget_at(), before: None }
+    }
+
+    /// This one, and those before it.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |counter| counter.before.as_deref())
+    }
+
+    /// The counter of `window` takes the first place.
+    fn turn_to(&mut self, window: &Window) {
+        let last = mem::replace(self, Self::new(window));
+        self.before = Some(Box::new(last));
+        if let Some(known) = take(&mut self.before, window.number()) {
+            (self.count, self.forget_at) = (known.count, known.forget_at);
+        } else if self.all().count() > window.countable_max() {
+            let in_the_way = self.in_the_way(window);
+            take(&mut self.before, in_the_way);
         }
-        counters.push(Counter { window: number, count: 0, forget_at: window.forget_at() });
-        counters.len() - 1
-    });
-    counters[..=at].rotate_right(1);
-    &mut counters[0]
+    }
+
+    /// Whose counter makes room for that of `window`: the oldest, which nobody can be late for any more; but where a clock has
+    /// jumped back, so that others are out of its reach, the one that has not counted for longest.
+    fn in_the_way(&self, window: &Window) -> u64 {
+        let reach = window.number().saturating_add(window.countable_max() as u64);
+        let others = || self.all().skip(1).map(|counter| counter.window);
+        let is_reached = others().all(|number| number < reach);
+        let number = if is_reached { others().min() } else { others().last() };
+        number.unwrap_or(window.number())
+    }
 }
 
-/// Which counter makes room for `window`: that of the oldest, which nobody can be late for any more; but where a clock has
-/// jumped back, so that others are out of its reach, the one that has not counted for longest.
-fn in_the_way(counters: &[Counter], window: &Window) -> usize {
-    let reach = window.number().saturating_add(window.countable_max() as u64);
-    let oldest = (0..counters.len()).min_by_key(|&at| counters[at].window);
-    oldest.filter(|_| counters.iter().all(|c| c.window < reach)).unwrap_or(counters.len() - 1)
+/// Takes the counter of `window` out of the list that begins there.
+fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
+    let counter = list.as_mut()?;
+    if counter.window != window {
+        return take(&mut counter.before, window);
+    }
+    let before = counter.before.take();
+    mem::replace(list, before)
 }
 
 /// Accounts in memory.
@@ -147,7 +169,7 @@ impl Credits for AccountTable {
 
 /// A people directory in memory, keyed by the canonical email.
 #[derive(Default)]
-pub struct Directory(Mutex<BTreeMap<String, ProfileUrl>>);
+pub struct Directory(Mutex<FxHashMap<String, ProfileUrl>>);
 
 impl Directory {
     /// From now on `email` is found as `profile`.

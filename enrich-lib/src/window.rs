@@ -134,12 +134,12 @@ impl Window {
     /// What the `count`-th request of this window (counted from 1) is told, `Err` if it is over the limit.
     pub fn admit(&self, count: u64, now: Timestamp) -> Result<Standing, Standing> {
         let limit = u64::from(self.quota.limit());
-        let left = Duration::from_millis(self.closes_at.unix_ms().saturating_sub(now.unix_ms()));
+        let left_ms = self.closes_at.unix_ms().saturating_sub(now.unix_ms());
         let standing = Standing {
             limit: self.quota.limit(),
             remaining: u32::try_from(limit.saturating_sub(count)).unwrap_or(u32::MAX),
             // Rounded up, at least 1: rounded down, clients would come back early.
-            reset_seconds: left.as_millis().div_ceil(1_000).max(1) as u64,
+            reset_seconds: left_ms.div_ceil(1_000).max(1),
         };
         if count <= limit { Ok(standing) } else { Err(standing) }
     }

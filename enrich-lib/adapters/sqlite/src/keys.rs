@@ -1,13 +1,16 @@
 //! The cache of API keys: one map look-up a request, one query the first time a key is seen.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use rusqlite::{Connection, OptionalExtension};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
 use crate::column::parsed;
 use crate::error::StoreError;
@@ -24,18 +27,27 @@ pub(crate) struct KeyCache {
 
 #[derive(Debug, Default)]
 struct Known {
-    keys: FxHashMap<KeyDigest, Arc<CachedKey>>,
+    keys: FxHashSet<ByDigest>,
     /// How often the cache was emptied: an answer read before that must not be filed after it.
     emptied: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct CachedKey {
-    pub(crate) rowid: i64,
-    pub(crate) last_used_ms: AtomicU64,
-    /// It is among those that were used.
-    is_noted: AtomicBool,
+struct CachedKey {
+    digest: KeyDigest,
     workspace: Workspace,
+    /// Not 0 while it is among those that were used.
+    last_used_ms: AtomicU64,
+}
+
+/// A key that is found by its digest: a set of pointers is small, however full it is.
+#[derive(Debug)]
+struct ByDigest(Arc<CachedKey>);
+
+/// That a key was used, and when last.
+pub(crate) struct Used {
+    pub(crate) digest: KeyDigest,
+    pub(crate) at_ms: u64,
 }
 
 impl KeyCache {
@@ -47,47 +59,41 @@ impl KeyCache {
         now: Timestamp,
         db: &Mutex<Connection>,
     ) -> Result<Option<Workspace>, StoreError> {
-        let (cached, emptied) = {
+        let emptied = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            (known.keys.get(digest).cloned(), known.emptied)
+            if let Some(ByDigest(key)) = known.keys.get(digest) {
+                return Ok(Some(self.use_key(key, now)));
+            }
+            known.emptied
         };
-        let key = match cached {
-            Some(key) => key,
-            None => match read(digest, &lock(db))? {
-                Some(key) => self.file(digest, Arc::new(key), emptied),
-                None => return Ok(None),
-            },
-        };
-        self.note_use(&key, now);
-        Ok(Some(key.workspace.clone()))
-    }
-
-    fn file(&self, digest: &KeyDigest, key: Arc<CachedKey>, emptied: u64) -> Arc<CachedKey> {
+        let Some(key) = read(digest, &lock(db))?.map(Arc::new) else { return Ok(None) };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.emptied == emptied {
-            known.keys.insert(*digest, key.clone());
+            known.keys.insert(ByDigest(key.clone()));
         }
-        key
+        Ok(Some(self.use_key(&key, now)))
     }
 
     /// However often a key is used, it is noted once.
-    fn note_use(&self, key: &Arc<CachedKey>, now: Timestamp) {
-        if key.last_used_ms.load(Ordering::Relaxed) == now.unix_ms() {
-            return;
-        }
-        key.last_used_ms.store(now.unix_ms(), Ordering::Relaxed);
-        if !key.is_noted.swap(true, Ordering::Relaxed) {
+    fn use_key(&self, key: &Arc<CachedKey>, now: Timestamp) -> Workspace {
+        if key.last_used_ms.load(Ordering::Relaxed) != now.unix_ms()
+            && key.last_used_ms.swap(now.unix_ms(), Ordering::Relaxed) == 0
+        {
             lock(&self.used).push(key.clone());
         }
+        key.workspace.clone()
     }
 
     /// The keys that were used since this was last asked: no more than can be written beside all else, the others next time.
-    pub(crate) fn take_used(&self) -> Vec<Arc<CachedKey>> {
+    pub(crate) fn take_used(&self) -> Vec<Used> {
         let mut used = lock(&self.used);
         let count = used.len().min(USED_MAX);
-        let taken: Vec<_> = used.drain(..count).collect();
-        taken.iter().for_each(|key| key.is_noted.store(false, Ordering::Relaxed));
+        let later = used.split_off(count);
+        let taken = mem::replace(&mut *used, later);
         taken
+            .into_iter()
+            .map(|key| Used { digest: key.digest, at_ms: key.last_used_ms.swap(0, Ordering::Relaxed) })
+            .collect()
     }
 
     /// Forgets all keys: some may have been revoked.
@@ -100,19 +106,34 @@ impl KeyCache {
 
 fn read(digest: &KeyDigest, db: &Connection) -> Result<Option<CachedKey>, StoreError> {
     let mut select = db.prepare_cached(
-        "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds FROM api_key k JOIN workspace w ON w.rowid = k.workspace
+        "SELECT w.id, w.quota_limit, w.window_seconds FROM api_key k JOIN workspace w ON w.rowid = k.workspace
          WHERE k.digest = ? AND k.revoked_at IS NULL",
     )?;
     let key = select.query_row([digest.as_bytes()], |row| {
-        let id = parsed(row, 1, |id: String| id.parse())?;
-        let window_seconds = row.get(3)?;
-        let quota = parsed(row, 2, |limit| Quota::new(limit, window_seconds))?;
-        Ok(CachedKey {
-            rowid: row.get(0)?,
-            last_used_ms: AtomicU64::new(0),
-            is_noted: AtomicBool::new(false),
-            workspace: Workspace { id, quota },
-        })
+        let id = parsed(row, 0, |id: String| id.parse())?;
+        let window_seconds = row.get(2)?;
+        let quota = parsed(row, 1, |limit| Quota::new(limit, window_seconds))?;
+        Ok(CachedKey { digest: *digest, workspace: Workspace { id, quota }, last_used_ms: AtomicU64::new(0) })
     });
     Ok(key.optional()?)
 }
+
+impl Borrow<KeyDigest> for ByDigest {
+    fn borrow(&self) -> &KeyDigest {
+        &self.0.digest
+    }
+}
+
+impl Hash for ByDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.digest.hash(state);
+    }
+}
+
+impl PartialEq for ByDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.digest == other.0.digest
+    }
+}
+
+impl Eq for ByDigest {}

@@ -280,11 +280,12 @@ impl Writer {
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for key in used {
-            let used_at = key.last_used_ms.load(Ordering::Relaxed);
-            update(&tx, "UPDATE api_key SET last_used_at = ? WHERE rowid = ?", used_at, key.rowid)?;
+            let update = "UPDATE api_key SET last_used_at = ? WHERE digest = ?";
+            tx.prepare_cached(update)?.execute(params![key.at_ms, key.digest.as_bytes()])?;
         }
         for (rowid, held) in &changed {
-            update(&tx, "UPDATE workspace SET held = ? WHERE rowid = ?", *held, *rowid)?;
+            tx.prepare_cached("UPDATE workspace SET held = ? WHERE rowid = ?")?
+                .execute(params![held, rowid])?;
         }
         tx.commit()?;
         for (rowid, held) in changed {
@@ -330,11 +331,6 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
         }
     }
     *seen = last;
-    Ok(())
-}
-
-fn update(tx: &Transaction<'_>, sql: &str, value: u64, rowid: i64) -> Result<(), StoreError> {
-    tx.prepare_cached(sql)?.execute(params![value, rowid])?;
     Ok(())
 }
 

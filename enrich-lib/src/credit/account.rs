@@ -1,139 +1,40 @@
-//! Prepaid credits (specification 8.4), as pure arithmetic.
-//!
-//! A lookup first *holds* what it may cost, then *settles*: it spends some of the hold, or releases it. A hold
-//! that nobody settles expires by itself. Each hold ends at most once, and at every moment
-//!
-//! ```text
-//! granted = available + held + spent
-//! ```
-//!
-//! Both steps are idempotent by lookup id, so a caller that lost an answer asks again. [`Account`] is the
-//! arithmetic of one workspace and the model that every store is tested against.
+//! The credits of one workspace, and what becomes of its holds.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map;
-use std::mem;
+use std::collections::hash_map;
 use std::time::Duration;
 
-use thiserror::Error;
+use rustc_hash::FxHashMap;
 
-use crate::model::{LookupId, Timestamp, WorkspaceId};
-
-/// What a lookup costs, in credits, by its result. Errors are free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Price {
-    /// The price of a `found`, in credits.
-    pub found: u64,
-    /// The price of a `not_found`, in credits.
-    pub not_found: u64,
-}
-
-impl Price {
-    /// What is held while the result is unknown: the larger of the two.
-    pub fn most(&self) -> u64 {
-        self.found.max(self.not_found)
-    }
-}
-
-impl Default for Price {
-    /// Matches are billed, misses are free.
-    fn default() -> Self {
-        Self { found: 1, not_found: 0 }
-    }
-}
-
-/// Credits set aside for one lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// The lookup that they are set aside for: the hold's identity.
-    pub lookup_id: LookupId,
-    /// Whose credits they are.
-    pub workspace: WorkspaceId,
-    /// How many.
-    pub credits: u64,
-    /// When they were asked for.
-    pub placed_at: Timestamp,
-    /// When the hold ends if nobody settles it.
-    pub expires_at: Timestamp,
-}
-
-/// The answer to a request for a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
-    /// The credits are set aside.
-    Granted,
-    /// The workspace has too few available credits (402).
-    Insufficient,
-}
-
-/// How a hold ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// So many of the held credits are spent, the rest is available again.
-    Spend(u64),
-    /// All of the held credits are available again.
-    Release,
-}
-
-impl Settlement {
-    /// The settlement of a lookup that costs `credits`.
-    pub fn of(credits: u64) -> Self {
-        if credits == 0 { Self::Release } else { Self::Spend(credits) }
-    }
-}
-
-/// Why an account refuses a step. All of them are faults of a caller or of time, none is a person's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AccountFault {
-    /// The lookup's hold was settled another way, or ran out.
-    #[error("the hold of this lookup has already ended")]
-    Ended,
-    /// There is no hold of this lookup.
-    #[error("there is no hold of this lookup")]
-    NoHold,
-    /// The same lookup asked for another number of credits before.
-    #[error("the lookup already holds another number of credits")]
-    OtherHold,
-    /// More was to be spent than was held.
-    #[error("a lookup can't spend more than it holds")]
-    OverHold,
-    /// The number of credits is too large to count.
-    #[error("an account can't be granted that many credits")]
-    TooLarge,
-}
-
-/// The totals of an account. `granted = available + held + spent`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Balance {
-    /// All credits that the workspace was ever given.
-    pub granted: u64,
-    /// What new lookups can hold.
-    pub available: u64,
-    /// What running lookups hold.
-    pub held: u64,
-    /// What finished lookups cost.
-    pub spent: u64,
-}
+use super::agenda::Agenda;
+use super::{AccountFault, Balance, Hold, Holding, Settlement};
+use crate::model::{LookupId, Timestamp};
 
 /// The credits of one workspace.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     granted: u64,
     spent: u64,
-    held: u64,
     /// The latest moment that this account was told of.
     now: Timestamp,
-    /// By an id that begins with the time: what is asked for is at one end of the map, and what is forgotten at the other.
-    entries: BTreeMap<LookupId, Entry>,
-    /// When each entry is next looked at: to expire if it is still held, to be forgotten if it has ended.
-    agenda: BTreeMap<Timestamp, Vec<LookupId>>,
+    /// None at rest: most accounts are, and are small then.
+    lookups: Option<Box<Lookups>>,
+}
+
+/// The lookups that an account knows.
+#[derive(Clone, Debug, Default)]
+struct Lookups {
+    /// What all of them hold.
+    held: u64,
+    entries: FxHashMap<LookupId, Entry>,
+    /// Each is in one of the two, by the time at which its hold runs out, and then by that at which it is forgotten.
+    running: Agenda,
+    run_out: Agenda,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     credits: u64,
     state: State,
-    forget_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,11 +76,15 @@ impl Account {
 
     /// The totals at this moment.
     pub fn balance(&self) -> Balance {
-        Balance { granted: self.granted, available: self.available(), held: self.held, spent: self.spent }
+        Balance { granted: self.granted, available: self.available(), held: self.held(), spent: self.spent }
     }
 
     fn available(&self) -> u64 {
-        self.granted - self.held - self.spent
+        self.granted - self.held() - self.spent
+    }
+
+    fn held(&self) -> u64 {
+        self.lookups.as_ref().map_or(0, |lookups| lookups.held)
     }
 
     /// Gives the workspace `credits` more. Errors: [`AccountFault::TooLarge`], and nothing is given.
@@ -198,23 +103,24 @@ impl Account {
 
     /// True if this lookup's hold is here, or how it ended is still remembered.
     pub fn knows(&self, lookup_id: LookupId) -> bool {
-        self.entries.contains_key(&lookup_id)
+        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.contains_key(&lookup_id))
     }
 
     /// True if a spend of this lookup's hold was begun, and neither committed nor aborted nor voided yet.
     pub fn is_spending(&self, lookup_id: LookupId) -> bool {
-        let entry = self.entries.get(&lookup_id);
+        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(&lookup_id));
         entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
     }
 
     /// True if no lookup's hold is here, and no end of one is remembered.
     pub fn is_at_rest(&self) -> bool {
-        self.entries.is_empty()
+        self.lookups.is_none()
     }
 
     /// When [`Account::advance`] has something to do next, if ever.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.agenda.first_key_value().map(|(due, _)| *due)
+        let lookups = self.lookups.as_ref()?;
+        [&lookups.running, &lookups.run_out].into_iter().filter_map(Agenda::next_due).min()
     }
 
     /// Sets `hold` aside. Asked again with the same hold, it answers the same.
@@ -222,26 +128,20 @@ impl Account {
     /// Errors: [`AccountFault::OtherHold`]; [`AccountFault::Ended`] if it was settled, released or ran out before.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
         self.pass(hold.placed_at);
-        let available = self.available();
-        let vacant = match self.entries.entry(hold.lookup_id) {
-            btree_map::Entry::Vacant(vacant) => vacant,
-            btree_map::Entry::Occupied(known) => {
-                return match known.get().state {
-                    State::Held if known.get().credits == hold.credits => Ok(Holding::Granted),
-                    State::Held => Err(AccountFault::OtherHold),
-                    State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
-                };
-            }
-        };
+        if let Some((known, _)) = self.find(hold) {
+            return match known.state {
+                State::Held if known.credits == hold.credits => Ok(Holding::Granted),
+                State::Held => Err(AccountFault::OtherHold),
+                State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+            };
+        }
         if hold.expires_at <= self.now {
             return Err(AccountFault::Ended);
         }
-        if hold.credits > available {
+        if hold.credits > self.available() {
             return Ok(Holding::Insufficient);
         }
-        vacant.insert(Entry::new(hold, State::Held));
-        self.agenda.entry(hold.expires_at).or_default().push(hold.lookup_id);
-        self.held += hold.credits;
+        self.remember(hold, hold.credits, State::Held);
         Ok(Holding::Granted)
     }
 
@@ -264,10 +164,10 @@ impl Account {
     ///
     /// Errors: [`AccountFault::Ended`] if it was spent, or is about to be.
     pub fn release(&mut self, hold: &Hold) -> Result<(), AccountFault> {
-        match self.entries.get_mut(&hold.lookup_id) {
-            Some(entry) => match entry.state {
+        match self.find(hold) {
+            Some((entry, held)) => match entry.state {
                 State::Held => {
-                    self.held -= entry.credits;
+                    *held -= entry.credits;
                     entry.state = State::Over;
                     Ok(())
                 }
@@ -276,7 +176,7 @@ impl Account {
             },
             None => {
                 if hold.expires_at > self.now {
-                    self.remember(hold, State::Over);
+                    self.remember(hold, hold.credits, State::Over);
                 }
                 Ok(())
             }
@@ -288,7 +188,7 @@ impl Account {
     /// Errors: [`AccountFault::NoHold`], [`AccountFault::OverHold`]; [`AccountFault::Ended`] if it was released, ran out, or
     /// other credits were spent of it.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountFault> {
-        let entry = self.entries.get_mut(&hold.lookup_id).ok_or(AccountFault::NoHold)?;
+        let (entry, _) = self.find(hold).ok_or(AccountFault::NoHold)?;
         if credits > entry.credits {
             return Err(AccountFault::OverHold);
         }
@@ -308,11 +208,11 @@ impl Account {
 
     /// Second half: the spend of `hold` is durable. Without a spend under way it does nothing.
     pub fn commit_spend(&mut self, hold: &Hold) {
-        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+        if let Some((entry, held)) = self.find(hold)
             && let State::Spending { credits, .. } = entry.state
         {
             entry.state = State::Spent(credits);
-            self.held -= entry.credits;
+            *held -= entry.credits;
             self.spent += credits;
         }
     }
@@ -320,7 +220,7 @@ impl Account {
     /// Second half: this attempt to make the spend of `hold` durable failed. When none is left under way, the
     /// credits are held as before, past their time for [`Account::MEMORY`] at most.
     pub fn abort_spend(&mut self, hold: &Hold) {
-        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+        if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
         {
             *attempts -= 1;
@@ -334,25 +234,25 @@ impl Account {
     /// was forgotten meanwhile, it is remembered anew.
     pub fn reopen_spend(&mut self, hold: &Hold, credits: u64) {
         let state = State::Spending { credits, attempts: 1 };
-        match self.entries.get_mut(&hold.lookup_id) {
-            Some(entry) if entry.state == State::Spent(credits) => {
-                *entry = Entry { credits, state, ..*entry }
+        match self.find(hold) {
+            Some((entry, held)) if entry.state == State::Spent(credits) => {
+                *entry = Entry { credits, state };
+                *held += credits;
             }
             Some(_) => return,
-            None => self.remember(&Hold { credits, ..hold.clone() }, state),
+            None => self.remember(hold, credits, state),
         }
         self.spent -= credits;
-        self.held += credits;
     }
 
     /// The spend of `hold` was durable, nobody was told of it, and it was durably taken back. Its credits are available
     /// again, and the hold has ended.
     pub fn void_spend(&mut self, hold: &Hold) {
-        if let Some(entry) = self.entries.get_mut(&hold.lookup_id)
+        if let Some((entry, held)) = self.find(hold)
             && let State::Spending { .. } = entry.state
         {
             entry.state = State::Over;
-            self.held -= entry.credits;
+            *held -= entry.credits;
         }
     }
 
@@ -362,10 +262,10 @@ impl Account {
         let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
         if back > Self::MEMORY {
             self.now = now;
-            for (due, ids) in mem::take(&mut self.agenda) {
-                self.agenda.entry(due - back).or_default().extend(ids);
+            if let Some(lookups) = &mut self.lookups {
+                lookups.running.set_back(back);
+                lookups.run_out.set_back(back);
             }
-            self.entries.values_mut().for_each(|entry| entry.forget_at = entry.forget_at - back);
         }
         self.pass(now);
     }
@@ -380,40 +280,72 @@ impl Account {
     /// Time goes on. It can't be a hold that sets it back: that one may just be late.
     fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
-        while let Some(due) = self.agenda.first_entry()
-            && *due.key() <= self.now
-        {
-            due.remove().into_iter().for_each(|id| self.look_at(id));
-        }
-    }
-
-    /// The time has come to expire a hold, or to forget one that has ended.
-    fn look_at(&mut self, id: LookupId) {
-        let btree_map::Entry::Occupied(mut known) = self.entries.entry(id) else { return };
-        let entry = known.get_mut();
-        match entry.state {
-            State::Spending { .. } => entry.forget_at = self.now + Self::MEMORY,
-            State::Held => {
-                self.held -= entry.credits;
-                entry.state = State::Over;
+        if let Some(lookups) = &mut self.lookups {
+            lookups.pass(self.now);
+            if lookups.entries.is_empty() {
+                self.lookups = None;
             }
-            State::Spent(_) | State::Over => {}
-        }
-        if entry.forget_at > self.now {
-            self.agenda.entry(entry.forget_at).or_default().push(id);
-        } else {
-            known.remove();
         }
     }
 
-    fn remember(&mut self, hold: &Hold, state: State) {
-        self.entries.insert(hold.lookup_id, Entry::new(hold, state));
-        self.agenda.entry(hold.expires_at).or_default().push(hold.lookup_id);
+    /// What is known of the lookup, and what all of them hold.
+    fn find(&mut self, hold: &Hold) -> Option<(&mut Entry, &mut u64)> {
+        let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
+        Some((entries.get_mut(&hold.lookup_id)?, held))
+    }
+
+    fn remember(&mut self, hold: &Hold, credits: u64, state: State) {
+        let entry = Entry { credits, state };
+        let lookups = self.lookups.get_or_insert_default();
+        lookups.held += entry.held();
+        lookups.entries.insert(hold.lookup_id, entry);
+        lookups.running.push(hold.expires_at, hold.lookup_id);
+    }
+}
+
+impl Lookups {
+    fn pass(&mut self, now: Timestamp) {
+        // A spend that is under way is left alone, and looked at again then.
+        let again_at = now + Account::MEMORY;
+        while let Some((due, id)) = self.running.pop_due(now) {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            match entry.state {
+                State::Spending { .. } => self.run_out.push(again_at, id),
+                State::Held => {
+                    self.held -= entry.credits;
+                    entry.state = State::Over;
+                    self.run_out.push(due + Account::MEMORY, id);
+                }
+                State::Spent(_) | State::Over => self.run_out.push(due + Account::MEMORY, id),
+            }
+        }
+        while let Some((_, id)) = self.run_out.pop_due(now) {
+            let hash_map::Entry::Occupied(known) = self.entries.entry(id) else { continue };
+            match known.get().state {
+                State::Spending { .. } if now < again_at => self.run_out.push(again_at, id),
+                _ => self.held -= known.remove().held(),
+            }
+        }
+        self.give_back();
+    }
+
+    /// Gives memory back of which less than an eighth is in use.
+    fn give_back(&mut self) {
+        let len = self.entries.len();
+        if len < self.entries.capacity() / 8 {
+            self.entries.shrink_to(2 * len);
+            self.running.shrink_to(2 * len);
+            self.run_out.shrink_to(2 * len);
+        }
     }
 }
 
 impl Entry {
-    fn new(hold: &Hold, state: State) -> Self {
-        Self { credits: hold.credits, state, forget_at: hold.expires_at + Account::MEMORY }
+    /// What it still holds.
+    fn held(&self) -> u64 {
+        match self.state {
+            State::Held | State::Spending { .. } => self.credits,
+            State::Spent(_) | State::Over => 0,
+        }
     }
 }

@@ -1,0 +1,120 @@
+//! Lookups by the time that they are due at, which comes nearly in order.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use crate::model::{LookupId, Timestamp};
+
+/// What is due when. Nearly all is appended. What comes a few places late is put where it belongs, and what comes later than
+/// that, as from a node whose clock is behind, goes into a heap: nothing ever moves many others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agenda {
+    in_order: VecDeque<Due>,
+    late: BinaryHeap<Reverse<Due>>,
+}
+
+type Due = (Timestamp, LookupId);
+
+/// How many places.
+const PLACES_MAX: usize = 64;
+
+impl Agenda {
+    pub(super) fn push(&mut self, due: Timestamp, id: LookupId) {
+        if self.in_order.back().is_none_or(|(last, _)| *last <= due) {
+            return self.in_order.push_back((due, id));
+        }
+        let last = self.in_order.iter().rev().take(PLACES_MAX);
+        match last.take_while(|(other, _)| *other > due).count() {
+            PLACES_MAX => self.late.push(Reverse((due, id))),
+            places => self.in_order.insert(self.in_order.len() - places, (due, id)),
+        }
+    }
+
+    /// When the first is due.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let in_order = self.in_order.front().map(|(due, _)| *due);
+        let late = self.late.peek().map(|Reverse((due, _))| *due);
+        in_order.into_iter().chain(late).min()
+    }
+
+    /// One that is due `now`, if there is any, and since when.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
+        if self.in_order.front().is_some_and(|(due, _)| *due <= now) {
+            return self.in_order.pop_front();
+        }
+        if self.late.peek().is_some_and(|Reverse((due, _))| *due <= now) {
+            return self.late.pop().map(|Reverse(due)| due);
+        }
+        None
+    }
+
+    /// All are due so much earlier.
+    pub(super) fn set_back(&mut self, by: Duration) {
+        self.in_order.iter_mut().for_each(|(due, _)| *due = *due - by);
+        let late = self.late.drain().map(|Reverse((due, id))| Reverse((due - by, id)));
+        self.late = late.collect();
+    }
+
+    /// Gives memory back, if there is room for more than `capacity`.
+    pub(super) fn shrink_to(&mut self, capacity: usize) {
+        self.in_order.shrink_to(capacity);
+        self.late.shrink_to(capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_ms(ms)
+    }
+
+    fn id(n: usize) -> LookupId {
+        LookupId::from_bytes((n as u128).to_be_bytes())
+    }
+
+    fn pop_all_due(agenda: &mut Agenda, now: Timestamp) -> Vec<Due> {
+        let mut due: Vec<_> = std::iter::from_fn(|| agenda.pop_due(now)).collect();
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn what_comes_far_too_late_moves_no_others() {
+        let mut agenda = Agenda::default();
+        (0..1_000).for_each(|n| agenda.push(at(1_000 + n), id(n as usize)));
+        (0..1_000).for_each(|n| agenda.push(at(500 + n), id(n as usize)));
+        assert_eq!(agenda.late.len(), 1_000);
+        assert_eq!(agenda.next_due(), Some(at(500)));
+    }
+
+    proptest! {
+        /// Steps of a clock that is read by some who are behind, and when it is looked at what is due.
+        #[test]
+        fn everything_is_due_once_and_at_its_time(
+            steps in prop::collection::vec((0..3_u64, 0..200_u64, any::<bool>()), 1..400),
+            back in 0..300_u64,
+        ) {
+            let (mut agenda, mut model, mut now) = (Agenda::default(), Vec::new(), 1_000);
+            for (n, (forward, behind, is_looked_at)) in steps.into_iter().enumerate() {
+                now += forward;
+                agenda.push(at(now + 300 - behind), id(n));
+                model.push((at(now + 300 - behind), id(n)));
+                if is_looked_at {
+                    let mut due: Vec<_> = model.extract_if(.., |(due, _)| *due <= at(now)).collect();
+                    due.sort_unstable();
+                    prop_assert_eq!(pop_all_due(&mut agenda, at(now)), due);
+                }
+                prop_assert_eq!(agenda.next_due(), model.iter().map(|(due, _)| *due).min());
+            }
+            agenda.set_back(Duration::from_millis(back));
+            model.iter_mut().for_each(|(due, _)| *due = *due - Duration::from_millis(back));
+            model.sort_unstable();
+            prop_assert_eq!(pop_all_due(&mut agenda, at(u64::MAX)), model);
+            prop_assert_eq!(agenda.next_due(), None);
+        }
+    }
+}
