@@ -21,9 +21,10 @@ use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::durability::{Durability, Work};
 use crate::error::StoreError;
+use crate::queue::{self, queue};
 use crate::shared::{Shared, Slot};
 use crate::spend::{Asked, Spend};
-use crate::sync::{mpsc, oneshot};
+use crate::sync::oneshot;
 use crate::writer::{Job, Writer};
 
 /// [`Keys`] and [`Credits`] of a data directory. One process has it at a time: until the ledger is dropped and its
@@ -31,7 +32,7 @@ use crate::writer::{Job, Writer};
 pub struct Ledger {
     shared: Arc<Shared>,
     durability: Durability,
-    queue: mpsc::UnboundedSender<Job>,
+    queue: queue::Sender<Job>,
 }
 
 impl Ledger {
@@ -55,7 +56,7 @@ impl Ledger {
         dir.check_not_moved()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now));
-        let (queue, jobs) = mpsc::unbounded_channel();
+        let (queue, jobs) = queue();
         let writer = Writer::new(writer_db, shared.clone(), durability)?;
         spawn(Box::pin(writer.run(jobs)));
         Ok(Self { shared, durability, queue })
@@ -68,6 +69,7 @@ impl Ledger {
     pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
+        self.queue.ring();
         answer.await.map_err(|_| StoreError::Stopped)?
     }
 
@@ -97,7 +99,7 @@ impl Credits for Ledger {
         let settled = match settlement {
             Settlement::Release => self.shared.account(&slot).release(hold).map_err(StoreError::from),
             Settlement::Spend(credits) => match self.spend(slot, hold, credits)? {
-                Some(spend) => Waiting { ledger: self, spend }.await,
+                Some(waiting) => waiting.await,
                 None => Ok(()),
             },
         };
@@ -107,7 +109,7 @@ impl Credits for Ledger {
 
 impl Ledger {
     /// Queues a spend. None if there is nothing to wait for.
-    fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<Option<Arc<Spend>>, StoreError> {
+    fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<Option<Waiting<'_>>, StoreError> {
         let mut account = self.shared.account(&slot);
         // One of several attempts waits: an earlier one may be about to be voided.
         let may_be_told = self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
@@ -121,15 +123,21 @@ impl Ledger {
         }
         let is_told = may_be_told && self.shared.owed.add();
         let spend = Arc::new(Spend::new(slot.clone(), hold.clone(), credits, is_told));
-        if self.queue.send(Job::Spend(Asked(spend.clone()))).is_err() {
+        let Ok(is_first) = self.queue.send(Job::Spend(Asked(spend.clone()))) else {
             account.abort_spend(hold);
             return Err(StoreError::Stopped);
+        };
+        let is_strict = self.durability == Durability::Strict;
+        if is_first && !is_strict {
+            // The writer lets others gather by itself.
+            self.queue.ring();
         }
         if is_told {
             account.commit_spend(hold);
             return Ok(None);
         }
-        Ok(Some(spend))
+        let rings_after = (is_first && is_strict).then_some(TURNS);
+        Ok(Some(Waiting { ledger: self, spend, rings_after }))
     }
 }
 
@@ -138,23 +146,45 @@ impl Ledger {
 struct Waiting<'a> {
     ledger: &'a Ledger,
     spend: Arc<Spend>,
+    /// After so many turns it rings for the writer. None if others do.
+    rings_after: Option<u8>,
 }
+
+/// How often the first spend of a batch goes to the end of its executor's queue before it rings for all that have come
+/// meanwhile, so that one commit is for many. In the first turn those come who were ready, and in the second those who were
+/// answered just then. Alone, it is its turn at once.
+const TURNS: u8 = 2;
 
 impl Future for Waiting<'_> {
     type Output = Result<(), StoreError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.spend.poll(cx)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.spend.poll(cx);
+        if answer.is_pending()
+            && let Some(turns) = self.rings_after
+        {
+            self.rings_after = turns.checked_sub(1);
+            if turns > 0 {
+                cx.waker().wake_by_ref();
+            } else {
+                self.ledger.queue.ring();
+            }
+        }
+        answer
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        if self.rings_after.is_some() {
+            self.ledger.queue.ring();
+        }
         if let Some(Ok(())) = self.spend.give_up() {
             let Spend { slot, hold, credits, .. } = &*self.spend;
             self.ledger.shared.account(slot).reopen_spend(hold, *credits);
             // Without a writer the spend stands: it is as if the process had ended a moment ago.
             let _ = self.ledger.queue.send(Job::Void(self.spend.clone()));
+            self.ledger.queue.ring();
         }
     }
 }

@@ -9,7 +9,7 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
-//! `export` ·
+//! `queue` the way to the writer · `export` ·
 //! `admin` · `audit` · `durability` · `keys` the cache of keys · `shared` the accounts in memory ·
 //! `spend` · `writer` group commit · `ledger` · `hash` ·
 //! `part` people in memory, and `index` all of them · `disk` people on the disk · `import` · `people`.
@@ -26,6 +26,8 @@ mod database;
 mod column;
 
 mod sync;
+
+mod queue;
 
 mod export;
 

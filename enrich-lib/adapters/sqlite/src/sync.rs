@@ -7,7 +7,7 @@ pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWri
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(shuttle))]
-pub(crate) use tokio::sync::{mpsc, oneshot};
+pub(crate) use tokio::sync::oneshot;
 
 /// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -22,43 +22,7 @@ fn switch() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
-/// The real channel, with a switch before and after each operation. In between, nothing else runs.
-#[cfg(shuttle)]
-pub(crate) mod mpsc {
-    use tokio::sync::mpsc;
-    pub(crate) use tokio::sync::mpsc::error;
-
-    use super::switch;
-
-    pub(crate) struct UnboundedSender<T>(mpsc::UnboundedSender<T>);
-
-    pub(crate) struct UnboundedReceiver<T>(mpsc::UnboundedReceiver<T>);
-
-    pub(crate) fn unbounded_channel<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (UnboundedSender(sender), UnboundedReceiver(receiver))
-    }
-
-    impl<T> UnboundedSender<T> {
-        pub(crate) fn send(&self, value: T) -> Result<(), error::SendError<T>> {
-            switch();
-            let sent = self.0.send(value);
-            switch();
-            sent
-        }
-    }
-
-    impl<T> UnboundedReceiver<T> {
-        pub(crate) async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
-            switch();
-            let received = self.0.recv_many(buffer, limit).await;
-            switch();
-            received
-        }
-    }
-}
-
-/// The same for the channel of one value.
+/// The real channel of one value, with a switch before and after each operation. In between, nothing else runs.
 #[cfg(shuttle)]
 pub(crate) mod oneshot {
     use std::future::Future;

@@ -1,5 +1,6 @@
 //! Group commit: one writer, and one commit for all spends that gathered while the last one was on its way to the
-//! disk. In a strict ledger there is no waiting window: alone, a spend is committed at once.
+//! disk. In a strict ledger there is no waiting window: alone, a spend is committed at once. Otherwise the first of them lets
+//! all that are ready to run come too, and rings then ([`crate::queue`]).
 //!
 //! A spend stands if somebody is told of it. One that nobody waits for any more is not written, and one that was written
 //! and could not be told is voided: its lookup was answered with 500. One that was told before it is written is *owed*: it
@@ -21,9 +22,10 @@ use crate::column::{ms, parsed};
 use crate::database::Watch;
 use crate::durability::Durability;
 use crate::error::StoreError;
+use crate::queue::Receiver;
 use crate::shared::{Shared, Slot};
 use crate::spend::{Asked, Spend, Woken};
-use crate::sync::{mpsc, oneshot};
+use crate::sync::oneshot;
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
@@ -81,9 +83,9 @@ impl Writer {
         })
     }
 
-    pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
         let mut batch = Vec::new();
-        while jobs.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        while jobs.take(&mut batch, BATCH_MAX).await {
             let mut asked = Vec::new();
             let mut ticks = Vec::new();
             for job in batch.drain(..) {

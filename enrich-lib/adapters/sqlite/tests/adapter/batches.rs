@@ -1,6 +1,8 @@
 //! Group commit: what gathers is one commit, and one bad spend spoils nothing for the others.
 
-use crate::world::{Files, QueuedSpend, World, commits, poll, totals};
+use std::pin::pin;
+
+use crate::world::{Files, QueuedSpend, START, World, commits, poll, totals};
 
 #[test]
 fn spends_that_gather_are_one_commit() {
@@ -35,6 +37,42 @@ fn a_spend_alone_is_written_at_once() {
         world.spend(&hold).unwrap();
     }
     assert_eq!(commits(&world) - before, 3);
+}
+
+#[test]
+fn the_first_spend_wakes_the_writer_for_all_when_it_is_its_turn_again() {
+    let world = World::with_credits(3);
+    let holds = [1, 2, 3].map(|n| world.hold(n));
+    let is_woken = world.rest_writer();
+    let mut spends = holds.each_ref().map(|hold| world.queue_spend(hold));
+    for _ in 0..2 {
+        assert!(!is_woken(), "others may be about to spend");
+        assert!(poll(spends[0].as_mut()).is_pending());
+    }
+    assert!(is_woken());
+    world.write();
+    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
+}
+
+#[test]
+fn a_first_spend_that_is_given_up_wakes_the_writer_for_the_others() {
+    let world = World::with_credits(2);
+    let [first, other] = [1, 2].map(|n| world.hold(n));
+    let is_woken = world.rest_writer();
+    let spends = (world.queue_spend(&first), world.queue_spend(&other));
+    drop(spends.0);
+    assert!(is_woken());
+    world.drive(spends.1).unwrap();
+}
+
+#[test]
+fn a_tick_wakes_the_writer_whoever_was_to_do_it() {
+    let world = World::with_credits(1);
+    let hold = world.hold(1);
+    let is_woken = world.rest_writer();
+    let _queued = world.queue_spend(&hold);
+    assert!(poll(pin!(world.ledger.tick(START))).is_pending());
+    assert!(is_woken());
 }
 
 #[test]

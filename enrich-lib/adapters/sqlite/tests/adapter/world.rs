@@ -116,6 +116,16 @@ impl World {
         }
     }
 
+    /// Lets the writer do all that is queued, and tells from then on whether it was woken.
+    pub(crate) fn rest_writer(&self) -> impl Fn() -> bool {
+        self.write();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut writer = self.writer.borrow_mut();
+        assert!(writer.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        move || woken.0.load(Ordering::Relaxed)
+    }
+
     /// Ends the writer, as a panic in it would.
     pub(crate) fn end_writer(&self) {
         *self.writer.borrow_mut() = None;
