@@ -74,6 +74,18 @@ fn a_late_spend_is_in_the_total_and_so_is_its_void() {
 }
 
 #[test]
+fn a_late_spend_that_is_repeated_is_charged_once() {
+    let world = World::with_credits(10);
+    world.spend(&world.hold(9)).unwrap();
+    let world = World::serve(world.close());
+    let late = world.hold(3);
+    let (mut first, mut second) = (world.queue_spend(&late), world.queue_spend(&late));
+    world.write();
+    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+}
+
+#[test]
 fn a_settle_that_is_given_up_before_it_is_written_is_not_charged() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
