@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 
 use crate::error::StoreError;
 
-/// Between so many spends, the tail is taken over when it is eight for each workspace in it. A start after a crash adds up
-/// twice as many, and so does an operator who asks for a balance: a second for the most.
+/// The fewest and the most spends that the tail has when it is taken over; in between, it is eight for each workspace in it.
+/// Twice as many are what a start adds up, and an operator who asks for a balance.
 const TAIL: [usize; 2] = [4_096, 1 << 19];
 
 /// What the rows have, and what they don't have yet. All spends in the tail are of this process.
@@ -180,7 +180,6 @@ impl Totals {
 
     /// From here on the rows take over what is in the tail.
     fn begin(&mut self) {
-        #[expect(clippy::disallowed_methods, reason = "they are put in order")]
         let rows = self.rows.iter_mut().filter(|(_, row)| row.tail != 0);
         self.moving = rows.map(|(rowid, row)| (*rowid, std::mem::take(&mut row.tail))).collect();
         (self.tail, self.tail_rows) = (0, 0);

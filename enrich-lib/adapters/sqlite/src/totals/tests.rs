@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
     fn totals_are_the_sums_of_the_ledgers_after_any_steps(steps in vec(step(), 1..40)) {
