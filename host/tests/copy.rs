@@ -42,10 +42,6 @@ impl Move {
              SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1700000000000 + n
              FROM n JOIN workspace w ON w.id = 'demo';
              INSERT INTO credit_void SELECT lookup_id, at FROM credit_spend WHERE at % 100 = 0;
-             UPDATE workspace SET spent = (
-                 SELECT count(*) FROM credit_spend s WHERE s.workspace = workspace.rowid
-                 AND lookup_id NOT IN (SELECT lookup_id FROM credit_void)
-             );
              COMMIT"
         ))
         .unwrap();

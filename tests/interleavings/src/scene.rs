@@ -239,7 +239,7 @@ impl Disk {
         }
         let db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: u64 =
-            db.query_row("SELECT sum(spent) FROM workspace", [], |row| row.get(0)).expect("a total");
+            db.query_row("SELECT sum(spent) FROM account", [], |row| row.get(0)).expect("a total");
         assert_eq!(total, spent, "the total is the sum of what was told");
         spent
     }

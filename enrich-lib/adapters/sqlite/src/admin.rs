@@ -53,7 +53,8 @@ impl Admin {
     pub fn workspaces(&self) -> Result<Vec<WorkspaceRow>, StoreError> {
         let is_served = self.dir.is_served();
         let mut select = self.db.prepare(
-            "SELECT granted, spent, held, id, quota_limit, window_seconds, created_at FROM workspace ORDER BY id",
+            "SELECT a.granted, a.spent, a.held, w.id, w.quota_limit, w.window_seconds, w.created_at
+             FROM account a JOIN workspace w USING (rowid) ORDER BY w.id",
         )?;
         let rows = select.query_and_then([], |row| {
             Ok(WorkspaceRow {
@@ -79,7 +80,7 @@ impl Admin {
 
     /// The credits of `workspace`. What is held is up to a second old.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        let select = "SELECT granted, spent, held FROM workspace WHERE id = ?";
+        let select = "SELECT granted, spent, held FROM account WHERE id = ?";
         let is_served = self.dir.is_served();
         let row =
             self.db.query_row(select, [workspace.as_str()], |row| balance(row, is_served)).optional()?;
@@ -171,6 +172,7 @@ fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, StoreError> {
 /// The totals in the first three columns: granted, spent, held. Holds end with the process that serves.
 fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
     let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    let held = if is_served { held.min(granted - spent) } else { 0 };
-    Ok(Balance { granted, available: granted - spent - held, held, spent })
+    let left = granted.saturating_sub(spent);
+    let held = if is_served { held.min(left) } else { 0 };
+    Ok(Balance { granted, available: left - held, held, spent })
 }

@@ -17,8 +17,8 @@ const TRIGGERS: [&str; 6] = [
     "credit_void_remains",
 ];
 
-/// A row that belongs to no workspace, or takes back what was never spent.
-const STRAYS: [(&str, &str); 3] = [
+/// A row that belongs to no workspace, or takes back what was never spent; a workspace that spent what it never had.
+const STRAYS: [(&str, &str); 4] = [
     (
         "grants of no workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
@@ -30,6 +30,10 @@ const STRAYS: [(&str, &str); 3] = [
     (
         "voids of no spend",
         "SELECT count(*) FROM credit_void WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_spend)",
+    ),
+    (
+        "workspaces that spent more than they were granted",
+        "SELECT count(*) FROM account WHERE spent > granted",
     ),
 ];
 
@@ -51,7 +55,7 @@ fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, StoreError> {
               spends AS (SELECT workspace, sum(credits) AS credits FROM credit_spend
                          WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void) GROUP BY workspace)
          SELECT w.id, w.granted, coalesce(g.credits, 0), w.spent, coalesce(s.credits, 0)
-         FROM workspace w LEFT JOIN grants g ON g.workspace = w.rowid LEFT JOIN spends s ON s.workspace = w.rowid
+         FROM account w LEFT JOIN grants g ON g.workspace = w.rowid LEFT JOIN spends s ON s.workspace = w.rowid
          ORDER BY w.id",
     )?;
     let rows = select.query_and_then([], |row| {

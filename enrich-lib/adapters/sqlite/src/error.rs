@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use enrich_lib::credit::AccountFault;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
+use rusqlite::ErrorCode;
 use thiserror::Error;
 
 /// A store can't do what it was asked for.
@@ -74,6 +75,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What was to be written is refused, and would be however often it is tried.
+    pub(crate) fn is_constraint(&self) -> bool {
+        match self {
+            Self::Account(_) => true,
+            Self::Database(error) => error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation),
+            _ => false,
+        }
+    }
+
     /// For `map_err`: a failure of the file at `path`.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();

@@ -11,7 +11,7 @@
 //! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
 //! `queue` the way to the writer · `export` ·
 //! `admin` · `audit` · `durability` · `keys` the cache of keys · `shared` the accounts in memory ·
-//! `spend` · `writer` group commit · `ledger` · `hash` ·
+//! `spend` · `totals` what is spent in all · `writer` group commit · `ledger` · `hash` ·
 //! `part` people in memory, and `index` all of them · `disk` people on the disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -42,6 +42,8 @@ mod keys;
 mod shared;
 
 mod spend;
+
+mod totals;
 
 mod writer;
 

@@ -72,6 +72,7 @@ impl Shared {
             return Ok(slot.clone());
         }
         let db = lock(&self.reader);
+        // Of one that is not in memory, nothing is in the tail of `crate::totals`.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {

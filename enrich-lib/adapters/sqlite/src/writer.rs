@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use enrich_lib::credit::{Account, AccountFault, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
 
 use crate::column::{ms, parsed};
@@ -26,6 +26,7 @@ use crate::queue::Receiver;
 use crate::shared::{Shared, Slot};
 use crate::spend::{Asked, Spend, Woken};
 use crate::sync::oneshot;
+use crate::totals::Totals;
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
@@ -45,6 +46,7 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     durability: Durability,
     watch: Watch,
+    totals: Totals,
     /// The last grant that was taken over.
     grants_seen: i64,
     /// Told, and not on the disk yet; and why not, if that was tried.
@@ -60,12 +62,13 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(
-        db: Connection,
+        mut db: Connection,
         shared: Arc<Shared>,
         durability: Durability,
     ) -> Result<Self, StoreError> {
         // Whatever an earlier process held ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
+        let totals = Totals::open(&mut db)?;
         let watch = Watch::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
@@ -74,6 +77,7 @@ impl Writer {
             shared,
             durability,
             watch,
+            totals,
             grants_seen,
             owed: Vec::new(),
             fault: None,
@@ -132,7 +136,7 @@ impl Writer {
                 spends.into_iter().zip(stand).for_each(|(spend, stands)| self.answer(spend, stands, woken));
             }
             // One workspace's row can't take its spend: the others' are written without it.
-            Err(error) if spends.len() > 1 && is_constraint(&error) => {
+            Err(error) if spends.len() > 1 && error.is_constraint() => {
                 spends.into_iter().for_each(|spend| self.write(vec![spend], woken));
             }
             Err(error) => {
@@ -175,28 +179,32 @@ impl Writer {
             return Ok(());
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut change = self.totals.change();
         for spend in &self.untold {
             let Spend { slot, hold, .. } = &**spend;
             let insert = "INSERT INTO credit_void (lookup_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
             let row = params![hold.lookup_id.as_bytes(), ms(hold.placed_at)];
             if tx.prepare_cached(insert)?.execute(row)? == 1 {
-                let update = "UPDATE workspace SET spent = spent - (SELECT credits FROM credit_spend WHERE lookup_id = ?)
-                     WHERE rowid = ?";
-                tx.prepare_cached(update)?.execute(params![hold.lookup_id.as_bytes(), slot.rowid])?;
+                let select = "SELECT credits FROM credit_spend WHERE lookup_id = ?";
+                let credits =
+                    tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?;
+                change.take_back(slot.rowid, hold.lookup_id, credits);
             }
         }
+        self.totals.write(&tx, &mut change)?;
         tx.commit()?;
+        self.totals.committed(change);
         for spend in self.untold.drain(..) {
             self.shared.account(&spend.slot).void_spend(&spend.hold);
         }
         Ok(())
     }
 
-    /// One transaction: a row a spend, and one update a workspace. It is rolled back unless it is committed. Tells of
-    /// each spend whether it stands.
+    /// One transaction: a row a spend, and some of the totals. It is rolled back unless it is committed. Tells of each
+    /// spend whether it stands.
     fn write_spends(&mut self, spends: &[Asked]) -> Result<Vec<bool>, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut totals = BTreeMap::new();
+        let mut change = self.totals.advance(&tx, spends.len())?;
         let mut stand = Vec::with_capacity(spends.len());
         let mut insert = tx.prepare_cached(
             "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES (?, ?, ?, ?)
@@ -207,18 +215,15 @@ impl Writer {
             let row = params![hold.lookup_id.as_bytes(), slot.rowid, credits, ms(hold.placed_at)];
             let is_new = insert.execute(row)? == 1;
             if is_new {
-                *totals.entry(slot.rowid).or_insert(0) += credits;
+                change.add(slot.rowid, hold.lookup_id, *credits);
             }
             // One that is already there was written by an attempt whose answer was lost.
             stand.push(is_new || !is_voided(&tx, hold)?);
         }
         drop(insert);
-        let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
-        for (rowid, credits) in totals {
-            update.execute(params![credits, rowid])?;
-        }
-        drop(update);
+        self.totals.write(&tx, &mut change)?;
         tx.commit()?;
+        self.totals.committed(change);
         Ok(stand)
     }
 
@@ -339,8 +344,4 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
 fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, StoreError> {
     let select = "SELECT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?)";
     Ok(tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?)
-}
-
-fn is_constraint(error: &StoreError) -> bool {
-    matches!(error, StoreError::Database(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation))
 }

@@ -6,7 +6,8 @@ CREATE TABLE workspace (
     quota_limit    INTEGER NOT NULL CHECK (quota_limit >= 1),
     window_seconds INTEGER NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     INTEGER NOT NULL,
-    -- Running totals of the ledgers below, changed in the transaction that adds to them.
+    -- Running totals of the ledgers below: of the grants, in the transaction that adds to them; of the spends, up to where
+    -- `spent_until` says. The view `account` has them all.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          INTEGER NOT NULL DEFAULT 0 CHECK (spent BETWEEN 0 AND granted),
     -- What the serving process holds in memory, as of its last tick: for showing, never for deciding.
@@ -34,10 +35,11 @@ CREATE TABLE credit_grant (
     at        INTEGER NOT NULL
 ) STRICT;
 
--- One row a billed lookup: its id makes a repeated spend a no-op. There is no email in it.
+-- One row a billed lookup: its id, which begins with the time, makes a repeated spend a no-op. There is no email in it. That
+-- there is such a workspace is checked when the first of its spends is written, not with each of them.
 CREATE TABLE credit_spend (
     lookup_id BLOB    PRIMARY KEY CHECK (length(lookup_id) = 16),
-    workspace INTEGER NOT NULL REFERENCES workspace,
+    workspace INTEGER NOT NULL,
     credits   INTEGER NOT NULL CHECK (credits > 0),
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
@@ -47,6 +49,29 @@ CREATE TABLE credit_void (
     lookup_id BLOB    PRIMARY KEY REFERENCES credit_spend,
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
+
+-- Which spends `workspace.spent` has: those up to `lookup_id`; of the workspaces up to `next_workspace`, those up to `next_id`.
+CREATE TABLE spent_until (
+    one            INTEGER PRIMARY KEY CHECK (one = 1),
+    lookup_id      BLOB    NOT NULL CHECK (length(lookup_id) = 16),
+    next_id        BLOB    NOT NULL CHECK (length(next_id) = 16 AND next_id >= lookup_id),
+    next_workspace INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO spent_until VALUES (1, zeroblob(16), zeroblob(16), 0);
+
+-- What it does not have yet.
+CREATE VIEW spent_in_tail AS
+    SELECT workspace, sum(credits) AS credits FROM credit_spend
+    WHERE lookup_id > (SELECT lookup_id FROM spent_until)
+      AND (lookup_id > (SELECT next_id FROM spent_until) OR workspace > (SELECT next_workspace FROM spent_until))
+      AND lookup_id NOT IN (SELECT lookup_id FROM credit_void)
+    GROUP BY workspace;
+
+-- A workspace's credits.
+CREATE VIEW account AS
+    SELECT w.rowid, w.id, w.granted, w.spent + coalesce(t.credits, 0) AS spent, w.held
+    FROM workspace w LEFT JOIN spent_in_tail t ON t.workspace = w.rowid;
 
 -- The ledgers are append-only.
 CREATE TRIGGER credit_grant_stays BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;

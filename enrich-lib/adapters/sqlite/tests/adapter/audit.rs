@@ -1,8 +1,9 @@
 //! An audit adds up the rows by itself, and so finds what no balance shows.
 
 use enrich_lib::records::{AuditRow, Tally};
+use enrich_sqlite::Ledger;
 
-use crate::world::{Files, START, World, workspace};
+use crate::world::{Files, START, World, message, workspace};
 
 fn even(total: u64) -> Tally {
     Tally { total, rows: total }
@@ -29,7 +30,8 @@ fn an_audit_reconciles_while_another_process_serves() {
 #[test]
 fn a_spend_that_was_voided_does_not_count() {
     let files = Files::with_credits(10);
-    let spend = "INSERT INTO credit_spend SELECT randomblob(16), rowid, 4, 0 FROM workspace";
+    // Older than all whose total is still to be written.
+    let spend = "INSERT INTO credit_spend SELECT zeroblob(16), rowid, 4, 0 FROM workspace";
     files.sql().execute_batch(spend).unwrap();
     assert!(!files.admin().audit().unwrap().reconciles());
     files.sql().execute_batch("INSERT INTO credit_void SELECT lookup_id, 0 FROM credit_spend").unwrap();
@@ -42,6 +44,12 @@ fn a_total_that_was_tampered_with_is_found() {
         ("UPDATE workspace SET granted = 11", Tally { total: 11, rows: 10 }, even(0)),
         ("UPDATE workspace SET spent = 1", even(10), Tally { total: 1, rows: 0 }),
         (
+            "INSERT INTO credit_spend VALUES (x'0123456789abcdef0123456789abcdef', 1, 5, 0);
+             UPDATE spent_until SET lookup_id = x'ff23456789abcdef0123456789abcdef', next_id = x'ff23456789abcdef0123456789abcdef'",
+            even(10),
+            Tally { total: 0, rows: 5 },
+        ),
+        (
             "INSERT INTO credit_grant (workspace, credits, at) VALUES (1, 5, 0)",
             Tally { total: 10, rows: 15 },
             even(0),
@@ -53,6 +61,20 @@ fn a_total_that_was_tampered_with_is_found() {
         assert!(!audit.reconciles(), "{tampering}");
         assert_eq!((audit.workspaces[0].granted, audit.workspaces[0].spent), (granted, spent), "{tampering}");
     }
+}
+
+#[test]
+fn a_workspace_that_spent_more_than_it_was_granted_is_found() {
+    let files = Files::with_credits(10);
+    files
+        .sql()
+        .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 11, 0 FROM workspace", [])
+        .unwrap();
+    let audit = files.admin().audit().unwrap();
+    assert_eq!(audit.faults, ["there are 1 workspaces that spent more than they were granted"]);
+    assert!(!audit.reconciles());
+    let refused = message(Ledger::open(&files.dir, START, drop));
+    assert!(refused.contains("CHECK constraint failed: spent BETWEEN 0 AND granted"), "{refused}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use crate::world::{Files, QueuedSpend, START, World, commits, poll, totals};
+use crate::world::{Files, QueuedSpend, START, World, commits, poll, totals, workspace};
 
 #[test]
 fn spends_that_gather_are_one_commit() {
@@ -26,6 +26,23 @@ fn a_crowd_of_spends_is_a_few_commits_of_bounded_size() {
     let made = commits(&world) - before;
     assert!((2..=8).contains(&made), "{made} commits");
     assert_eq!(totals(world.on_disk()), (0, 0, 2_000));
+}
+
+#[test]
+fn the_rows_of_workspaces_follow_after_some_thousand_spends() {
+    let files = Files::new();
+    let names = ["a", "b", "c"];
+    names.iter().for_each(|name| files.create_workspace(name, 3_000));
+    let world = World::serve(files);
+    let holds: Vec<_> = (0..9_000).map(|n| world.hold_of(names[usize::from(n) % 3], n)).collect();
+    let _queued: Vec<_> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
+    world.write();
+    let least = "SELECT min(spent) FROM workspace";
+    let least: u64 = world.sql().query_row(least, [], |row| row.get(0)).unwrap();
+    assert!((1_000..3_000).contains(&least), "{least}");
+    assert!(
+        names.iter().all(|name| totals(world.admin().balance(&workspace(name)).unwrap()) == (0, 0, 3_000))
+    );
 }
 
 #[test]

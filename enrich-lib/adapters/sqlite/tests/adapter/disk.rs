@@ -41,7 +41,7 @@ fn the_totals_of_a_workspace_are_the_sums_of_its_ledgers() {
         .sql()
         .query_row(
             "SELECT granted, (SELECT sum(credits) FROM credit_grant), spent, (SELECT sum(credits) FROM credit_spend)
-             FROM workspace",
+             FROM account",
             [],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
         )

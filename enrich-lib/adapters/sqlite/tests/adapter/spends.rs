@@ -56,6 +56,35 @@ fn balances_survive_a_reopen_and_holds_do_not() {
     assert!(world.spend(&held).is_err());
 }
 
+/// Its lookup began before one that the earlier process has finished.
+#[test]
+fn a_late_spend_is_in_the_total_and_so_is_its_void() {
+    let world = World::with_credits(10);
+    world.spend(&world.hold(9)).unwrap();
+    let world = World::serve(world.close());
+    let (late, later) = (world.hold(3), world.hold(4));
+    world.spend(&late).unwrap();
+    let untaken = world.queue_spend(&later);
+    world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((7, 0, 3), (7, 0, 3)));
+    drop(untaken);
+    world.write();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+    assert_eq!(totals(World::serve(world.close()).balance()), (8, 0, 2));
+}
+
+#[test]
+fn a_late_spend_that_is_repeated_is_charged_once() {
+    let world = World::with_credits(10);
+    world.spend(&world.hold(9)).unwrap();
+    let world = World::serve(world.close());
+    let late = world.hold(3);
+    let (mut first, mut second) = (world.queue_spend(&late), world.queue_spend(&late));
+    world.write();
+    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+}
+
 #[test]
 fn a_settle_that_is_given_up_before_it_is_written_is_not_charged() {
     let world = World::with_credits(10);

@@ -1,0 +1,185 @@
+//! On a file, with bounds so small that rows are always being moved on.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::database::{self, Schema};
+
+const GRANTED: u64 = 1_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// These are written in one transaction: by their ids, early or late. Some are there already.
+    Write(Vec<(u8, i64)>),
+    /// The same, but it is rolled back.
+    Lose(Vec<(u8, i64)>),
+    /// The spends with these ids are taken back.
+    TakeBack(Vec<u8>),
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let spends = || vec((0..64_u8, 1..=4_i64), 1..5);
+    prop_oneof![
+        8 => spends().prop_map(Step::Write),
+        1 => spends().prop_map(Step::Lose),
+        3 => vec(0..64_u8, 1..3).prop_map(Step::TakeBack),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+
+    #[test]
+    fn totals_are_the_sums_of_the_ledgers_after_any_steps(steps in vec(step(), 1..40)) {
+        let mut books = Books::new();
+        for step in steps {
+            match step {
+                Step::Write(spends) => books.write(&spends, true).unwrap(),
+                Step::Lose(spends) => books.write(&spends, false).unwrap(),
+                Step::TakeBack(ids) => books.take_back(&ids),
+                Step::Reopen => books.reopen().unwrap(),
+            }
+            prop_assert_eq!(books.totals(), books.sums());
+        }
+        books.reopen().unwrap();
+        prop_assert_eq!(books.rows(), books.sums());
+    }
+}
+
+#[test]
+fn the_rows_follow_a_few_with_each_commit() {
+    let mut books = Books::new();
+    books.totals.bounds = [8, 8];
+    for id in 0..8 {
+        books.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
+    }
+    // The ninth commit finds a tail of eight spends, and moves one row on; one that is late goes by it.
+    books.write(&[(17, 4)], true).unwrap();
+    assert_eq!((books.rows(), books.totals()), (vec![2, 0, 0, 0], vec![2, 2, 2, 3]));
+    books.write(&[(2, 1), (4, 4)], true).unwrap();
+    assert_eq!((books.rows(), books.totals()), (vec![3, 2, 2, 0], vec![3, 2, 2, 4]));
+    books.write(&[(19, 1)], true).unwrap();
+    assert_eq!((books.rows(), books.totals()), (vec![3, 2, 2, 3], vec![4, 2, 2, 4]));
+}
+
+#[test]
+fn what_was_not_granted_is_not_committed() {
+    let mut books = Books::new();
+    books.sql("UPDATE workspace SET granted = 2");
+    books.write(&[(1, 1), (2, 1)], true).unwrap();
+    for more in [[(3, 1)], [(0, 1)]] {
+        let refused = books.write(&more, true).unwrap_err();
+        assert!(refused.is_constraint(), "{refused}");
+    }
+    assert_eq!(books.totals(), books.sums());
+    books.take_back(&[2]);
+    books.write(&[(3, 1)], true).unwrap();
+    books.sql("UPDATE workspace SET granted = 3");
+    books.write(&[(4, 1)], true).unwrap();
+    assert_eq!(books.totals()[0], 3);
+}
+
+#[test]
+fn a_row_that_was_made_too_small_holds_up_no_spend_and_is_told_of_by_the_next_start() {
+    let mut books = Books::new();
+    books.write(&[(1, 1), (2, 2), (3, 3)], true).unwrap();
+    books.sql("UPDATE workspace SET granted = 0 WHERE rowid = 2");
+    for id in 4..9 {
+        books.write(&[(id, 3)], true).unwrap();
+    }
+    assert_eq!((books.rows(), books.totals()), (vec![1, 0, 0, 0], vec![1, 1, 6, 0]));
+    assert!(books.reopen().unwrap_err().is_constraint());
+    books.sql("UPDATE workspace SET granted = 1 WHERE rowid = 2");
+    books.reopen().unwrap();
+    assert_eq!(books.rows(), [1, 1, 6, 0]);
+}
+
+/// Four workspaces, and their totals.
+struct Books {
+    db: Connection,
+    totals: Totals,
+    _dir: TempDir,
+}
+
+impl Books {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut db = database::create(&dir.path().join("accounts.db"), Schema::Accounts).unwrap();
+        db.pragma_update(None, "synchronous", "OFF").unwrap();
+        for id in ["a", "b", "c", "d"] {
+            let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES (?, 1, 1, 0, ?)";
+            db.execute(insert, params![id, GRANTED]).unwrap();
+        }
+        let totals = Totals::open_with([2, 4], &mut db).unwrap();
+        Self { db, totals, _dir: dir }
+    }
+
+    /// As the writer does. Each spend is by an id and a workspace, and costs a credit.
+    fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), StoreError> {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut change = self.totals.advance(&tx, spends.len())?;
+        for (id, workspace) in spends {
+            let insert = "INSERT INTO credit_spend VALUES (?, ?, 1, 0) ON CONFLICT DO NOTHING";
+            if tx.execute(insert, params![[*id; 16], workspace])? == 1 {
+                change.add(*workspace, LookupId::from_bytes([*id; 16]), 1);
+            }
+        }
+        self.totals.write(&tx, &mut change)?;
+        if is_committed {
+            tx.commit()?;
+            self.totals.committed(change);
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, ids: &[u8]) {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let mut change = self.totals.change();
+        for id in ids {
+            let insert = "INSERT INTO credit_void SELECT lookup_id, 0 FROM credit_spend WHERE lookup_id = ?
+                 ON CONFLICT DO NOTHING";
+            if tx.execute(insert, [[*id; 16]]).unwrap() == 1 {
+                let select = "SELECT workspace FROM credit_spend WHERE lookup_id = ?";
+                let workspace = tx.query_row(select, [[*id; 16]], |row| row.get(0)).unwrap();
+                change.take_back(workspace, LookupId::from_bytes([*id; 16]), 1);
+            }
+        }
+        self.totals.write(&tx, &mut change).unwrap();
+        tx.commit().unwrap();
+        self.totals.committed(change);
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.totals = Totals::open_with(self.totals.bounds, &mut self.db)?;
+        Ok(())
+    }
+
+    fn sql(&self, sql: &str) {
+        self.db.execute(sql, []).unwrap();
+    }
+
+    /// By workspace.
+    fn numbers(&self, select: &str) -> Vec<i64> {
+        let mut select = self.db.prepare(select).unwrap();
+        select.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+    }
+
+    fn rows(&self) -> Vec<i64> {
+        self.numbers("SELECT spent FROM workspace ORDER BY rowid")
+    }
+
+    fn totals(&self) -> Vec<i64> {
+        self.numbers("SELECT spent FROM account ORDER BY rowid")
+    }
+
+    fn sums(&self) -> Vec<i64> {
+        self.numbers(
+            "SELECT (SELECT count(*) FROM credit_spend s WHERE s.workspace = w.rowid
+                     AND s.lookup_id NOT IN (SELECT lookup_id FROM credit_void)) FROM workspace w ORDER BY w.rowid",
+        )
+    }
+}
