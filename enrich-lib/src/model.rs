@@ -76,6 +76,12 @@ impl LookupId {
         Self(id)
     }
 
+    /// When the lookup arrived.
+    pub const fn arrived_at(&self) -> Timestamp {
+        let [a, b, c, d, e, f, ..] = self.0;
+        Timestamp(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
     /// The sixteen bytes of the UUID.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -291,6 +297,7 @@ mod tests {
         assert_eq!(early.to_string(), "lookup_0123456789ab7fffbfffffffffffffff");
         assert_eq!(late.to_string(), "lookup_0123456789ac70008000000000000000");
         assert!(early < late);
+        assert_eq!(late.arrived_at(), Timestamp::from_unix_ms(0x0123_4567_89ac));
         assert_eq!(LookupId::from_bytes(*early.as_bytes()), early);
     }
 

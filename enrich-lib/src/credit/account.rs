@@ -1,11 +1,9 @@
 //! The credits of one workspace, and what becomes of its holds.
 
-use std::collections::hash_map;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
 use super::agenda::Agenda;
+use super::entries::Entries;
 use super::{AccountFault, Balance, Hold, Holding, Settlement};
 use crate::model::{LookupId, Timestamp};
 
@@ -25,7 +23,7 @@ pub struct Account {
 struct Lookups {
     /// What all of them hold.
     held: u64,
-    entries: FxHashMap<LookupId, Entry>,
+    entries: Entries<Entry>,
     /// Each is in one of the two, by the time at which its hold runs out, and then by that at which it is forgotten.
     running: Agenda,
     run_out: Agenda,
@@ -103,12 +101,12 @@ impl Account {
 
     /// True if this lookup's hold is here, or how it ended is still remembered.
     pub fn knows(&self, lookup_id: LookupId) -> bool {
-        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.contains_key(&lookup_id))
+        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.get(lookup_id).is_some())
     }
 
     /// True if a spend of this lookup's hold was begun, and neither committed nor aborted nor voided yet.
     pub fn is_spending(&self, lookup_id: LookupId) -> bool {
-        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(&lookup_id));
+        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(lookup_id));
         entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
     }
 
@@ -291,7 +289,7 @@ impl Account {
     /// What is known of the lookup, and what all of them hold.
     fn find(&mut self, hold: &Hold) -> Option<(&mut Entry, &mut u64)> {
         let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
-        Some((entries.get_mut(&hold.lookup_id)?, held))
+        Some((entries.get_mut(hold.lookup_id)?, held))
     }
 
     fn remember(&mut self, hold: &Hold, credits: u64, state: State) {
@@ -308,7 +306,7 @@ impl Lookups {
         // A spend that is under way is left alone, and looked at again then.
         let again_at = now + Account::MEMORY;
         while let Some((due, id)) = self.running.pop_due(now) {
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let Some(entry) = self.entries.get_mut(id) else { continue };
             match entry.state {
                 State::Spending { .. } => self.run_out.push(again_at, id),
                 State::Held => {
@@ -320,23 +318,15 @@ impl Lookups {
             }
         }
         while let Some((_, id)) = self.run_out.pop_due(now) {
-            let hash_map::Entry::Occupied(known) = self.entries.entry(id) else { continue };
-            match known.get().state {
-                State::Spending { .. } if now < again_at => self.run_out.push(again_at, id),
-                _ => self.held -= known.remove().held(),
+            match self.entries.get(id) {
+                Some(Entry { state: State::Spending { .. }, .. }) if now < again_at => {
+                    self.run_out.push(again_at, id)
+                }
+                _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
             }
         }
-        self.give_back();
-    }
-
-    /// Gives memory back of which less than an eighth is in use.
-    fn give_back(&mut self) {
-        let len = self.entries.len();
-        if len < self.entries.capacity() / 8 {
-            self.entries.shrink_to(2 * len);
-            self.running.shrink_to(2 * len);
-            self.run_out.shrink_to(2 * len);
-        }
+        self.running.give_back();
+        self.run_out.give_back();
     }
 }
 

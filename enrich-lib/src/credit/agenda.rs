@@ -56,10 +56,14 @@ impl Agenda {
         self.late = late.collect();
     }
 
-    /// Gives memory back, if there is room for more than `capacity`.
-    pub(super) fn shrink_to(&mut self, capacity: usize) {
-        self.in_order.shrink_to(capacity);
-        self.late.shrink_to(capacity);
+    /// Gives memory back of which less than an eighth is in use.
+    pub(super) fn give_back(&mut self) {
+        if self.in_order.len() < self.in_order.capacity() / 8 {
+            self.in_order.shrink_to(2 * self.in_order.len());
+        }
+        if self.late.len() < self.late.capacity() / 8 {
+            self.late.shrink_to(2 * self.late.len());
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod account;
 mod agenda;
+mod entries;
 
 use thiserror::Error;
 

@@ -1,0 +1,115 @@
+//! Lookups by id.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::LookupId;
+
+/// A value by lookup, in a map for each four seconds in which lookups arrived.
+///
+/// A map that grows moves all that it has, while its account is locked: in one map, the lookups of a minute would be millions.
+/// And what is asked for are mostly the lookups of this moment: of the others' memory nothing is touched.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<V>(VecDeque<Part<V>>);
+
+#[derive(Clone, Debug)]
+struct Part<V> {
+    number: u64,
+    values: FxHashMap<LookupId, V>,
+}
+
+impl<V> Part<V> {
+    /// Which part a lookup is in: the time of its arrival, in units of 4,096 ms.
+    fn number_of(id: LookupId) -> u64 {
+        id.arrived_at().unix_ms() >> 12
+    }
+}
+
+impl<V> Entries<V> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, id: LookupId) -> Option<&V> {
+        self.0[self.find(id).ok()?].values.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LookupId) -> Option<&mut V> {
+        let at = self.find(id).ok()?;
+        self.0[at].values.get_mut(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: LookupId, value: V) {
+        let at = self.find(id).unwrap_or_else(|at| {
+            self.0.insert(at, Part { number: Part::<V>::number_of(id), values: FxHashMap::default() });
+            at
+        });
+        self.0[at].values.insert(id, value);
+    }
+
+    pub(super) fn remove(&mut self, id: LookupId) -> Option<V> {
+        let at = self.find(id).ok()?;
+        let value = self.0[at].values.remove(&id);
+        if self.0[at].values.is_empty() {
+            self.0.remove(at);
+        }
+        value
+    }
+
+    /// Where its part is, or would be.
+    fn find(&self, id: LookupId) -> Result<usize, usize> {
+        let number = Part::<V>::number_of(id);
+        match self.0.back() {
+            Some(last) if last.number == number => Ok(self.0.len() - 1),
+            _ => self.0.binary_search_by_key(&number, |part| part.number),
+        }
+    }
+}
+
+impl<V> Default for Entries<V> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Timestamp;
+
+    fn id(second: u64, n: u8) -> LookupId {
+        LookupId::new(Timestamp::from_unix_ms(second * 1_000), [n; 10])
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_whatever_the_order_of_the_ids(steps in prop::collection::vec((0..40_u64, 0..4_u8, 0..3_u8), 1..300)) {
+            let (mut entries, mut model) = (Entries::default(), BTreeMap::new());
+            for (nth, (second, n, step)) in steps.into_iter().enumerate() {
+                let id = id(second, n);
+                match step {
+                    0 => {
+                        entries.insert(id, nth);
+                        model.insert(id, nth);
+                    }
+                    1 => prop_assert_eq!(entries.remove(id), model.remove(&id)),
+                    _ => prop_assert_eq!(entries.get_mut(id).copied(), model.get(&id).copied()),
+                }
+                prop_assert_eq!(entries.get(id), model.get(&id));
+                prop_assert_eq!(entries.is_empty(), model.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn no_map_has_more_than_the_lookups_of_a_few_seconds() {
+        let mut entries = Entries::default();
+        (0..60).for_each(|second| entries.insert(id(second, 0), ()));
+        assert!(entries.0.iter().all(|part| part.values.len() <= 5));
+    }
+}
