@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
 use enrich_lib::credit::{Account, AccountFault, Hold};
@@ -27,6 +27,9 @@ use crate::shared::{Shared, Slot};
 use crate::spend::{Asked, Spend, Woken};
 use crate::sync::oneshot;
 use crate::totals::Totals;
+
+/// How many spends one statement writes: for each of them it takes half of what one for a single spend does.
+const ROWS: usize = 16;
 
 /// The most jobs in one commit: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 512;
@@ -200,31 +203,41 @@ impl Writer {
         Ok(())
     }
 
-    /// One transaction: a row a spend, and some of the totals. It is rolled back unless it is committed. Tells of each
-    /// spend whether it stands.
+    /// Tells of each spend whether it stands.
     fn write_spends(&mut self, spends: &[Asked]) -> Result<Vec<bool>, StoreError> {
+        match self.write_rows(spends, ROWS)? {
+            Some(stand) => Ok(stand),
+            // Which of many was there already, no statement for many tells.
+            None => Ok(self.write_rows(spends, 1)?.unwrap_or_default()),
+        }
+    }
+
+    /// One transaction: a row a spend, and some of the totals. It is rolled back unless it is committed. None if one of
+    /// several rows that were to be written at once is there already.
+    fn write_rows(&mut self, spends: &[Asked], rows: usize) -> Result<Option<Vec<bool>>, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         let mut stand = Vec::with_capacity(spends.len());
-        let mut insert = tx.prepare_cached(
-            "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES (?, ?, ?, ?)
-             ON CONFLICT (lookup_id) DO NOTHING",
-        )?;
-        for spend in spends {
-            let Spend { slot, hold, credits, .. } = &***spend;
-            let row = params![hold.lookup_id.as_bytes(), slot.rowid, credits, ms(hold.placed_at)];
-            let is_new = insert.execute(row)? == 1;
-            if is_new {
-                change.add(slot.rowid, hold.lookup_id, *credits);
+        let many = spends.chunks_exact(rows);
+        let rest = many.remainder().chunks(1);
+        for spends in many.chain(rest) {
+            let is_new = insert_spends(&tx, spends)? == spends.len();
+            if !is_new && spends.len() > 1 {
+                return Ok(None);
             }
-            // One that is already there was written by an attempt whose answer was lost.
-            stand.push(is_new || !is_voided(&tx, hold)?);
+            for spend in spends {
+                let Spend { slot, hold, credits, .. } = &***spend;
+                if is_new {
+                    change.add(slot.rowid, hold.lookup_id, *credits);
+                }
+                // One that is already there was written by an attempt whose answer was lost.
+                stand.push(is_new || !is_voided(&tx, hold)?);
+            }
         }
-        drop(insert);
         self.totals.write(&tx, &mut change)?;
         tx.commit()?;
         self.totals.committed(change);
-        Ok(stand)
+        Ok(Some(stand))
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), StoreError> {
@@ -339,6 +352,30 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
     }
     *seen = last;
     Ok(())
+}
+
+/// How many of them are new.
+fn insert_spends(tx: &Transaction<'_>, spends: &[Asked]) -> Result<usize, StoreError> {
+    static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
+    static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
+    let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
+    let mut places = 1..;
+    let mut place = || places.next().unwrap_or_default();
+    for spend in spends {
+        let Spend { slot, hold, credits, .. } = &***spend;
+        insert.raw_bind_parameter(place(), hold.lookup_id.as_bytes())?;
+        insert.raw_bind_parameter(place(), slot.rowid)?;
+        insert.raw_bind_parameter(place(), credits)?;
+        insert.raw_bind_parameter(place(), ms(hold.placed_at))?;
+    }
+    Ok(insert.raw_execute()?)
+}
+
+fn insert_of(rows: usize) -> String {
+    let rows = vec!["(?, ?, ?, ?)"; rows].join(", ");
+    format!(
+        "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES {rows} ON CONFLICT (lookup_id) DO NOTHING"
+    )
 }
 
 fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, StoreError> {

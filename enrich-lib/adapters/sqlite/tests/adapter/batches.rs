@@ -46,6 +46,20 @@ fn the_rows_of_workspaces_follow_after_some_thousand_spends() {
 }
 
 #[test]
+fn a_spend_that_is_repeated_among_many_is_charged_once_and_so_are_they() {
+    let world = World::with_credits(100);
+    world.spend(&world.hold(99)).unwrap();
+    // Those that are older than what an earlier process spent are in their workspace's row at once.
+    let world = World::serve(world.close());
+    let holds: Vec<_> = (0..50).map(|n| world.hold(n)).collect();
+    let twice = holds.iter().chain([&holds[7]]).chain(&holds[..3]);
+    let mut spends: Vec<QueuedSpend<'_>> = twice.map(|hold| world.queue_spend(hold)).collect();
+    world.write();
+    assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((49, 0, 51), (49, 0, 51)));
+}
+
+#[test]
 fn a_spend_alone_is_written_at_once() {
     let world = World::with_credits(3);
     let before = commits(&world);
