@@ -52,7 +52,7 @@ fn a_spend_that_is_repeated_among_many_is_charged_once_and_so_are_they() {
     // Those that are older than what an earlier process spent are in their workspace's row at once.
     let world = World::serve(world.close());
     let holds: Vec<_> = (0..50).map(|n| world.hold(n)).collect();
-    let twice = holds.iter().chain([&holds[7]]).chain(&holds[..3]);
+    let twice = holds[..20].iter().chain(&holds[..3]).chain(&holds[20..]);
     let mut spends: Vec<QueuedSpend<'_>> = twice.map(|hold| world.queue_spend(hold)).collect();
     world.write();
     assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
