@@ -69,6 +69,8 @@ impl Writer {
         shared: Arc<Shared>,
         durability: Durability,
     ) -> Result<Self, StoreError> {
+        // A statement for many rows keeps what it may have to undo: a few pages, and no file is made for them.
+        db.pragma_update(None, "temp_store", "MEMORY")?;
         // Whatever an earlier process held ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let totals = Totals::open(&mut db)?;
