@@ -16,8 +16,8 @@ use crate::column::parsed;
 use crate::error::StoreError;
 use crate::sync::{Mutex, RwLock, lock};
 
-/// The most keys that a tick says are used.
-const USED_MAX: usize = 1_000;
+/// The most keys that a tick says are used: each takes a page of its own to write.
+const USED_MAX: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
