@@ -19,11 +19,9 @@ struct Part<V> {
     values: FxHashMap<LookupId, V>,
 }
 
-impl<V> Part<V> {
-    /// Which part a lookup is in: the time of its arrival, in units of 4,096 ms.
-    fn number_of(id: LookupId) -> u64 {
-        id.arrived_at().unix_ms() >> 12
-    }
+/// Which part a lookup is in: the time of its arrival, in units of 4,096 ms.
+fn number_of(id: LookupId) -> u64 {
+    id.arrived_at().unix_ms() >> 12
 }
 
 impl<V> Entries<V> {
@@ -42,7 +40,7 @@ impl<V> Entries<V> {
 
     pub(super) fn insert(&mut self, id: LookupId, value: V) {
         let at = self.find(id).unwrap_or_else(|at| {
-            self.0.insert(at, Part { number: Part::<V>::number_of(id), values: FxHashMap::default() });
+            self.0.insert(at, Part { number: number_of(id), values: FxHashMap::default() });
             at
         });
         self.0[at].values.insert(id, value);
@@ -59,7 +57,7 @@ impl<V> Entries<V> {
 
     /// Where its part is, or would be.
     fn find(&self, id: LookupId) -> Result<usize, usize> {
-        let number = Part::<V>::number_of(id);
+        let number = number_of(id);
         match self.0.back() {
             Some(last) if last.number == number => Ok(self.0.len() - 1),
             _ => self.0.binary_search_by_key(&number, |part| part.number),

@@ -2,13 +2,22 @@
 
 use std::time::Duration;
 
+use tokio::io::DuplexStream;
 use tokio::time::sleep;
 
-use crate::client::good;
+use crate::client::{Client, good};
 use crate::world::World;
 
 /// Longer than it takes until a connection rests.
 const A_WHILE: Duration = Duration::from_secs(30);
+
+/// A client that was answered, and whose connection rests.
+async fn resting(world: &World) -> Client<DuplexStream> {
+    let mut client = world.connect();
+    assert_eq!(client.ask(good()).await.status, 200);
+    sleep(A_WHILE).await;
+    client
+}
 
 #[tokio::test(start_paused = true)]
 async fn it_answers_the_next_request_each_time() {
@@ -25,9 +34,7 @@ async fn it_answers_the_next_request_each_time() {
 #[tokio::test(start_paused = true)]
 async fn it_answers_requests_that_come_at_once_in_their_order() {
     let world = World::new();
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
-    sleep(A_WHILE).await;
+    let mut client = resting(&world).await;
     let unknown = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     client.send(format!("{}{unknown}{}", good(), good())).await;
     for status in [200, 404, 200] {
@@ -38,9 +45,7 @@ async fn it_answers_requests_that_come_at_once_in_their_order() {
 #[tokio::test(start_paused = true)]
 async fn a_head_may_take_its_time_on_it() {
     let world = World::new();
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
-    sleep(A_WHILE).await;
+    let mut client = resting(&world).await;
     client.send(&good()[..1]).await;
     sleep(Duration::from_secs(9)).await;
     assert_eq!(client.ask(&good()[1..]).await.status, 200);
@@ -49,9 +54,7 @@ async fn a_head_may_take_its_time_on_it() {
 #[tokio::test(start_paused = true)]
 async fn a_head_that_goes_on_after_10_s_is_cut_off() {
     let world = World::new();
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
-    sleep(A_WHILE).await;
+    let mut client = resting(&world).await;
     client.send("P").await;
     sleep(Duration::from_secs(6)).await;
     client.send("OST").await;
@@ -86,9 +89,7 @@ async fn empty_lines_behind_a_request_begin_no_head() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_request_is_answered_on_it() {
     let world = World::new();
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
-    sleep(A_WHILE).await;
+    let mut client = resting(&world).await;
     assert!(client.ask("garbage\r\n\r\n").await.is_invalid_request());
     assert_eq!(client.rest().await, "");
     assert_eq!(world.seconds(), 30);
@@ -97,9 +98,7 @@ async fn what_is_no_request_is_answered_on_it() {
 #[tokio::test(start_paused = true)]
 async fn it_ends_when_the_client_does() {
     let world = World::with_limits(|limits| limits.connections_max = 1);
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
-    sleep(A_WHILE).await;
+    let mut client = resting(&world).await;
     client.end_sending().await;
     assert_eq!(client.rest().await, "");
     assert_eq!(world.connect().ask(good()).await.status, 200);
