@@ -104,7 +104,8 @@ impl Cluster {
                 );
                 let windows = format!("redis://{}", links.redis.address());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
-                self.enrich.serve_at(&listen, &stores, &[])
+                // As a supervisor does: it does not start while PostgreSQL is too slow for it.
+                eventually("a node starts", || self.enrich.try_serve_at(&listen, &stores, &[]).ok())
             });
         }
     }

@@ -109,6 +109,16 @@ impl Enrich {
 
     /// The same, at this address.
     pub fn serve_at(&self, listen: &str, variables: &[(&str, &str)], args: &[&str]) -> Server {
+        self.try_serve_at(listen, variables, args).unwrap_or_else(|log| panic!("it did not start: {log}"))
+    }
+
+    /// The same, or what it wrote before it ended.
+    pub fn try_serve_at(
+        &self,
+        listen: &str,
+        variables: &[(&str, &str)],
+        args: &[&str],
+    ) -> Result<Server, String> {
         let mut command = self.command(&[&["serve", "--listen", listen], args].concat());
         Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
     }
@@ -138,13 +148,16 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command) -> Self {
+    fn start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut log = String::new();
         let url = loop {
             let start = log.len();
-            assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "the server did not start: {log}");
+            if stderr.read_line(&mut log).unwrap() == 0 {
+                child.wait().unwrap();
+                return Err(log);
+            }
             if let Some(at) = log[start..].find("http") {
                 let url = &log[start + at..];
                 break url[..url.find(['"', '\n']).unwrap()].to_owned();
@@ -158,7 +171,7 @@ impl Server {
                 stderr.lines().map_while(Result::ok).for_each(|line| *log.lock().unwrap() += &(line + "\n"))
             }
         });
-        Self { child, url, log, reading: Some(reading) }
+        Ok(Self { child, url, log, reading: Some(reading) })
     }
 
     pub fn address(&self) -> SocketAddr {
