@@ -38,12 +38,12 @@ impl ApiKey {
 
     /// The key that `text` is, if its format and checksum are right.
     pub fn parse(text: &str) -> Option<Self> {
-        is_key(text).then(|| Self(text.to_owned()))
+        is_key(text.as_bytes()).then(|| Self(text.to_owned()))
     }
 
     /// What a store knows the key by.
     pub fn digest(&self) -> KeyDigest {
-        KeyDigest::of_text(&self.0)
+        KeyDigest::of_text(self.0.as_bytes())
     }
 
     /// The plaintext: to be shown to its owner once (specification 5.4), and never to be logged.
@@ -57,8 +57,8 @@ impl ApiKey {
     }
 }
 
-fn is_key(text: &str) -> bool {
-    let Some((key, sum)) = text.as_bytes().split_last_chunk::<CHECKSUM_CHARS>() else { return false };
+fn is_key(text: &[u8]) -> bool {
+    let Some((key, sum)) = text.split_last_chunk::<CHECKSUM_CHARS>() else { return false };
     let Some(random) = key.strip_prefix(PREFIX.as_bytes()) else { return false };
     let Ok(random) = <&[u8; RANDOM_CHARS]>::try_from(random) else { return false };
     // All are looked at, with no end before: so the compiler looks at many at a time.
@@ -87,11 +87,11 @@ pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
     /// The digest of the key that `text` is, if its format and checksum are right. The plaintext is not copied.
-    pub fn of_key(text: &str) -> Option<Self> {
+    pub fn of_key(text: &[u8]) -> Option<Self> {
         is_key(text).then(|| Self::of_text(text))
     }
 
-    fn of_text(text: &str) -> Self {
+    fn of_text(text: &[u8]) -> Self {
         Self(Sha256::digest(text).into())
     }
 

@@ -85,8 +85,8 @@ impl<'h> Only<'h> {
 /// `Authorization: Bearer <API_KEY>` (specification 5.1); the scheme in any case (RFC 9110, 11.1).
 fn bearer_key(credentials: &HeaderValue) -> Option<KeyDigest> {
     let (scheme, token) = credentials.as_bytes().split_first_chunk::<{ b"Bearer ".len() }>()?;
-    let token = std::str::from_utf8(token).ok()?.trim_start_matches(' ');
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| KeyDigest::of_key(token))?
+    let spaces = token.iter().take_while(|byte| **byte == b' ').count();
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| KeyDigest::of_key(&token[spaces..]))?
 }
 
 /// `application/json`, with any parameters: JSON is UTF-8 whatever they say (RFC 8259, 8.1 and 11).
