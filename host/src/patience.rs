@@ -5,19 +5,17 @@
 //! their lookups.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_compose::timeout;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
-use tokio::time::error::Elapsed;
 use tokio::time::sleep;
 
 /// Keys that are found in time, or fail: 500.
@@ -85,17 +83,20 @@ impl Credits for PersistentCredits {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let mut last_fault = None;
-        let in_the_end = async {
-            let mut pause = Self::PAUSE_FIRST;
-            while let Err(fault) = self.credits.settle(hold, settlement).await {
-                last_fault = Some(fault);
-                sleep(pause).await;
-                pause = (pause * 2).min(Self::PAUSE_MAX);
-            }
+        let settled = {
+            let in_the_end = pin!(async {
+                let mut pause = Self::PAUSE_FIRST;
+                while let Err(fault) = self.credits.settle(hold, settlement).await {
+                    last_fault = Some(fault);
+                    Box::pin(sleep(pause)).await; // boxed: there is hardly ever one
+                    pause = (pause * 2).min(Self::PAUSE_MAX);
+                }
+            });
+            timeout(self.deadline, in_the_end).await
         };
-        let settled = timeout(self.deadline, in_the_end).await;
-        settled
-            .map_err(|_| last_fault.unwrap_or_else(|| too_late(self.deadline, "no settlement was answered")))
+        settled.ok_or_else(|| {
+            last_fault.unwrap_or_else(|| too_late(self.deadline, "no settlement was answered"))
+        })
     }
 }
 
@@ -103,18 +104,9 @@ impl Credits for PersistentCredits {
 async fn in_time<T>(
     deadline: Duration,
     failure: &str,
-    answer: impl Future<Output = Result<T, PortError>>,
+    answer: impl Future<Output = Result<T, PortError>> + Unpin,
 ) -> Result<T, PortError> {
-    timeout(deadline, answer).await.unwrap_or_else(|_| Err(too_late(deadline, failure)))
-}
-
-/// What tokio's does; but it reads the clock and arms a timer only if the answer is not there at once, as it mostly is.
-async fn timeout<T>(deadline: Duration, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
-    let mut answer = pin!(answer);
-    match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-        Poll::Ready(answer) => Ok(answer),
-        Poll::Pending => tokio::time::timeout(deadline, answer).await,
-    }
+    timeout(deadline, answer).await.unwrap_or_else(|| Err(too_late(deadline, failure)))
 }
 
 fn too_late(deadline: Duration, failure: &str) -> PortError {

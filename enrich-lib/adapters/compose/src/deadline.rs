@@ -9,9 +9,9 @@ use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
-use tokio::time::timeout;
 
 use crate::fault::FaultKind;
+use crate::timeout::timeout;
 
 /// A resolver that answers within a budget, or fails as [`FaultKind::TimedOut`]; the ask inside is dropped then.
 pub struct Deadline {
@@ -42,7 +42,7 @@ pub(crate) async fn in_time(
     resolver: &dyn Resolver,
     email: &Email,
 ) -> Result<Option<ProfileUrl>, PortError> {
-    timeout(budget, resolver.find(email)).await.unwrap_or_else(|_| Err(FaultKind::TimedOut.into()))
+    timeout(budget, resolver.find(email)).await.unwrap_or_else(|| Err(FaultKind::TimedOut.into()))
 }
 
 impl fmt::Debug for Deadline {

@@ -11,9 +11,10 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use futures_util::future::select;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::timeout::timeout;
 
 /// A resolver that is asked a second time if it does not answer within a delay: the first answer wins, and the other
 /// ask is dropped. A failure is no answer: the other ask is then waited for.
@@ -83,8 +84,8 @@ impl Resolver for Hedge {
         let started = Instant::now();
         let mut first = self.resolver.find(email);
         let found = match timeout(self.delay(), &mut first).await {
-            Ok(found) => found,
-            Err(_) => {
+            Some(found) => found,
+            None => {
                 let (sooner, later) = select(first, self.resolver.find(email)).await.factor_first();
                 match sooner {
                     Ok(profile) => Ok(profile),

@@ -68,8 +68,8 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `fault` the vocabulary · `lock` · `hash` how an email is remembered ·
-//! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `hedge` · `limit` · `coalesce` · `cache` ·
-//! `suppress`.
+//! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `hedge` · `limit` · `coalesce` ·
+//! `cache` · `suppress`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -79,6 +79,8 @@ mod fault;
 mod lock;
 
 mod hash;
+
+mod timeout;
 
 mod deadline;
 
@@ -111,4 +113,5 @@ pub use hedge::{Hedge, HedgeDelay};
 pub use limit::Limit;
 pub use retry::{Retry, RetryPolicy};
 pub use suppress::{HashedOptOuts, OptOuts, Suppress};
+pub use timeout::{Timeout, timeout};
 pub use waterfall::{Waterfall, WaterfallFault};
