@@ -72,12 +72,14 @@ impl Pool {
         })
     }
 
-    /// Does `work` before the deadline.
-    pub(crate) async fn in_time<T>(
+    /// Does `work` before the deadline. It is boxed: a connection to be made takes kilobytes, and each lookup's future would
+    /// be as long, although hardly one of them asks the database.
+    pub(crate) fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        timeout(self.deadline, work).await.unwrap_or(Err(StoreError::TimedOut(self.deadline)))
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        let (deadline, work) = (self.deadline, Box::pin(work));
+        async move { timeout(deadline, work).await.unwrap_or(Err(StoreError::TimedOut(deadline))) }
     }
 }
 
