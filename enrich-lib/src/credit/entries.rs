@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::model::LookupId;
 
-/// A value by lookup, in a map for each four seconds in which lookups arrived.
+/// A value by lookup, in a map for each second in which lookups arrived.
 ///
 /// A map that grows moves all that it has, while its account is locked: in one map, the lookups of a minute would be millions.
-/// And what is asked for are mostly the lookups of this moment: of the others' memory nothing is touched.
+/// Here each begins as large as the one before it became. And what is asked for are mostly the lookups of this moment: of the
+/// others' memory nothing is touched.
 #[derive(Clone, Debug)]
 pub(super) struct Entries<V>(VecDeque<Part<V>>);
 
@@ -19,9 +20,9 @@ struct Part<V> {
     values: FxHashMap<LookupId, V>,
 }
 
-/// Which part a lookup is in: the time of its arrival, in units of 4,096 ms.
+/// Which part a lookup is in: the time of its arrival, in units of 1,024 ms.
 fn number_of(id: LookupId) -> u64 {
-    id.arrived_at().unix_ms() >> 12
+    id.arrived_at().unix_ms() >> 10
 }
 
 impl<V> Entries<V> {
@@ -40,7 +41,9 @@ impl<V> Entries<V> {
 
     pub(super) fn insert(&mut self, id: LookupId, value: V) {
         let at = self.find(id).unwrap_or_else(|at| {
-            self.0.insert(at, Part { number: number_of(id), values: FxHashMap::default() });
+            let before = at.checked_sub(1).map_or(0, |before| self.0[before].values.len());
+            let values = FxHashMap::with_capacity_and_hasher(before, FxBuildHasher);
+            self.0.insert(at, Part { number: number_of(id), values });
             at
         });
         self.0[at].values.insert(id, value);
@@ -105,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn no_map_has_more_than_the_lookups_of_a_few_seconds() {
+    fn no_map_has_more_than_the_lookups_of_a_moment() {
         let mut entries = Entries::default();
         (0..60).for_each(|second| entries.insert(id(second, 0), ()));
-        assert!(entries.0.iter().all(|part| part.values.len() <= 5));
+        assert!(entries.0.iter().all(|part| part.values.len() <= 2));
     }
 }
