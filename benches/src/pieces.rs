@@ -15,7 +15,7 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::lookup::{Outcome, Reply};
 use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
-use enrich_lib::ports::{Resolver, Windows};
+use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 use enrich_sqlite::{DataDir, People};
@@ -144,7 +144,7 @@ impl Pieces {
             Piece::Key => black_box(KeyDigest::of_key(black_box(self.key.as_bytes()))).is_some(),
             Piece::Window => self.count_one(),
             Piece::Account => self.spend_one(),
-            Piece::Person => matches!(self.people.find(&self.email).now_or_never(), Some(Ok(Some(_)))),
+            Piece::Person => matches!(self.people.get(&self.email), Ok(Some(_))),
             Piece::Reply => black_box(wire::response(black_box(&self.reply))).status() == 200,
         };
         assert!(is_done, "{} failed", piece.name());

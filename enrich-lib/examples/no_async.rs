@@ -18,7 +18,7 @@ fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let lookup = lookup.read()?;
     let is_enough = *balance >= lookup.hold().credits;
     let lookup = lookup.fund(Ok(if is_enough { Holding::Granted } else { Holding::Insufficient }))?;
-    let is_ada = lookup.email().canonical() == "adamarlowe@gmail.com";
+    let is_ada = lookup.query().email.canonical() == "adamarlowe@gmail.com";
     let lookup = lookup.finish(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
     if let Settlement::Spend(credits) = lookup.settlement() {
         *balance -= credits;

@@ -62,7 +62,7 @@ impl Service {
         let lookup = lookup.read()?; // 400 ×3
         let held = watch.ask(Step::Fund, self.credits.hold(lookup.hold())).await;
         let lookup = lookup.fund(held)?; // 402, 500
-        let found = watch.ask(Step::Finish, self.resolver.find(lookup.email())).await;
+        let found = watch.ask(Step::Finish, self.resolver.find(lookup.query())).await;
         let lookup = lookup.finish(found); // no `?`: a granted hold is always settled
         let settling = self.credits.settle(lookup.hold(), lookup.settlement());
         let settled = watch.ask(Step::Close, settling).await;

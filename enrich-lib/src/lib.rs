@@ -79,7 +79,7 @@
 //! # Layout
 //!
 //! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
-//! [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`observe`] who is told of lookups · [`drive`] the
+//! [`query`] · [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`observe`] who is told of lookups · [`drive`] the
 //! driver · [`wire`] HTTP · [`records`] what operators see · [`by_workspace`] a map for stores · [`memory`].
 
 #![forbid(unsafe_code)]
@@ -96,6 +96,8 @@ pub mod body;
 pub mod window;
 
 pub mod credit;
+
+pub mod query;
 
 pub mod refusal;
 

@@ -11,7 +11,7 @@
 //! | [`Known`] | the workspace | one more count in [`Lookup::window`] | [`Lookup::admit`] |
 //! | [`Admitted`] | its standing | nothing | [`Lookup::read`] |
 //! | [`Asked`] | a supported email | [`Lookup::hold`] | [`Lookup::fund`] |
-//! | [`Funded`] | that the credits are held | the profile of [`Lookup::email`] | [`Lookup::finish`] |
+//! | [`Funded`] | that the credits are held | the profile of [`Lookup::query`] | [`Lookup::finish`] |
 //! | [`Finished`] | the result | the [`Lookup::settlement`] of the hold | [`Lookup::close`] |
 //!
 //! Each transition consumes its state and is pure: no I/O, no clock, no randomness. A check out of order does
@@ -37,7 +37,7 @@
 //!     let lookup = lookup.admit(Ok(1))?; //                    the first request in lookup.window()
 //!     let lookup = lookup.read()?;
 //!     let lookup = lookup.fund(Ok(Holding::Granted))?; //      the ledger set lookup.hold() aside
-//!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // found lookup.email()
+//!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // found lookup.query()
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
 //!     Ok(lookup.close(Ok(()))) //                              the ledger settled it
 //! }
@@ -66,6 +66,7 @@ use crate::credit::{Hold, Holding, Price, Settlement};
 use crate::email::{Email, EmailFault, EmailPolicy};
 use crate::key::KeyDigest;
 use crate::model::{Arrival, LookupId, ProfileUrl, WorkspaceId};
+use crate::query::Query;
 use crate::refusal::{PortError, Refusal};
 use crate::window::{Standing, Window, Workspace};
 
@@ -192,7 +193,10 @@ impl<'p> Lookup<'p, Admitted> {
                     placed_at: self.arrival.now,
                     expires_at: self.arrival.now + self.policy.hold_ttl,
                 };
-                Ok(self.with(|admitted| Asked { standing: admitted.standing, hold, email }))
+                Ok(self.with(|admitted| {
+                    let query = Query { lookup_id: hold.lookup_id, workspace: admitted.workspace, email };
+                    Asked { standing: admitted.standing, hold, query }
+                }))
             }
             Err(refusal) => {
                 let Admitted { workspace, standing, .. } = self.state;
@@ -216,7 +220,7 @@ fn read_email(body: &Body, policy: &EmailPolicy) -> Result<Email, Refusal> {
 pub struct Asked {
     standing: Standing,
     hold: Hold,
-    email: Email,
+    query: Query,
 }
 
 impl<'p> Lookup<'p, Asked> {
@@ -230,7 +234,7 @@ impl<'p> Lookup<'p, Asked> {
     pub fn fund(self, held: Result<Holding, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
         let (refusal, fault) = match held {
             Ok(Holding::Granted) => {
-                return Ok(self.with(|Asked { standing, hold, email }| Funded { standing, hold, email }));
+                return Ok(self.with(|Asked { standing, hold, query }| Funded { standing, hold, query }));
             }
             Ok(Holding::Insufficient) => (Refusal::InsufficientCredits, None),
             Err(fault) => (Refusal::ServerError, Some(fault)),
@@ -245,13 +249,13 @@ impl<'p> Lookup<'p, Asked> {
 pub struct Funded {
     standing: Standing,
     hold: Hold,
-    email: Email,
+    query: Query,
 }
 
 impl<'p> Lookup<'p, Funded> {
     /// The question: who is this?
-    pub fn email(&self) -> &Email {
-        &self.state.email
+    pub fn query(&self) -> &Query {
+        &self.state.query
     }
 
     /// The answer of [`crate::ports::Resolver`].

@@ -11,6 +11,7 @@ use crate::email::Email;
 use crate::key::KeyDigest;
 use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
 use crate::ports::{Credits, Keys, Resolver, Windows};
+use crate::query::Query;
 use crate::refusal::PortError;
 use crate::sync::{Mutex, lock};
 use crate::window::{Window, Workspace};
@@ -176,12 +177,17 @@ impl Directory {
     pub fn insert(&self, email: &Email, profile: ProfileUrl) {
         lock(&self.0).insert(email.canonical(), profile);
     }
+
+    /// Returns the profile of the person behind `email`.
+    pub fn get(&self, email: &Email) -> Option<ProfileUrl> {
+        lock(&self.0).get(&email.canonical()).cloned()
+    }
 }
 
 #[async_trait]
 impl Resolver for Directory {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        Ok(lock(&self.0).get(&email.canonical()).cloned())
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        Ok(self.get(&query.email))
     }
 }
 

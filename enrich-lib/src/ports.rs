@@ -7,9 +7,9 @@
 use async_trait::async_trait;
 
 use crate::credit::{Hold, Holding, Settlement};
-use crate::email::Email;
 use crate::key::KeyDigest;
 use crate::model::ProfileUrl;
+use crate::query::Query;
 use crate::refusal::PortError;
 use crate::window::{Window, Workspace};
 
@@ -46,6 +46,6 @@ pub trait Credits: Send + Sync {
 /// Finds people. A failure is answered with 502 `lookup_error`, and the hold is released.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// The profile of the person behind `email`, or `None` if there is no trusted match.
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError>;
+    /// Returns the profile of the person behind [`Query::email`], or `None` if there is no trusted match.
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError>;
 }

@@ -12,12 +12,13 @@ use async_trait::async_trait;
 use enrich_lib::body::BodyFault;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::drive::Service;
-use enrich_lib::email::{Email, EmailFault};
+use enrich_lib::email::EmailFault;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, Observed, Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Refusal};
 use enrich_lib::window::{Quota, Window, Workspace};
 
@@ -240,7 +241,7 @@ impl Credits for Ports {
 
 #[async_trait]
 impl Resolver for Ports {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
         self.world.is_found.answer(&self.notes).await.map(|is_found| is_found.then(ada))
     }

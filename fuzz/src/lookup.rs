@@ -12,6 +12,7 @@ use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
@@ -268,7 +269,7 @@ impl Credits for Port {
 
 #[async_trait]
 impl Resolver for Port {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.calls().push(Call::Find);
         told(self.script.is_found, Some(ProfileUrl::from_name("ada-marlowe").expect("a name")), Ok(None))
     }

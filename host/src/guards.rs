@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_compose::{
-    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, Hedge,
-    HedgeDelay, Limit, OptOuts, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
+    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, Hedge, HedgeDelay, Limit,
+    OptOuts, Permits, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
 };
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 
 use crate::causes::chain;
@@ -16,13 +17,14 @@ use crate::causes::chain;
 /// What guards a vendor from us, and us from a vendor.
 #[derive(Clone, Copy, Debug)]
 pub struct Guards {
-    /// How long a lookup may take there: the queue and the pauses are within it, as what a lookup waits for is all one to
-    /// its client.
+    /// The vendor's time for one lookup, with all tries and the pauses between them. It starts when the lookup has a permit.
     pub deadline: Duration,
-    /// The most asks at a time.
+    /// The lookups that the vendor serves at once.
     pub concurrency: usize,
-    /// The most lookups that wait while it is asked as much as it may be.
+    /// The lookups that may wait for a permit.
     pub queue_max: usize,
+    /// The time that a lookup may wait for a permit.
+    pub wait_max: Duration,
     /// How often it is asked for one person, if its failures pass.
     pub tries: u32,
     /// When it is left alone for a while.
@@ -32,16 +34,19 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// From the inside out: no more than it takes · a second ask · a failure that passes · one that hangs · one that
-    /// keeps failing. `seed` makes the pauses between tries.
+    /// Puts `vendor` behind a hedge, retries, a deadline, a breaker and a limit, from the inside out. `seed` makes the
+    /// pauses between tries.
     pub fn around(self, vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
-        let mut vendor: Arc<dyn Resolver> = Arc::new(Limit::new(vendor, self.concurrency, self.queue_max));
+        let permits = Permits::new(self.concurrency, self.queue_max);
+        let mut vendor = vendor;
         if let Some(delay) = self.hedge {
-            vendor = Arc::new(Hedge::where_asks_are_free(vendor, HedgeDelay::Fixed(delay)));
+            let hedge = Hedge::where_asks_are_free(vendor, HedgeDelay::Fixed(delay));
+            vendor = Arc::new(hedge.within(permits.clone()));
         }
         let policy = RetryPolicy { tries_max: self.tries, budget: self.deadline, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, seed));
-        Arc::new(Breaker::new(Arc::new(Deadline::new(vendor, self.deadline)), self.breaker))
+        let vendor = Arc::new(Breaker::new(Arc::new(Deadline::new(vendor, self.deadline)), self.breaker));
+        Arc::new(Limit::new(vendor, permits, self.wait_max))
     }
 }
 
@@ -75,14 +80,18 @@ impl Assembly {
     }
 }
 
-/// Tells of a vendor that was passed over. That one is not asked for a while is no news each time.
-fn log(vendor: &str, error: &PortError) {
-    let is_asked = VendorFault::of(error)
-        .is_none_or(|fault| !matches!(fault.kind, FaultKind::BreakerOpen | FaultKind::QueueFull));
-    let fault = chain(error);
-    if is_asked {
-        tracing::warn!(target: "enrich::vendor", vendor, fault, "passed over");
+/// Logs why a vendor did not answer a lookup. A vendor that was sent nothing is no warning, as its breaker or queue repeats
+/// itself for every lookup.
+fn log(query: &Query, vendor: &str, error: &PortError) {
+    let Query { lookup_id, workspace, .. } = query;
+    let (workspace, error_text) = (workspace.as_str(), chain(error));
+    if VendorFault::of(error).is_none_or(VendorFault::was_sent) {
+        tracing::warn!(
+            target: "enrich::vendor", vendor, %lookup_id, workspace, error = error_text, "vendor request failed",
+        );
     } else {
-        tracing::info!(target: "enrich::vendor", vendor, fault, "passed over");
+        tracing::info!(
+            target: "enrich::vendor", vendor, %lookup_id, workspace, error = error_text, "vendor skipped",
+        );
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -37,8 +37,8 @@ impl<T: ?Sized> Swap<T> {
 
 #[async_trait]
 impl Resolver for Swap<dyn Resolver> {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        self.current().find(email).await
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        self.current().find(query).await
     }
 }
 
@@ -59,7 +59,9 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+    use enrich_lib::email::Email;
     use enrich_lib::memory::Directory;
+    use enrich_lib::model::LookupId;
     use tokio::sync::Notify;
 
     /// Knows nobody, once it is told to answer.
@@ -67,7 +69,7 @@ mod tests {
 
     #[async_trait]
     impl Resolver for Waiting {
-        async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+        async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
             self.0.notified().await;
             Ok(None)
         }
@@ -75,11 +77,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_lookup_ends_with_the_resolver_that_it_began_with() {
-        let ada = Email::parse("ada.marlowe@gmail.com").unwrap();
+        let ada = Query {
+            lookup_id: LookupId::from_bytes([7; 16]),
+            workspace: "demo".parse().unwrap(),
+            email: Email::parse("ada.marlowe@gmail.com").unwrap(),
+        };
         let old = Arc::new(Waiting(Notify::new()));
         let gone = Arc::downgrade(&old);
         let new = Directory::default();
-        new.insert(&ada, ProfileUrl::from_name("ada-marlowe").unwrap());
+        new.insert(&ada.email, ProfileUrl::from_name("ada-marlowe").unwrap());
 
         let swap: Swap<dyn Resolver> = Swap::new(old.clone());
         let mut begun = swap.find(&ada);

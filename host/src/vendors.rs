@@ -60,12 +60,18 @@ impl Vendor {
         self.provider.description().name()
     }
 
-    fn guarded(&self, budget: Duration) -> Arc<dyn Resolver> {
+    /// The vendor behind its guards, with `share` of a lookup's time.
+    ///
+    /// The vendor's own deadline ends before the share does: its breaker notices a vendor that hangs by that. A lookup
+    /// waits for a permit as long as the whole deadline is left to the vendor, and at least half of the share.
+    fn guarded(&self, share: Duration) -> Arc<dyn Resolver> {
         let limits = self.provider.description().limits();
+        let deadline = self.provider.description().deadline().min(share - share / 20);
         let guards = Guards {
-            deadline: self.provider.description().deadline().min(budget),
+            deadline,
             concurrency: limits.concurrency,
             queue_max: self.queue_max,
+            wait_max: (share - deadline).max(share / 2),
             tries: limits.tries,
             breaker: self.breaker,
             hedge: self.hedge,
@@ -95,10 +101,17 @@ impl Vendors {
     }
 
     fn waterfall(&self, people: &Arc<People>, budget: Duration) -> Waterfall {
-        let mut asked = self.asked.iter().map(|asked| -> (&str, Arc<dyn Resolver>) {
+        let mut left = budget;
+        let turns = (1..=self.asked.len() as u32).rev();
+        let mut asked = self.asked.iter().zip(turns).map(|(asked, turns)| -> (&str, Arc<dyn Resolver>) {
             match asked {
+                // It answers at once, and leaves its share to the vendors after it.
                 Asked::People => (Self::PEOPLE, people.clone()),
-                Asked::Vendor(vendor) => (vendor.name(), vendor.guarded(budget)),
+                Asked::Vendor(vendor) => {
+                    let share = left / turns;
+                    left -= share;
+                    (vendor.name(), vendor.guarded(share))
+                }
             }
         });
         let (name, resolver) = asked.next().unwrap_or((Self::PEOPLE, people.clone()));

@@ -15,12 +15,12 @@ use enrich::{Client, Reply, eventually};
 use enrich_host::patience::PersistentCredits;
 use enrich_host::{Arrivals, Services, run};
 use enrich_lib::drive::Service;
-use enrich_lib::email::Email;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
@@ -261,7 +261,7 @@ impl Door {
 
 #[async_trait]
 impl Resolver for Door {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.came.fetch_add(1, Ordering::SeqCst);
         let _permit = self.lock.acquire().await.unwrap();
         Ok(Some(ProfileUrl::from_name("ada").unwrap()))

@@ -4,6 +4,8 @@
 mod enrich;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use enrich::vendor::{Mood, Vendor};
@@ -138,7 +140,7 @@ fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     let log = server.stop().replace(enrich.data().to_str().unwrap(), "./enrich-data");
     let log: Vec<_> = log.lines().take(shown.lines().count()).collect();
     assert_eq!(masked(&log.join("\n")), masked(shown));
-    assert!(shown.contains("\"alpha: it answered 500"), "{shown}");
+    assert!(shown.contains("error=\"it answered 500"), "{shown}");
 }
 
 /// The text without times, ports and ids.
@@ -157,7 +159,7 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
-fn a_vendor_that_fails_is_passed_over_and_named_in_the_log() {
+fn logs_a_vendor_that_failed_with_the_lookup_id() {
     let world = World::new(Mood::Fails(401), Mood::Knows("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");
@@ -165,7 +167,44 @@ fn a_vendor_that_fails_is_passed_over_and_named_in_the_log() {
     let log = world.end(server);
     let told = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
     assert!(told.contains("WARN") && told.contains("vendor=\"alpha\""), "{told}");
-    assert!(told.contains("it answered 401: the vendor refuses our key"), "{told}");
+    assert!(told.contains("error=\"it answered 401: the vendor refuses our key\""), "{told}");
+    let id = told.split_once("lookup_id=").unwrap().1.split(' ').next().unwrap();
+    assert_eq!(log.matches(id).count(), 2, "the lookup's own line has the same id: {log}");
+}
+
+/// Lookups that wait for the vendor say nothing about its health.
+#[test]
+fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
+    let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+    enrich.ok(&["workspace", "create", "burst", "--credits", "1000000", "--limit", "1000000"]);
+    let burst_key = enrich.ok(&["key", "create", "burst", "test"]);
+    let vendor = Vendor::that(Mood::Slow("ada", Duration::from_millis(100)));
+    enrich.file("alpha.toml", vendor.description("alpha"));
+    enrich.file("alpha.key", "s3cret");
+    // The last of 108 lookups gets its permit later than the vendor's deadline after its arrival.
+    let limits = "limits = { deadline_ms = 1500, concurrency = 4 }";
+    let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"\n{limits}\n"));
+    let server = enrich.serve_with(&config);
+
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for person in 0..108 {
+            let (server, burst_key, is_over) = (&server, &burst_key, &is_over);
+            scope.spawn(move || {
+                let mut client = server.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.enrich(burst_key, &format!("burst{person}@gmail.com")).unwrap();
+                }
+            });
+        }
+        enrich::eventually("the vendor is busy", || (vendor.asked().len() > 30).then_some(()));
+        let mut client = server.connect();
+        let others = (0..12).map(|person| client.enrich(&key, &format!("other{person}@gmail.com")));
+        let others: Vec<_> = others.collect();
+        is_over.store(true, Ordering::Relaxed);
+        others.into_iter().for_each(|reply| assert_found(&reply.unwrap(), "ada"));
+    });
+    assert!(!server.stop().contains("as it failed too often"));
 }
 
 #[test]

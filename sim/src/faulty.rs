@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
-use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
@@ -160,8 +160,8 @@ impl Credits for Faulty<dyn Credits> {
 
 #[async_trait]
 impl Resolver for Faulty<dyn Resolver> {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        let (port, email) = (self.port.clone(), email.clone());
-        self.faults.call(Port::Resolver, async move { port.find(&email).await }).await
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        let (port, query) = (self.port.clone(), query.clone());
+        self.faults.call(Port::Resolver, async move { port.find(&query).await }).await
     }
 }

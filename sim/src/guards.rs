@@ -13,6 +13,7 @@ const VENDOR: Guards = Guards {
     deadline: Duration::from_secs(4),
     concurrency: 2,
     queue_max: 1,
+    wait_max: Duration::from_millis(2_500),
     tries: 3,
     // Few calls, and a pause that is over when all is healed.
     breaker: BreakerPolicy {

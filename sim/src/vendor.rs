@@ -15,6 +15,7 @@ use enrich_lib::email::Email;
 use enrich_lib::memory::Directory;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
@@ -70,7 +71,7 @@ impl Vendor {
         self.trace.note(Event::Sought(email.to_owned(), fault));
         sleep(latency).await;
         let found = match Email::parse(email) {
-            Ok(email) => self.people.find(&email).await.ok().flatten(),
+            Ok(email) => self.people.get(&email),
             Err(_) => None,
         };
         let answer = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
@@ -144,9 +145,9 @@ pub(crate) struct VendorClient;
 
 #[async_trait]
 impl Resolver for VendorClient {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let stream = TcpStream::connect((NAME, PORT)).await.map_err(|_| FaultKind::Unavailable)?;
-        match ask(stream, email).await.map_err(|_| FaultKind::BadAnswer)? {
+        match ask(stream, &query.email).await.map_err(|_| FaultKind::BadAnswer)? {
             (StatusCode::OK, profile) => {
                 Ok(Some(ProfileUrl::parse(&profile).map_err(|_| FaultKind::BadAnswer)?))
             }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use enrich_host::Arrivals;
 use enrich_lib::credit::{Hold, Holding, Settlement};
-use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
@@ -105,8 +105,8 @@ impl Credits for Witnessed<dyn Credits> {
 
 #[async_trait]
 impl Resolver for Witnessed<dyn Resolver> {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let answer = |found: &Option<ProfileUrl>| Answer::Person(found.is_some());
-        self.witness.follow(Question::Person, self.port.find(email), answer).await
+        self.witness.follow(Question::Person, self.port.find(query), answer).await
     }
 }

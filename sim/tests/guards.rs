@@ -75,7 +75,7 @@ fn a_second_ask_wins_over_a_first_one_that_hangs() {
         |run| {
             assert_eq!(run.statuses()[0], Some(200));
             assert_eq!((run.balance().spent, asks(&run)), (1, 2 + PROBES));
-            let passed_over = run.lines().into_iter().find(|line| line.contains("passed over"));
+            let passed_over = run.lines().into_iter().find(|line| line.contains("vendor request failed"));
             assert_eq!(passed_over, None, "the vendor has not failed");
         },
     );

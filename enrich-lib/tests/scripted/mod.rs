@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::drive::Service;
-use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 
@@ -119,8 +119,8 @@ impl Credits for Ports {
 
 #[async_trait]
 impl Resolver for Ports {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        self.note(Call::FindPerson(email.as_str().to_owned()));
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        self.note(Call::FindPerson(query.email.as_str().to_owned()));
         let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
         told(self.script.person).map(|found| found.then(ada))
     }

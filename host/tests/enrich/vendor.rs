@@ -3,12 +3,15 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     /// Everybody, as the profile of this name.
     Knows(&'static str),
     KnowsNobody,
+    /// Everybody, after so long.
+    Slow(&'static str, Duration),
     /// With this status.
     Fails(u16),
     /// Until its mood changes; then it answers by that.
@@ -85,11 +88,15 @@ impl Shared {
             state.asked.push(head.join("\n"));
             let state = self.changed.wait_while(state, |state| state.mood == Mood::Hangs).unwrap();
             let (status, body) = match state.mood {
-                Mood::Knows(name) => (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}")),
+                Mood::Knows(name) | Mood::Slow(name, _) => {
+                    (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}"))
+                }
                 Mood::KnowsNobody | Mood::Hangs => (404, "{}".to_owned()),
                 Mood::Fails(status) => (status, "{}".to_owned()),
             };
+            let latency = if let Mood::Slow(_, latency) = state.mood { latency } else { Duration::ZERO };
             drop(state);
+            std::thread::sleep(latency);
             let answer = format!(
                 "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()

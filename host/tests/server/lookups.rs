@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::sync::Notify;
 use tracing_subscriber::fmt::MakeWriter;
@@ -32,7 +32,7 @@ impl Gate {
 
 #[async_trait]
 impl Resolver for Gate {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.0.0.notify_one();
         self.0.1.notified().await;
         Ok(Some(profile()))
@@ -45,8 +45,8 @@ struct Unstable(AtomicBool);
 
 #[async_trait]
 impl Resolver for Unstable {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        assert!(self.0.swap(true, Ordering::Relaxed), "can't take {}", email.canonical());
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        assert!(self.0.swap(true, Ordering::Relaxed), "can't take {}", query.email.canonical());
         Ok(None)
     }
 }
@@ -55,7 +55,7 @@ struct Failing;
 
 #[async_trait]
 impl Resolver for Failing {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         Err(PortError::new(std::io::Error::other(PortError::new("the vendor is away"))))
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_host::Services;
 use enrich_host::workers::Workers;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -104,7 +104,7 @@ type Threads = BTreeMap<String, usize>;
 
 #[async_trait]
 impl Resolver for Seen {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let thread: ThreadId = thread::current().id();
         *self.0.lock().unwrap().entry(format!("{thread:?}")).or_default() += 1;
         Ok(Some(profile()))

@@ -12,6 +12,7 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::{Credits, Keys as KeysPort, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 
@@ -136,8 +137,8 @@ impl Credits for Faulty<AccountTable> {
 
 #[async_trait]
 impl Resolver for Faulty<Directory> {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.faults.check(Port::Resolver)?;
-        self.inner.find(email).await
+        self.inner.find(query).await
     }
 }

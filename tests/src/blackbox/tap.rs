@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, Holding, Settlement};
 use enrich_lib::drive::Service;
-use enrich_lib::email::Email;
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use tokio::sync::watch;
@@ -124,8 +124,8 @@ impl Credits for Tap {
 
 #[async_trait]
 impl Resolver for Tap {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        self.pass(Step::FindPerson, self.ports.resolver.find(email)).await
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        self.pass(Step::FindPerson, self.ports.resolver.find(query)).await
     }
 }
 

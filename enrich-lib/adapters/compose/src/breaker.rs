@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::time::Instant;
 
@@ -25,15 +25,16 @@ use crate::lock::lock;
 ///     └───────────────────────────────────── half-open
 /// ```
 ///
-/// "No match" is a success. A call that is dropped half-way counts as a failure: something around it lost patience.
-/// What [is not the vendor's](VendorFault::is_the_vendors) counts as neither.
+/// "No match" is a success. A fault that [is not the vendor's](VendorFault::is_the_vendors) counts as neither success nor
+/// failure, and so does a call that is dropped: the caller gave up, perhaps after a long wait elsewhere. A vendor that
+/// hangs is noticed by a [`Deadline`](crate::Deadline) inside the breaker, which has to be shorter than those around it.
 pub struct Breaker {
     resolver: Arc<dyn Resolver>,
     policy: BreakerPolicy,
     circuit: Mutex<Circuit>,
 }
 
-/// A call that was let through. It is counted when it is dropped, wherever that is: as a failure, unless it ended.
+/// A call that was let through. It is counted when it is dropped, wherever that is.
 struct Call<'a> {
     breaker: &'a Breaker,
     ticket: Ticket,
@@ -52,11 +53,11 @@ impl Breaker {
 
 #[async_trait]
 impl Resolver for Breaker {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let admitted = lock(&self.circuit).admit(&self.policy, Instant::now());
         let ticket = admitted.ok_or(FaultKind::BreakerOpen)?;
-        let mut call = Call { breaker: self, ticket, outcome: Outcome::Failed };
-        let found = self.resolver.find(email).await;
+        let mut call = Call { breaker: self, ticket, outcome: Outcome::ToldNothing };
+        let found = self.resolver.find(query).await;
         call.outcome = match &found {
             Ok(_) => Outcome::Succeeded,
             Err(error) if VendorFault::of(error).is_none_or(VendorFault::is_the_vendors) => Outcome::Failed,

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use lru::LruCache;
 use tokio::time::Instant;
@@ -74,12 +74,12 @@ impl CachePolicy {
 
 #[async_trait]
 impl Resolver for Cache {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        let hash = self.hasher.hash(email);
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        let hash = self.hasher.hash(&query.email);
         if let Some(profile) = self.recall(&hash) {
             return Ok(profile);
         }
-        let profile = self.resolver.find(email).await?;
+        let profile = self.resolver.find(query).await?;
         self.remember(hash, &profile);
         Ok(profile)
     }

@@ -6,9 +6,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -52,8 +52,8 @@ impl Coalesce {
     }
 
     /// The ask in flight for this person, or a new one.
-    fn ask(&self, email: &Email) -> Shared<Ask> {
-        let hash = self.hasher.hash(email);
+    fn ask(&self, query: &Query) -> Shared<Ask> {
+        let hash = self.hasher.hash(&query.email);
         let mut in_flight = lock(&self.in_flight);
         if let Some(ask) = in_flight.asks.get(&hash).and_then(|(_, ask)| ask.upgrade()) {
             return ask;
@@ -61,10 +61,10 @@ impl Coalesce {
         in_flight.numbered += 1;
         let number = in_flight.numbered;
         let landing = Landing { in_flight: self.in_flight.clone(), hash, number };
-        let (resolver, email) = (self.resolver.clone(), email.clone());
+        let (resolver, query) = (self.resolver.clone(), query.clone());
         let ask: Ask = Box::pin(async move {
             // A panic would leave the others waiting for ever.
-            let answer = AssertUnwindSafe(resolver.find(&email)).catch_unwind().await;
+            let answer = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
             drop(landing);
             let answer = answer.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")));
             answer.map_err(|fault| SharedFault(Arc::new(fault)))
@@ -79,8 +79,8 @@ impl Coalesce {
 
 #[async_trait]
 impl Resolver for Coalesce {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        self.ask(email).await.map_err(PortError::new)
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        self.ask(query).await.map_err(PortError::new)
     }
 }
 

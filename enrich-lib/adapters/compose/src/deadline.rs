@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 
 use crate::fault::FaultKind;
@@ -31,8 +31,8 @@ impl Deadline {
 
 #[async_trait]
 impl Resolver for Deadline {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        in_time(self.budget, &*self.resolver, email).await
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        in_time(self.budget, &*self.resolver, query).await
     }
 }
 
@@ -40,9 +40,9 @@ impl Resolver for Deadline {
 pub(crate) async fn in_time(
     budget: Duration,
     resolver: &dyn Resolver,
-    email: &Email,
+    query: &Query,
 ) -> Result<Option<ProfileUrl>, PortError> {
-    timeout(budget, resolver.find(email)).await.unwrap_or_else(|| Err(FaultKind::TimedOut.into()))
+    timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(FaultKind::TimedOut.into()))
 }
 
 impl fmt::Debug for Deadline {

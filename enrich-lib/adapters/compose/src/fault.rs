@@ -48,8 +48,11 @@ pub enum FaultKind {
     #[error("the vendor is not asked for now, as it failed too often")]
     BreakerOpen,
     /// Not asked: the queue of its [`Limit`](crate::Limit) is full.
-    #[error("the vendor is not asked, as too many lookups wait for it")]
+    #[error("the queue of lookups that wait for the vendor is full")]
     QueueFull,
+    /// Not asked: the lookup got no permit of its [`Limit`](crate::Limit) in time.
+    #[error("the lookup waited too long for its turn at the vendor")]
+    QueueTimeout,
 }
 
 impl VendorFault {
@@ -79,9 +82,14 @@ impl VendorFault {
         matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable)
     }
 
-    /// Whether it tells of the vendor's health: what the caller did wrong does not, nor that the vendor was not asked.
+    /// Whether a request was sent to the vendor.
+    pub const fn was_sent(&self) -> bool {
+        !matches!(self.kind, FaultKind::BreakerOpen | FaultKind::QueueFull | FaultKind::QueueTimeout)
+    }
+
+    /// Whether it says something about the vendor's health. A request that the vendor can't take does not.
     pub const fn is_the_vendors(&self) -> bool {
-        !matches!(self.kind, FaultKind::BadRequest | FaultKind::BreakerOpen | FaultKind::QueueFull)
+        self.was_sent() && !matches!(self.kind, FaultKind::BadRequest)
     }
 }
 

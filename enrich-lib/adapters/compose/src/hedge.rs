@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use futures_util::future::select;
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::permits::Permits;
 use crate::timeout::timeout;
 
 /// A resolver that is asked a second time if it does not answer within a delay: the first answer wins, and the other
@@ -23,6 +24,7 @@ use crate::timeout::timeout;
 pub struct Hedge {
     resolver: Arc<dyn Resolver>,
     delay: HedgeDelay,
+    permits: Option<Arc<Permits>>,
     /// How long lookups took that were answered: the last [`Hedge::RECENT_MAX`].
     recent: Mutex<VecDeque<Duration>>,
 }
@@ -48,7 +50,14 @@ impl Hedge {
     /// `resolver`, which must be one whose asks and answers cost nothing: a flat fee, a directory of one's own. A vendor
     /// that bills asks would bill two, and one that bills matches may find the person twice.
     pub fn where_asks_are_free(resolver: Arc<dyn Resolver>, delay: HedgeDelay) -> Self {
-        Self { resolver, delay, recent: Mutex::default() }
+        Self { resolver, delay, permits: None, recent: Mutex::default() }
+    }
+
+    /// Makes a second ask only while one of these permits is free, and holds it as long as both asks are in progress.
+    /// They are those of the [`Limit`](crate::Limit) around this resolver, whose own permit covers the first ask.
+    #[must_use]
+    pub fn within(self, permits: Arc<Permits>) -> Self {
+        Self { permits: Some(permits), ..self }
     }
 
     fn delay(&self) -> Duration {
@@ -80,16 +89,17 @@ fn p95(recent: &VecDeque<Duration>) -> Option<Duration> {
 
 #[async_trait]
 impl Resolver for Hedge {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
-        let mut first = self.resolver.find(email);
+        let mut first = self.resolver.find(query);
         let found = match timeout(self.delay(), &mut first).await {
             Some(found) => found,
             None => {
-                let (sooner, later) = select(first, self.resolver.find(email)).await.factor_first();
-                match sooner {
-                    Ok(profile) => Ok(profile),
-                    Err(fault) => later.await.map_err(|_| fault),
+                let permit = self.permits.as_ref().map(|permits| permits.try_acquire());
+                if let Some(None) = permit {
+                    first.await
+                } else {
+                    first_success(first, self.resolver.find(query)).await
                 }
             }
         };
@@ -97,6 +107,18 @@ impl Resolver for Hedge {
             self.remember(started.elapsed());
         }
         found
+    }
+}
+
+/// The first match or "no match" of two asks; the first error if both fail.
+async fn first_success<A>(one: A, other: A) -> A::Output
+where
+    A: Future<Output = Result<Option<ProfileUrl>, PortError>> + Unpin,
+{
+    let (sooner, later) = select(one, other).await.factor_first();
+    match sooner {
+        Ok(profile) => Ok(profile),
+        Err(fault) => later.await.map_err(|_| fault),
     }
 }
 

@@ -14,17 +14,18 @@
 //! Suppress     before anything that remembers
 //! Cache        what it knows costs nothing
 //! Coalesce     what is not known yet is asked once
-//! Waterfall    shares its budget out
-//!   ├─ Breaker     an open one costs no time
-//!   │  Deadline    a vendor that hangs is a vendor that fails
-//!   │  Retry       inside the breaker: a lookup counts once, and its pauses hold no permit
-//!   │  Hedge       only where asks are free
-//!   │  Limit       each ask, the second too
+//! Waterfall    divides its budget between the vendors
+//!   ├─ Limit       waits for a permit; no vendor's clock runs yet
+//!   │  Breaker     fails at once while it is open
+//!   │  Deadline    the vendor's time, from the permit on; a vendor that hangs is a vendor that fails
+//!   │  Retry       inside the breaker: a lookup counts once
+//!   │  Hedge       only where asks are free; its second ask needs a free permit of the Limit
 //!   │  a vendor
 //!   └─ …
 //! ```
 //!
-//! A [`Hedge`] around a [`Breaker`] would be wrong: the ask that lost is dropped, and counts as a failure.
+//! The [`Deadline`] of a vendor has to be shorter than its share of the [`Waterfall`]'s budget: a [`Breaker`] counts
+//! calls that end, and not those that something around it drops.
 //!
 //! # Example
 //!
@@ -32,20 +33,23 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use enrich_compose::{Breaker, BreakerPolicy, Coalesce, Deadline, EmailHasher, Limit, Retry, RetryPolicy, Waterfall};
+//! use enrich_compose::{
+//!     Breaker, BreakerPolicy, Coalesce, Deadline, EmailHasher, Limit, Permits, Retry, RetryPolicy, Waterfall,
+//! };
 //! use enrich_lib::email::Email;
 //! use enrich_lib::memory::Directory;
-//! use enrich_lib::model::ProfileUrl;
+//! use enrich_lib::model::{LookupId, ProfileUrl};
 //! use enrich_lib::ports::Resolver;
+//! use enrich_lib::query::Query;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! /// What every vendor of ours is put behind.
 //! fn guarded(vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
-//!     let vendor = Arc::new(Limit::new(vendor, 50, 200));
 //!     let vendor = Arc::new(Retry::new(vendor, RetryPolicy::default(), seed));
 //!     let vendor = Arc::new(Deadline::new(vendor, RetryPolicy::default().budget));
-//!     Arc::new(Breaker::new(vendor, BreakerPolicy::default()))
+//!     let vendor = Arc::new(Breaker::new(vendor, BreakerPolicy::default()));
+//!     Arc::new(Limit::new(vendor, Permits::new(50, 200), Duration::from_secs(2)))
 //! }
 //!
 //! // In earnest: vendors, and randomness.
@@ -60,7 +64,12 @@
 //! let once = Coalesce::new(Arc::new(vendors), EmailHasher::new(key));
 //! let resolver = Deadline::new(Arc::new(once), budget);
 //!
-//! assert!(resolver.find(&Email::parse("Ada.Marlowe@gmail.com")?).await?.is_some());
+//! let query = Query {
+//!     lookup_id: LookupId::from_bytes([7; 16]),
+//!     workspace: "demo".parse()?,
+//!     email: Email::parse("Ada.Marlowe@gmail.com")?,
+//! };
+//! assert!(resolver.find(&query).await?.is_some());
 //! # Ok(())
 //! # }
 //! ```
@@ -68,8 +77,8 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `fault` the vocabulary · `lock` · `hash` how an email is remembered ·
-//! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `hedge` · `limit` · `coalesce` ·
-//! `cache` · `suppress`.
+//! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` ·
+//! `coalesce` · `cache` · `suppress`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -92,6 +101,8 @@ mod circuit;
 
 mod breaker;
 
+mod permits;
+
 mod hedge;
 
 mod limit;
@@ -111,6 +122,7 @@ pub use fault::{FaultKind, VendorFault};
 pub use hash::{EmailHash, EmailHasher};
 pub use hedge::{Hedge, HedgeDelay};
 pub use limit::Limit;
+pub use permits::{Permit, Permits};
 pub use retry::{Retry, RetryPolicy};
 pub use suppress::{HashedOptOuts, OptOuts, Suppress};
 pub use timeout::{Timeout, timeout};

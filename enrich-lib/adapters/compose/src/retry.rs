@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -73,11 +73,11 @@ impl Retry {
 
 #[async_trait]
 impl Resolver for Retry {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
         let mut tries = 1;
         loop {
-            let fault = match self.resolver.find(email).await {
+            let fault = match self.resolver.find(query).await {
                 Ok(found) => return Ok(found),
                 Err(fault) => fault,
             };

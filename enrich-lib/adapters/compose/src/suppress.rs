@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 
 use crate::hash::{EmailHash, EmailHasher};
@@ -37,8 +38,8 @@ impl Suppress {
 
 #[async_trait]
 impl Resolver for Suppress {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        if self.opt_outs.contain(email).await? { Ok(None) } else { self.resolver.find(email).await }
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        if self.opt_outs.contain(&query.email).await? { Ok(None) } else { self.resolver.find(query).await }
     }
 }
 

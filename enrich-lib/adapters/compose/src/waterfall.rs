@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ struct Vendor {
     resolver: Arc<dyn Resolver>,
 }
 
-type OnFailure = dyn Fn(&str, &PortError) + Send + Sync;
+type OnFailure = dyn Fn(&Query, &str, &PortError) + Send + Sync;
 
 impl Waterfall {
     /// A waterfall of one vendor; [`Waterfall::then`] adds the next. Errors call it by `name`, as the operator does.
@@ -55,10 +55,13 @@ impl Waterfall {
         self
     }
 
-    /// Tells `on_failure` of each vendor that is passed over, by its name, also when a later one finds the person: a
-    /// vendor that refuses our key would else go unnoticed.
+    /// Calls `on_failure` with the lookup, the vendor's name and the error of each vendor that failed, also when a later
+    /// vendor finds the person: a vendor that refuses our key would otherwise go unnoticed.
     #[must_use]
-    pub fn on_failure(mut self, on_failure: impl Fn(&str, &PortError) + Send + Sync + 'static) -> Self {
+    pub fn on_failure(
+        mut self,
+        on_failure: impl Fn(&Query, &str, &PortError) + Send + Sync + 'static,
+    ) -> Self {
         self.on_failure = Some(Box::new(on_failure));
         self
     }
@@ -66,23 +69,23 @@ impl Waterfall {
 
 #[async_trait]
 impl Resolver for Waterfall {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
         let mut failures = Vec::new();
         for (vendor, turns) in self.vendors.iter().zip((1..=self.vendors.len() as u32).rev()) {
             let found = match self.budget {
                 Some(budget) => {
                     let share = budget.saturating_sub(started.elapsed()) / turns;
-                    in_time(share, &*vendor.resolver, email).await
+                    in_time(share, &*vendor.resolver, query).await
                 }
-                None => vendor.resolver.find(email).await,
+                None => vendor.resolver.find(query).await,
             };
             match found {
                 Ok(Some(profile)) => return Ok(Some(profile)),
                 Ok(None) => {}
                 Err(fault) => {
                     if let Some(on_failure) = &self.on_failure {
-                        on_failure(&vendor.name, &fault);
+                        on_failure(query, &vendor.name, &fault);
                     }
                     failures.push((vendor.name.clone(), fault));
                 }

@@ -1,32 +1,23 @@
 //! Why a vendor gave no answer, for the log and for the resolvers around this one.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
 
-/// A failed ask. It has the vendor's name and what happened, and nothing that the vendor or a client said; its source is
-/// the [`VendorFault`] by which others decide.
+/// A failed request to a vendor. It says what happened, and repeats nothing that the vendor or a client sent. Its source
+/// is the [`VendorFault`] that other resolvers decide by.
 #[derive(Debug, Error)]
-#[error("{vendor}: {what}")]
-pub(crate) struct AskFault {
-    vendor: Arc<str>,
+#[error("{what}")]
+pub(crate) struct RequestError {
     what: String,
     #[source]
     fault: VendorFault,
 }
 
-/// What happened, before it is known who asked.
-#[derive(Debug)]
-pub(crate) struct Trouble {
-    what: String,
-    fault: VendorFault,
-}
-
-impl Trouble {
+impl RequestError {
     pub(crate) fn new(kind: FaultKind, what: impl fmt::Display) -> Self {
         Self { what: what.to_string(), fault: VendorFault::new(kind) }
     }
@@ -37,8 +28,10 @@ impl Trouble {
             None => self,
         }
     }
+}
 
-    pub(crate) fn at(self, vendor: &Arc<str>) -> PortError {
-        PortError::new(AskFault { vendor: Arc::clone(vendor), what: self.what, fault: self.fault })
+impl From<RequestError> for PortError {
+    fn from(error: RequestError) -> Self {
+        Self::new(error)
     }
 }

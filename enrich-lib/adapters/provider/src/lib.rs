@@ -81,6 +81,6 @@ mod provider;
 
 pub use client::{Client, ClientFault};
 pub use description::{Bills, Description, Limits};
-pub use provider::{Provider, ProviderFault};
+pub use provider::{Provider, ProviderFault, Trial};
 pub use secret::{Secret, SecretFault, SecretSource};
 pub use setting::{SettingFault, parse_toml};

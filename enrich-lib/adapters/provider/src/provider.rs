@@ -8,8 +8,10 @@ use enrich_compose::FaultKind;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -17,7 +19,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::client::{self, Client};
 use crate::description::Description;
-use crate::fault::Trouble;
+use crate::fault::RequestError;
 use crate::secret::{Secret, SecretFault};
 use crate::status::Meaning;
 use crate::template::Filling;
@@ -58,6 +60,26 @@ pub enum ProviderFault {
     },
 }
 
+/// What came of [`Provider::try_email`].
+pub struct Trial {
+    /// The request as text, with `SECRET` in place of the vendor's key: method and address, headers, an empty line and
+    /// the body. It has the email in it.
+    pub request: String,
+    /// The status of the vendor's response, if there was one.
+    pub status: Option<u16>,
+    /// The trusted match, or that there is none.
+    pub found: Result<Option<ProfileUrl>, PortError>,
+}
+
+/// One request and what came back.
+struct Exchange {
+    status: Option<StatusCode>,
+    found: Result<Option<ProfileUrl>, RequestError>,
+}
+
+/// Stands for the vendor's key where a request is shown.
+const MASK: &str = "SECRET";
+
 /// How long the rest of an answer is waited for that is known by its status, so that its connection can be used again.
 const REST: Duration = Duration::from_millis(100);
 
@@ -79,16 +101,41 @@ impl Provider {
         &self.description
     }
 
-    async fn ask(&self, email: &Email) -> Result<Option<ProfileUrl>, Trouble> {
+    /// Sends one request, outside of any lookup: for an operator who tries a vendor. The vendor may bill it.
+    pub async fn try_email(&self, email: &Email) -> Trial {
+        let request = self.with_filling(email, MASK, |filling| {
+            let headers = self.description.request.headers(MASK).unwrap_or_default();
+            self.description.request.fill(filling, &headers)
+        });
+        let Exchange { status, found } = self.exchange(email).await;
+        Trial {
+            request: request.map_or_else(|_| String::new(), to_text),
+            status: status.map(|status| status.as_u16()),
+            found: found.map_err(PortError::from),
+        }
+    }
+
+    async fn exchange(&self, email: &Email) -> Exchange {
         let deadline = Instant::now() + self.description.deadline();
-        let late = |_| {
-            let waited = self.description.deadline();
-            Trouble::new(FaultKind::TimedOut, format!("no whole answer in {waited:?}"))
-        };
-        let response = timeout_at(deadline, self.send(email)).await.map_err(late)??;
+        let response = timeout_at(deadline, self.send(email)).await;
+        match response.unwrap_or_else(|_| Err(self.late())) {
+            Ok(response) => {
+                Exchange { status: Some(response.status()), found: self.interpret(response, deadline).await }
+            }
+            Err(error) => Exchange { status: None, found: Err(error) },
+        }
+    }
+
+    async fn interpret(
+        &self,
+        response: Response<Incoming>,
+        deadline: Instant,
+    ) -> Result<Option<ProfileUrl>, RequestError> {
         let status = response.status();
         match self.description.statuses.meaning(status) {
-            Meaning::Answer => timeout_at(deadline, self.read(response)).await.map_err(late)?,
+            Meaning::Answer => {
+                timeout_at(deadline, self.read(response)).await.unwrap_or_else(|_| Err(self.late()))
+            }
             Meaning::NoMatch => {
                 drain(response, deadline).await;
                 Ok(None)
@@ -96,34 +143,56 @@ impl Provider {
             Meaning::Fault(kind) => {
                 let retry_after = client::retry_after(response.headers());
                 drain(response, deadline).await;
-                Err(Trouble::new(kind, format!("it answered {}", status.as_u16()))
+                Err(RequestError::new(kind, format!("it answered {}", status.as_u16()))
                     .with_retry_after(retry_after))
             }
         }
     }
 
-    async fn send(&self, email: &Email) -> Result<Response<Incoming>, Trouble> {
+    fn late(&self) -> RequestError {
+        let waited = self.description.deadline();
+        RequestError::new(FaultKind::TimedOut, format!("no whole answer in {waited:?}"))
+    }
+
+    fn with_filling<T>(&self, email: &Email, secret: &str, fill: impl FnOnce(&Filling<'_>) -> T) -> T {
         let email = email.as_str().to_ascii_lowercase();
         let email_sha256 = hex(&Sha256::digest(&email));
-        let filling = Filling { email: &email, email_sha256: &email_sha256, secret: self.secret.reveal() };
-        let request = self.description.request.fill(&filling, &self.headers);
+        fill(&Filling { email: &email, email_sha256: &email_sha256, secret })
+    }
+
+    async fn send(&self, email: &Email) -> Result<Response<Incoming>, RequestError> {
+        let request = self.with_filling(email, self.secret.reveal(), |filling| {
+            self.description.request.fill(filling, &self.headers)
+        });
         let request =
-            request.map_err(|_| Trouble::new(FaultKind::BadRequest, "the request can't be built"))?;
-        self.client.send(request).await.map_err(|error| {
+            request.map_err(|_| RequestError::new(FaultKind::BadRequest, "the request can't be built"))?;
+        self.client.send(request.map(Full::new)).await.map_err(|error| {
             // What breaks off after the request is sent may have been done and billed: it is not safe to repeat.
             let kind = if error.is_connect() { FaultKind::Unavailable } else { FaultKind::BadAnswer };
-            Trouble::new(kind, client::reason(&error))
+            RequestError::new(kind, client::reason(&error))
         })
     }
 
-    async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, Trouble> {
-        let bad = |what: &dyn fmt::Display| Trouble::new(FaultKind::BadAnswer, what);
+    async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
+        let bad = |what: &dyn fmt::Display| RequestError::new(FaultKind::BadAnswer, what);
         if !client::is_json(response.headers()) {
             return Err(bad(&"the answer is not of type application/json"));
         }
         let body: Bytes = client::read(response.into_body()).await.map_err(|fault| bad(&fault))?;
         self.description.answer.read(&body).map_err(|fault| bad(&fault))
     }
+}
+
+/// The head of a request, its headers and its body.
+fn to_text(request: Request<Bytes>) -> String {
+    let head = format!("{} {}\n", request.method(), request.uri());
+    let headers = request
+        .headers()
+        .iter()
+        .map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+    let text = head + &headers.collect::<String>();
+    let body = request.body();
+    if body.is_empty() { text } else { format!("{text}\n{}\n", String::from_utf8_lossy(body)) }
 }
 
 /// Reads what is left of an answer, for the sake of its connection; how that goes changes nothing.
@@ -140,8 +209,14 @@ fn hex(bytes: &[u8]) -> String {
 
 #[async_trait]
 impl Resolver for Provider {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        self.ask(email).await.map_err(|trouble| trouble.at(&self.description.name))
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        Ok(self.exchange(&query.email).await.found?)
+    }
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").field("status", &self.status).finish_non_exhaustive()
     }
 }
 

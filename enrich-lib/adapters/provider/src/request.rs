@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use http_body_util::Full;
 
 use crate::template::{Filling, JsonTemplate, Place, Template};
 
@@ -98,12 +97,12 @@ impl RequestShape {
         &self,
         filling: &Filling<'_>,
         headers: &HeaderMap,
-    ) -> Result<Request<Full<Bytes>>, http::Error> {
+    ) -> Result<Request<Bytes>, http::Error> {
         let body = self.body.as_ref().map(|body| Bytes::from(body.fill(filling).to_string()));
         let mut request = Request::builder()
             .method(self.method.clone())
             .uri(self.url.fill_url(filling))
-            .body(Full::new(body.unwrap_or_default()))?;
+            .body(body.unwrap_or_default())?;
         headers.clone_into(request.headers_mut());
         Ok(request)
     }

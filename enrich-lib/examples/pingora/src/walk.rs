@@ -36,7 +36,7 @@ async fn walk(stores: &Service, arrival: Arrival, request: Request) -> Result<Re
     let lookup = lookup.read()?; // 400 ×3
     let held = in_time(HOLD_TIME_MAX, stores.credits.hold(lookup.hold())).await;
     let lookup = lookup.fund(held)?; // 402, 500
-    let found = in_time(RESOLVE_TIME_MAX, stores.resolver.find(lookup.email())).await;
+    let found = in_time(RESOLVE_TIME_MAX, stores.resolver.find(lookup.query())).await;
     let lookup = lookup.finish(found); // no `?`: a granted hold is always settled
     let settled = in_time(SETTLE_TIME_MAX, stores.credits.settle(lookup.hold(), lookup.settlement())).await;
     Ok(lookup.close(settled)) // 200, 404, 500, 502

@@ -6,7 +6,7 @@ use enrich_compose::{Cache, CachePolicy, EmailHasher, FaultKind};
 use enrich_lib::ports::Resolver;
 use tokio::time::sleep;
 
-use crate::scripted::{Told, Vendor, ask, drop_at_each_ms, email, fails, finds, found, knows_nobody};
+use crate::scripted::{Told, Vendor, ask, drop_at_each_ms, fails, finds, found, knows_nobody, query};
 
 const FOUND_TTL: Duration = Duration::from_secs(3_600);
 const NOT_FOUND_TTL: Duration = Duration::from_secs(60);
@@ -53,9 +53,9 @@ async fn all_addresses_of_one_mailbox_are_one_answer() {
     let vendor = Vendor::that(finds("ada"));
     let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
     ask(&cache).await;
-    let same_mailbox = cache.find(&email("AdaMarlowe+shop@googlemail.com")).await;
+    let same_mailbox = cache.find(&query("AdaMarlowe+shop@googlemail.com")).await;
     assert_eq!((Told::from(&same_mailbox), vendor.asks()), (found("ada"), 1));
-    cache.find(&email("bob@gmail.com")).await.unwrap();
+    cache.find(&query("bob@gmail.com")).await.unwrap();
     assert_eq!(vendor.asks(), 2);
 }
 
@@ -64,7 +64,7 @@ async fn a_full_cache_forgets_who_was_not_asked_for_longest() {
     let vendor = Vendor::that(finds("someone"));
     let cache = cache(&vendor, 2, FOUND_TTL, NOT_FOUND_TTL);
     for (person, asks) in [("ann", 1), ("bob", 2), ("ann", 2), ("cy", 3), ("ann", 3), ("bob", 4)] {
-        cache.find(&email(&format!("{person}@gmail.com"))).await.unwrap();
+        cache.find(&query(&format!("{person}@gmail.com"))).await.unwrap();
         assert_eq!(vendor.asks(), asks, "{person}");
     }
 }

@@ -6,7 +6,7 @@ use enrich_lib::ports::Resolver;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    Told, Vendor, ada, ask, breaks, drop_at_each_ms, email, fails, finds, found, hangs, panics, settle, start,
+    Told, Vendor, ada, ask, breaks, drop_at_each_ms, fails, finds, found, hangs, panics, query, settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -21,7 +21,7 @@ async fn lookups_of_one_person_at_one_time_are_one_ask() {
     let coalesce = coalesce(&vendor);
     let others = [start(&coalesce).await, start(&coalesce).await];
     sleep(Duration::from_millis(60)).await;
-    let same_mailbox = coalesce.find(&email("AdaMarlowe+shop@googlemail.com")).await;
+    let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
     assert_eq!(Told::from(&same_mailbox), found("ada"));
     for other in others {
         assert_eq!(other.await.unwrap(), found("ada"));
@@ -35,7 +35,7 @@ async fn another_person_is_another_ask_and_so_is_the_same_one_later() {
     let vendor = Vendor::that(finds("ada").after(100));
     let coalesce = coalesce(&vendor);
     let first = start(&coalesce).await;
-    coalesce.find(&email("bob@gmail.com")).await.unwrap();
+    coalesce.find(&query("bob@gmail.com")).await.unwrap();
     first.await.unwrap();
     assert_eq!(vendor.asks(), 2);
     ask(&*coalesce).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, Hedge, HedgeDelay};
+use enrich_compose::{FaultKind, Hedge, HedgeDelay, Permits};
 
 use crate::scripted::{
     Told, Vendor, ask, ask_timed, breaks, drop_at_each_ms, fails, finds, found, hangs, knows_nobody,
@@ -31,6 +31,21 @@ async fn the_first_ask_may_still_win_and_the_second_is_dropped() {
     let hedge = Hedge::where_asks_are_free(vendor.clone(), FIXED);
     assert_eq!(ask_timed(&hedge).await, (Told::Nobody, 70));
     assert_eq!((vendor.asks(), vendor.under_way()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_ask_needs_a_free_permit_and_returns_it() {
+    let vendor = Vendor::that_first([finds("first").after(90)], finds("second").after(10));
+    let permits = Permits::new(1, 0);
+    let hedge = Hedge::where_asks_are_free(vendor.clone(), FIXED).within(permits.clone());
+    let taken = permits.try_acquire();
+    assert_eq!(ask_timed(&hedge).await, (found("first"), 90));
+    assert_eq!(vendor.asks(), 1);
+
+    drop(taken);
+    vendor.now_does_first(hangs(), finds("second").after(10));
+    assert_eq!(ask_timed(&hedge).await, (found("second"), 60));
+    assert!(permits.try_acquire().is_some());
 }
 
 #[tokio::test(start_paused = true)]

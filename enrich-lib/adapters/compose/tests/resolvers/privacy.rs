@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use enrich_compose::{
     Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
-    Hedge, HedgeDelay, Limit, Retry, RetryPolicy, Suppress, Waterfall,
+    Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
 };
 use enrich_lib::ports::Resolver;
 
@@ -24,21 +24,21 @@ async fn no_resolver_shows_an_email_or_a_profile_in_its_debug_output() {
     let vendor = Vendor::that(finds("marlowe").after(10));
     let ttl = Duration::from_secs(60);
     let policy = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
-    let opt_outs = HashedOptOuts::new(hasher.clone(), [hasher.hash(&ada())]);
+    let opt_outs = HashedOptOuts::new(hasher.clone(), [hasher.hash(&ada().email)]);
 
     let cache = Cache::new(vendor.clone(), hasher.clone(), policy);
     ask(&cache).await;
     let coalesce = Arc::new(Coalesce::new(vendor.clone(), hasher.clone()));
     let in_flight = start(&coalesce).await;
 
-    assert_hidden(&format!("{hasher:?} {:?} {opt_outs:?}", hasher.hash(&ada())));
+    assert_hidden(&format!("{hasher:?} {:?} {opt_outs:?}", hasher.hash(&ada().email)));
     assert_hidden(&format!("{cache:?} {coalesce:?} {:?}", Suppress::new(vendor.clone(), Arc::new(opt_outs))));
     assert_hidden(&format!("{:?}", Waterfall::starting_with("alpha", vendor.clone())));
     assert_hidden(&format!("{:?}", Deadline::new(vendor.clone(), ttl)));
     assert_hidden(&format!("{:?}", Retry::new(vendor.clone(), RetryPolicy::default(), 7)));
     assert_hidden(&format!("{:?}", Breaker::new(vendor.clone(), BreakerPolicy::default())));
     assert_hidden(&format!("{:?}", Hedge::where_asks_are_free(vendor.clone(), HedgeDelay::Fixed(ttl))));
-    assert_hidden(&format!("{:?}", Limit::new(vendor, 1, 1)));
+    assert_hidden(&format!("{:?}", Limit::new(vendor, Permits::new(1, 1), ttl)));
     in_flight.await.unwrap();
 }
 
@@ -55,6 +55,6 @@ async fn no_error_shows_an_email() {
 #[test]
 fn the_hash_tells_people_apart_only_with_its_key() {
     let (one, other) = (EmailHasher::new([7; 32]), EmailHasher::new([8; 32]));
-    assert_eq!(one.hash(&ada()), one.clone().hash(&ada()));
-    assert_ne!(one.hash(&ada()), other.hash(&ada()));
+    assert_eq!(one.hash(&ada().email), one.clone().hash(&ada().email));
+    assert_ne!(one.hash(&ada().email), other.hash(&ada().email));
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::email::Email;
-use enrich_lib::model::ProfileUrl;
+use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::time::{Instant, sleep};
 
@@ -79,7 +80,7 @@ impl From<VendorFault> for Fault {
 pub(crate) struct Vendor {
     script: Mutex<VecDeque<Act>>,
     always: Mutex<Act>,
-    asks: Mutex<Vec<Instant>>,
+    asks: Mutex<Vec<(Instant, WorkspaceId)>>,
     under_way: AtomicUsize,
     under_way_max: AtomicUsize,
 }
@@ -118,7 +119,12 @@ impl Vendor {
     /// When each ask came, in milliseconds after the first.
     pub(crate) fn asked_at(&self) -> Vec<u64> {
         let asks = lock(&self.asks);
-        asks.iter().map(|at| at.duration_since(asks[0]).as_millis() as u64).collect()
+        asks.iter().map(|(at, _)| at.duration_since(asks[0].0).as_millis() as u64).collect()
+    }
+
+    /// The workspace of each ask.
+    pub(crate) fn asked_for(&self) -> Vec<String> {
+        lock(&self.asks).iter().map(|(_, workspace)| workspace.to_string()).collect()
     }
 
     /// Asks that are neither answered nor dropped.
@@ -145,8 +151,8 @@ impl Drop for UnderWay<'_> {
 
 #[async_trait]
 impl Resolver for Vendor {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        lock(&self.asks).push(Instant::now());
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        lock(&self.asks).push((Instant::now(), query.workspace.clone()));
         let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.under_way_max.fetch_max(under_way, Ordering::SeqCst);
         let _under_way = UnderWay(self);
@@ -192,12 +198,20 @@ pub(crate) fn found(name: &str) -> Told {
     Told::Found(name.to_owned())
 }
 
-pub(crate) fn ada() -> Email {
-    email("ada.marlowe@gmail.com")
+pub(crate) fn ada() -> Query {
+    query("ada.marlowe@gmail.com")
 }
 
-pub(crate) fn email(text: &str) -> Email {
-    Email::parse(text).expect("an email")
+pub(crate) fn query(email: &str) -> Query {
+    query_of("demo", email)
+}
+
+pub(crate) fn query_of(workspace: &str, email: &str) -> Query {
+    Query {
+        lookup_id: LookupId::from_bytes([7; 16]),
+        workspace: workspace.parse().expect("a workspace"),
+        email: Email::parse(email).expect("an email"),
+    }
 }
 
 /// Looks Ada up.

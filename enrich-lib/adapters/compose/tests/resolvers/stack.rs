@@ -6,23 +6,28 @@ use std::time::Duration;
 
 use enrich_compose::{
     Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
-    Hedge, HedgeDelay, Limit, Retry, RetryPolicy, Suppress, Waterfall,
+    Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
 };
 use enrich_lib::ports::Resolver;
 use tokio::time::sleep;
 
 use crate::scripted::{
-    Told, Vendor, ask, ask_timed, drop_at_each_ms, fails, finds, found, hangs, knows_nobody,
+    Told, Vendor, ask, ask_timed, drop_at_each_ms, fails, finds, found, hangs, knows_nobody, query_of,
 };
 
 const BUDGET: Duration = Duration::from_secs(10);
 
 fn guarded(vendor: &Arc<Vendor>, seed: u64) -> Arc<dyn Resolver> {
-    let limit = Arc::new(Limit::new(vendor.clone(), 50, 100));
-    let hedge = Arc::new(Hedge::where_asks_are_free(limit, HedgeDelay::Fixed(Duration::from_millis(1_500))));
+    guarded_with(vendor, &Permits::new(50, 100), seed)
+}
+
+fn guarded_with(vendor: &Arc<Vendor>, permits: &Arc<Permits>, seed: u64) -> Arc<dyn Resolver> {
+    let delay = HedgeDelay::Fixed(Duration::from_millis(1_500));
+    let hedge = Arc::new(Hedge::where_asks_are_free(vendor.clone(), delay).within(permits.clone()));
     let retry = Arc::new(Retry::new(hedge, RetryPolicy::default(), seed));
     let deadline = Arc::new(Deadline::new(retry, RetryPolicy::default().budget));
-    Arc::new(Breaker::new(deadline, BreakerPolicy::default()))
+    let breaker = Arc::new(Breaker::new(deadline, BreakerPolicy::default()));
+    Arc::new(Limit::new(breaker, permits.clone(), Duration::from_secs(5)))
 }
 
 fn vendors(of: &[Arc<Vendor>; 3]) -> Waterfall {
@@ -78,6 +83,35 @@ async fn a_burst_on_a_vendor_that_hangs_stays_within_the_budget_too() {
         assert_eq!(told, found("ada"));
         assert!(ms < 10_000, "{ms}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
+    let vendor = Vendor::that(finds("ada").after(1_000));
+    let permits = Permits::new(8, 100);
+    let waterfall = Waterfall::starting_with("alpha", guarded_with(&vendor, &permits, 1));
+    let resolver = Arc::new(Deadline::new(Arc::new(waterfall.within(BUDGET)), BUDGET));
+    // Each of these lookups of one workspace is followed by the next one as soon as it ends.
+    let burst: Vec<_> = (0..108)
+        .map(|_| {
+            let resolver = resolver.clone();
+            tokio::spawn(async move {
+                loop {
+                    let query = query_of("burst", "ada.marlowe@gmail.com");
+                    if resolver.find(&query).await.is_err() {
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(BUDGET).await;
+    for second in 0..100 {
+        let (told, ms) = ask_timed(&*resolver).await;
+        assert_eq!(told, found("ada"), "after {second} s of lookups beside the burst");
+        assert!(ms < 3_000, "{ms}");
+    }
+    burst.into_iter().for_each(|lookups| lookups.abort());
 }
 
 #[tokio::test(start_paused = true)]

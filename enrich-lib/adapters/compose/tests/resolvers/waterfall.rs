@@ -57,10 +57,11 @@ async fn a_failure_is_told_of_even_if_a_later_vendor_finds_the_person() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = told.clone();
     let vendors = [fails(FaultKind::KeyRefused), knows_nobody(), finds("ada")].map(Vendor::that);
-    let waterfall = waterfall(&vendors)
-        .on_failure(move |name, fault| log.lock().unwrap().push(format!("{name}: {fault}")));
+    let waterfall = waterfall(&vendors).on_failure(move |query, name, fault| {
+        log.lock().unwrap().push(format!("{} {name}: {fault}", query.workspace));
+    });
     assert_eq!(ask(&waterfall).await, found("ada"));
-    assert_eq!(*told.lock().unwrap(), ["alpha: the vendor refuses our key"]);
+    assert_eq!(*told.lock().unwrap(), ["demo alpha: the vendor refuses our key"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use enrich_compose::FaultKind::Unavailable;
-use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_provider::Client;
 use http::{Request, Response, Version};
@@ -21,7 +20,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::world::{EMAIL, NAME, Outcome, ask, chain, description, provider};
+use crate::world::{NAME, Outcome, ask, chain, description, provider, query};
 
 /// Serves HTTPS that offers `protocols`, and gives its address and its certificate.
 async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
@@ -87,7 +86,7 @@ async fn a_certificate_that_nobody_trusts_is_told_and_the_vendor_gets_nothing() 
     let (base, _) = vendor(&[]).await;
     let provider = provider(description(&base, 20_000), Client::new().unwrap());
     assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
-    let error = provider.find(&Email::parse(EMAIL).unwrap()).await.unwrap_err();
+    let error = provider.find(&query()).await.unwrap_err();
     let told = chain(&error);
-    assert_eq!(told, "acme: no connection: its certificate is not trusted: the vendor is unavailable");
+    assert_eq!(told, "no connection: its certificate is not trusted: the vendor is unavailable");
 }

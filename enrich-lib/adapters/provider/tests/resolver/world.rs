@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::email::Email;
+use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
@@ -15,6 +17,14 @@ use tracing::level_filters::LevelFilter;
 pub(crate) const EMAIL: &str = "Ada.Marlowe+news@GMail.com";
 pub(crate) const SECRET: &str = "s3cr3t-k3y";
 pub(crate) const NAME: &str = "ada-marlowe-7";
+
+pub(crate) fn query() -> Query {
+    Query {
+        lookup_id: LookupId::from_bytes([7; 16]),
+        workspace: "demo".parse().unwrap(),
+        email: Email::parse(EMAIL).unwrap(),
+    }
+}
 
 /// What came of an ask.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,7 +103,7 @@ pub(crate) async fn ask(provider: &Provider) -> Outcome {
         .finish();
     let guard = tracing::subscriber::set_default(subscriber);
     tracing::trace!("asking {provider:?}");
-    let answer = provider.find(&Email::parse(EMAIL).unwrap()).await;
+    let answer = provider.find(&query()).await;
     if let Err(error) = &answer {
         tracing::error!("{}", chain(error));
         tracing::error!("{error:?}");

@@ -4,7 +4,6 @@ use std::fs;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::Resolver;
 use enrich_sqlite::{Admin, Ledger, People};
 use rusqlite::Connection;
 
@@ -100,7 +99,7 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
     // A whole lookup, so that all that it leaves is there.
     assert!(world.finds(&used));
     let hold = world.hold(1);
-    assert!(world.drive(people.find(&person)).unwrap().is_some());
+    assert!(people.get(&person).unwrap().is_some());
     world.spend(&hold).unwrap();
     world.tick(START);
 

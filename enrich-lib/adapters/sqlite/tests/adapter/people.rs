@@ -4,7 +4,6 @@ use std::fs;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_lib::ports::Resolver;
 use enrich_sqlite::{People, Stats};
 
 use crate::world::{Files, START, message};
@@ -72,7 +71,7 @@ pub(crate) fn parse(email: &str) -> Email {
 
 /// The name in the profile's URL.
 pub(crate) fn find(people: &People, email: &str) -> Option<String> {
-    let found = futures_executor::block_on(people.find(&parse(email))).unwrap();
+    let found = people.get(&parse(email)).unwrap();
     found.map(|profile| profile.name().to_owned())
 }
 
@@ -152,7 +151,7 @@ fn opt_outs_that_can_t_be_read_are_an_error_and_nobody_counts_as_willing() {
     assert!(town.people.is_suppressed(&parse("ada@posteo.net")).is_err());
     assert!(town.in_memory.refresh().is_err());
     assert!(town.in_memory.is_suppressed(&parse("ada@posteo.net")).is_err());
-    assert!(futures_executor::block_on(town.in_memory.find(&parse("ada@posteo.net"))).is_err());
+    assert!(town.in_memory.get(&parse("ada@posteo.net")).is_err());
 }
 
 #[test]

@@ -23,6 +23,7 @@ use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::observe::{Ending, Observed, Observer};
 use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_tower::{BodyLimits, Enrich, EnrichLayer};
@@ -204,7 +205,7 @@ impl Gate {
 
 #[async_trait]
 impl Resolver for Gate {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.0.0.notify_one();
         self.0.1.notified().await;
         Ok(ProfileUrl::from_name("ada-marlowe").ok())
@@ -216,7 +217,7 @@ struct Slow;
 
 #[async_trait]
 impl Resolver for Slow {
-    async fn find(&self, _: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(ProfileUrl::from_name("ada-marlowe").ok())
     }
@@ -226,8 +227,8 @@ struct Broken;
 
 #[async_trait]
 impl Resolver for Broken {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
-        panic!("{}", email.canonical());
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        panic!("{}", query.email.canonical());
     }
 }
 

@@ -15,6 +15,7 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::ports::{Resolver, Windows};
+use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_pingora::gateway::Gateway;
@@ -204,11 +205,11 @@ impl People {
 
 #[async_trait]
 impl Resolver for People {
-    async fn find(&self, email: &Email) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let _permit = self.gate.acquire().await.map_err(PortError::new)?;
-        assert!(*email != Email::parse(POISON).unwrap(), "poisoned");
-        self.directory.find(email).await
+        assert!(query.email != Email::parse(POISON).unwrap(), "poisoned");
+        self.directory.find(query).await
     }
 }
 
