@@ -1,10 +1,10 @@
-//! An error as the log tells it.
+//! An error and its causes as one line.
 
 use std::error::Error;
 use std::iter::successors;
 
-/// The error and its sources, outermost first.
-pub(crate) fn chain(error: &dyn Error) -> String {
+/// Joins an error and its sources with `: `, outermost first.
+pub fn chain(error: &dyn Error) -> String {
     let texts: Vec<_> = successors(Some(error), |&error| error.source()).map(ToString::to_string).collect();
     texts.join(": ")
 }

@@ -7,7 +7,7 @@
 //!
 //! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
 //! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for ·
-//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · `causes` errors as the log tells them · `log`
+//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · [`causes`] an error as one line · `log`
 //! one line a lookup · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] ·
 //! [`workers`] the same on several threads.
 //! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
@@ -32,7 +32,7 @@ mod replies;
 
 mod stream;
 
-mod causes;
+pub mod causes;
 
 mod log;
 

@@ -55,6 +55,11 @@ pub enum Command {
         #[command(subcommand)]
         command: PeopleCommand,
     },
+    /// Try a vendor of the settings
+    Vendors {
+        #[command(subcommand)]
+        command: VendorsCommand,
+    },
     /// Check the settings of `serve`, and show what there are
     Config {
         #[command(subcommand)]
@@ -230,6 +235,28 @@ pub enum PeopleCommand {
         #[command(flatten)]
         format: Format,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VendorsCommand {
+    /// Send one request to a vendor and show the exchange
+    ///
+    /// The request is shown with SECRET in place of the vendor's key. It is outside of any lookup: no workspace is billed,
+    /// no breaker, cache or retry takes part. The vendor may bill it. A person who opted out is not sent.
+    Try(TryArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TryArgs {
+    /// The vendor's name, as the settings or its description give it
+    pub name: String,
+    /// The email to send
+    pub email: String,
+    /// Settings in TOML that have the vendor
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]

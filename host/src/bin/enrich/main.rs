@@ -1,6 +1,6 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `config`, `lookup`, `bulk`. `args` has what
+//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `vendors`, `config`, `lookup`, `bulk`. `args` has what
 //! they take, `accounts` where the accounts are, `url` URLs with passwords, `client` asks a server, `config` also has the file
 //! of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are.
 
@@ -22,6 +22,7 @@ mod people;
 mod sample;
 mod serve;
 mod url;
+mod vendors;
 mod workspace;
 
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Fa
         Command::Migrate => accounts::migrate(place()?),
         Command::Copy(args) => copy::run(args),
         Command::People { command } => people::run(data, command),
+        Command::Vendors { command } => vendors::run(data, database.as_ref(), command),
         Command::Config { command } => config::command::run(database.as_ref(), &command),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
