@@ -27,13 +27,16 @@
 //! }
 //! ```
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::lookup::{Outcome, Reply};
 use crate::model::{LookupId, WorkspaceId};
 use crate::refusal::{PortError, Refusal};
 
-/// Is told of lookups. Neither method may block or panic: both run inside of the lookup.
+/// Receives one event per lookup.
+///
+/// Methods run inside the lookup and must not block. A panic is caught and changes neither the reply nor the credits spent.
 pub trait Observer: Send + Sync {
     /// What a clock says that never goes back, from any moment on. The library has none.
     fn now(&self) -> Duration;
@@ -87,7 +90,8 @@ pub enum Ending {
     Found,
     /// Without one.
     NotFound,
-    /// With an error, and its reason.
+    /// With an error. The refusal's `Display` gives the reason. For a 400 it names the violated rule, and never a value from
+    /// the request.
     Refused(Refusal),
     /// A port panicked. If credits were held, they are until they expire.
     Panicked,
@@ -193,7 +197,8 @@ pub(crate) struct Watch<'o, O: Observer + ?Sized> {
 
 impl<'o, O: Observer + ?Sized> Watch<'o, O> {
     pub(crate) fn begin(observer: &'o O, lookup_id: LookupId) -> Self {
-        let (now, times_ports) = (observer.now(), observer.times_ports());
+        let now = guarded(|| observer.now()).unwrap_or_default();
+        let times_ports = guarded(|| observer.times_ports()).unwrap_or_default();
         let (step, durations) = (Step::Receive, Durations::default());
         Self {
             observer,
@@ -219,7 +224,8 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
         if !self.times_ports {
             return answer;
         }
-        let asked_at = std::mem::replace(&mut self.answered_at, self.observer.now());
+        let now = self.now();
+        let asked_at = std::mem::replace(&mut self.answered_at, now);
         let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
         let duration = match step {
             Step::Receive | Step::Read => return answer, // they ask nobody
@@ -240,14 +246,22 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
             self.step = Step::Finish; // the hold was released after it
         }
         if !self.times_ports || matches!(self.step, Step::Receive | Step::Read) {
-            self.answered_at = self.observer.now();
+            self.answered_at = self.now();
         }
-        self.observer.ended(&Observed {
+        self.report(&Observed {
             workspace: reply.workspace.as_ref(),
             credits_spent: reply.credits_spent,
             fault: reply.fault.as_ref(),
             ..self.observed(ending)
         });
+    }
+
+    fn now(&self) -> Duration {
+        guarded(|| self.observer.now()).unwrap_or(self.answered_at)
+    }
+
+    fn report(&self, lookup: &Observed<'_>) {
+        guarded(|| self.observer.ended(lookup));
     }
 
     fn observed(&self, ending: Ending) -> Observed<'static> {
@@ -270,7 +284,13 @@ impl<O: Observer + ?Sized> Drop for Watch<'_, O> {
             return;
         }
         let ending = if std::thread::panicking() { Ending::Panicked } else { Ending::Abandoned };
-        self.answered_at = self.observer.now();
-        self.observer.ended(&self.observed(ending));
+        self.answered_at = self.now();
+        self.report(&self.observed(ending));
     }
+}
+
+/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have spent credits. During
+/// unwinding it would abort the process.
+fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
 }

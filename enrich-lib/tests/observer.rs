@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -128,6 +128,60 @@ fn a_lookup_that_is_dropped_is_told_once_with_the_step_it_was_in() {
     assert_eq!(told.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
 }
 
+#[test]
+fn an_observer_that_panics_changes_neither_reply_nor_settlement() {
+    let table = [
+        (GOOD, Some(200), Some(Settlement::Spend(1))),
+        (World { is_found: Answers(false, 8), ..GOOD }, Some(404), Some(Settlement::Release)),
+        (World { is_found: Fails(8), ..GOOD }, Some(502), Some(Settlement::Release)),
+        (World { settle: Fails(16), ..GOOD }, Some(500), Some(Settlement::Spend(1))),
+        (World { body: "{", ..GOOD }, Some(400), None),
+        (World { is_known: Answers(false, 1), ..GOOD }, Some(401), None),
+        // The observer then panics while the lookup is dropped, in the second case during unwinding.
+        (World { is_found: Hangs, ..GOOD }, None, None),
+        (World { is_found: Panics, ..GOOD }, None, None),
+    ];
+    for (world, status, settlement) in table {
+        for method in [Method::Now, Method::TimesPorts, Method::Ended] {
+            let (replied, settled) = world.observed_by(&PanicsIn(method));
+            assert_eq!((replied, settled), (status, settlement), "{method:?}");
+        }
+    }
+}
+
+/// A method of [`Observer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Now,
+    TimesPorts,
+    Ended,
+}
+
+/// An observer that panics whenever this method is called.
+struct PanicsIn(Method);
+
+impl PanicsIn {
+    fn call(&self, method: Method) {
+        assert_ne!(self.0, method, "the observer panics");
+    }
+}
+
+impl Observer for PanicsIn {
+    fn now(&self) -> Duration {
+        self.call(Method::Now);
+        Duration::ZERO
+    }
+
+    fn times_ports(&self) -> bool {
+        self.call(Method::TimesPorts);
+        true
+    }
+
+    fn ended(&self, _: &Observed<'_>) {
+        self.call(Method::Ended);
+    }
+}
+
 /// What was told, but for its lifetime.
 struct Told {
     lookup_id: LookupId,
@@ -171,27 +225,47 @@ impl World {
     /// What an observer is told of one lookup in this world.
     fn told(self, key: Option<KeyDigest>) -> Vec<Told> {
         let notes = Arc::new(Notes::default());
-        let ports = Arc::new(Ports { world: self, notes: notes.clone() });
-        let service = Service {
-            policy: Arc::new(Policy::default()),
-            keys: ports.clone(),
-            windows: ports.clone(),
-            credits: ports.clone(),
-            resolver: ports,
-        };
-        let request = Request { key, body: Ok(self.body.into()) };
-        // Polled once: a port that hangs leaves the lookup half-way.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            let lookup = pin!(service.answer_observed(arrival(), request, &*notes));
-            drop(lookup.poll(&mut Context::from_waker(Waker::noop())));
-        }));
+        let ports = Arc::new(Ports { world: self, notes: notes.clone(), settled: Mutex::default() });
+        ports.poll_once(key, &*notes);
         std::mem::take(&mut notes.told.lock().expect("nothing panics while it is locked"))
+    }
+
+    /// The status of the reply, if there is one, and the settlement, if one was asked for.
+    fn observed_by(self, observer: &impl Observer) -> (Option<u16>, Option<Settlement>) {
+        let notes = Arc::default();
+        let ports = Arc::new(Ports { world: self, notes, settled: Mutex::default() });
+        let status = ports.poll_once(Some(api_key().digest()), observer);
+        let settled = ports.settled.lock().expect("nothing panics while it is locked");
+        (status, *settled)
     }
 }
 
 struct Ports {
     world: World,
     notes: Arc<Notes>,
+    settled: Mutex<Option<Settlement>>,
+}
+
+impl Ports {
+    /// Polls one lookup once, so that a port that hangs leaves it half-way. Returns the status of the reply.
+    fn poll_once(self: &Arc<Self>, key: Option<KeyDigest>, observer: &impl Observer) -> Option<u16> {
+        let service = Service {
+            policy: Arc::new(Policy::default()),
+            keys: self.clone(),
+            windows: self.clone(),
+            credits: self.clone(),
+            resolver: self.clone(),
+        };
+        let request = Request { key, body: Ok(self.world.body.into()) };
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let lookup = pin!(service.answer_observed(arrival(), request, observer));
+            lookup.poll(&mut Context::from_waker(Waker::noop()))
+        }));
+        match polled {
+            Ok(Poll::Ready(reply)) => Some(reply.status()),
+            Ok(Poll::Pending) | Err(_) => None,
+        }
+    }
 }
 
 impl<T> Port<T> {
@@ -234,7 +308,9 @@ impl Credits for Ports {
         self.world.hold.answer(&self.notes).await
     }
 
-    async fn settle(&self, _: &Hold, _: Settlement) -> Result<(), PortError> {
+    async fn settle(&self, _: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let settled = self.settled.lock().expect("nothing panics while it is locked").replace(settlement);
+        assert_eq!(settled, None, "settled twice");
         self.world.settle.answer(&self.notes).await
     }
 }
