@@ -2,20 +2,15 @@
 //! has to restart anything.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
-#![allow(clippy::print_stderr, reason = "who reads the log of a test has to know that it did not run")]
 
 mod enrich;
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use enrich::{Client, Enrich, Reply, Server, bytes_under, eventually};
+use enrich::disk::{Disk, on_machines_that_mount};
+use enrich::{Client, Enrich, Reply, Server, eventually};
 use serde_json::json;
 
-const DISK: &str = "size=2m";
 const CLIENTS: usize = 16;
 const GRANTED: u64 = 1_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -191,72 +186,4 @@ fn assert_all(replies: &[Reply], status: u16) {
     for reply in replies {
         assert_eq!(reply.status, status, "{}", reply.body);
     }
-}
-
-/// A small disk of its own, in memory.
-struct Disk {
-    mounted_at: PathBuf,
-}
-
-impl Disk {
-    fn mount(at: PathBuf) -> Self {
-        fs::create_dir(&at).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&at).status().unwrap();
-        assert!(mounted.success());
-        Self { mounted_at: at }
-    }
-
-    /// To the last byte, whatever the server writes meanwhile.
-    fn fill(&self) {
-        let mut ballast = File::create(self.ballast()).unwrap();
-        let full = (0..).find_map(|_| ballast.write_all(&[0; 512]).err()).unwrap();
-        assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.mounted_at.join("ballast")
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.mounted_at).status();
-    }
-}
-
-/// Says that this process has mounts of its own.
-const MOUNTS: &str = "ENRICH_TEST_MOUNTS";
-
-/// Runs the test in a process whose mounts nobody else sees and that end with it, however it ends.
-fn on_machines_that_mount(test: &str, run: impl FnOnce()) {
-    if std::env::var_os(MOUNTS).is_some() {
-        return run();
-    }
-    let probe = tempfile::tempdir().unwrap();
-    let Some(ways) = WAYS.iter().find(|ways| can_mount(ways, probe.path())) else {
-        return eprintln!("{test}: NOT RUN, as this machine lets nobody mount a disk");
-    };
-    let ran = Command::new("unshare")
-        .args(*ways)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(MOUNTS, "own")
-        .output()
-        .unwrap();
-    let [stdout, stderr] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
-    assert!(ran.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
-}
-
-/// As root, or as one who is root for itself alone.
-const WAYS: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
-
-fn can_mount(ways: &[&str], at: &Path) -> bool {
-    let mount = ["mount", "-t", "tmpfs", "-o", DISK, "tmpfs"];
-    let probed = Command::new("unshare").args(ways).args(mount).arg(at).output();
-    probed.is_ok_and(|probed| probed.status.success()) && bytes_under(at).is_empty()
 }

@@ -1,6 +1,7 @@
 //! The binary as its users run it: each test has a data directory of its own.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
 
+pub mod disk;
 pub mod vendor;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -128,6 +129,23 @@ impl Enrich {
         self.serve(&["--config", config.to_str().unwrap()])
     }
 
+    /// A server whose log goes to `stderr` and not to the test, once it listens.
+    pub fn serve_logging_to(
+        &self,
+        stderr: impl Into<Stdio>,
+        variables: &[(&str, &str)],
+        args: &[&str],
+    ) -> Server {
+        let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], args].concat());
+        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let mut child = command.spawn().unwrap();
+        let address = eventually("it listens", || {
+            assert_eq!(child.try_wait().unwrap(), None, "it did not start");
+            listening_address(child.id())
+        });
+        Server { child, url: format!("http://{address}"), log: Arc::default(), reading: None }
+    }
+
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_enrich"));
         // Nothing of the one who runs the tests.
@@ -217,10 +235,16 @@ impl Server {
         assert!(killed.success());
     }
 
+    /// Asks it to stop.
+    pub fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
     /// Asks it to stop, waits until it has, and returns its log.
     pub fn stop(mut self) -> String {
-        self.signal("-TERM");
-        assert!(self.child.wait().unwrap().success(), "a server that was asked to stop stops well");
+        self.terminate();
+        let status = eventually("it stops", || self.child.try_wait().unwrap());
+        assert!(status.success(), "a server that was asked to stop stops well: {status}");
         self.take_log()
     }
 
@@ -232,7 +256,9 @@ impl Server {
     }
 
     fn take_log(&mut self) -> String {
-        self.reading.take().unwrap().join().unwrap();
+        if let Some(reading) = self.reading.take() {
+            reading.join().unwrap();
+        }
         std::mem::take(&mut self.log.lock().unwrap())
     }
 }
@@ -242,6 +268,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The address at which a process on Linux listens: of its sockets, the one that the kernel's table has in the state 0A.
+fn listening_address(pid: u32) -> Option<SocketAddr> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links =
+        files.filter_map(|file| file.ok()?.path().read_link().ok()?.into_os_string().into_string().ok());
+    let links: Vec<String> = links.collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
+    table.lines().skip(1).find_map(|row| {
+        let columns: Vec<_> = row.split_whitespace().collect();
+        let (local, state, inode) = (columns[1], columns[3], columns[9]);
+        let port = u16::from_str_radix(local.strip_prefix("0100007F:")?, 16).ok()?;
+        let is_ours = state == "0A" && links.contains(&format!("socket:[{inode}]"));
+        is_ours.then(|| ([127, 0, 0, 1], port).into())
+    })
 }
 
 /// A connection on which one request follows the other.

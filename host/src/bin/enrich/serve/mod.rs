@@ -1,7 +1,8 @@
 //! `enrich serve`
 //!
-//! `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
+//! `log` · `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
 
+mod log;
 mod places;
 mod reload;
 mod settings;
@@ -26,7 +27,7 @@ use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::stores::Stores;
-use crate::args::{LogFormat, ServeArgs};
+use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 use crate::{output, sample};
@@ -34,7 +35,7 @@ use crate::{output, sample};
 pub use self::settings::Settings;
 
 pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
-    start_log(args.log_format);
+    let _log = log::start(args.log_format)?;
     let settings = Settings::resolve(args, database)?;
     let key = match (args.sample, &settings.places.database) {
         (false, _) => None,
@@ -153,15 +154,4 @@ fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
             _ = interrupt.recv() => info!("SIGINT: stopping"),
         }
     })
-}
-
-/// To stderr; `ENRICH_LOG` chooses what, as `RUST_LOG` does elsewhere.
-fn start_log(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ENRICH_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
 }
