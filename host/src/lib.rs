@@ -8,7 +8,7 @@
 //! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
 //! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for ·
 //! `replies` bodies for hyper's own replies · `stream` a connection's bytes · [`causes`] an error as one line · `log`
-//! one line a lookup · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] ·
+//! one event per lookup · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] ·
 //! [`workers`] the same on several threads.
 //! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
 //! [`vendors`] whom a lookup asks · [`rows`] files of people.
@@ -108,9 +108,19 @@ impl fmt::Debug for Services {
 /// lookups in flight have ended, or after [`Limits::shutdown_time_max`].
 ///
 /// A lookup whose client hangs up is finished all the same. Dropping this future drops the connections, not the lookups.
-pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
+pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
+    run_logged(listener, services, Log::new(), shutdown).await;
+}
+
+/// [`run`] with a log that other threads of the same server may share.
+async fn run_logged<L: Listener>(
+    mut listener: L,
+    services: Services,
+    log: Log,
+    shutdown: impl Future<Output = ()>,
+) {
     let Services { service, arrivals, limits, tls, date_header } = services;
-    let (observer, lookups) = (Arc::new(Log::new()), Lookups::default());
+    let (observer, lookups) = (Arc::new(log.clone()), Lookups::default());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let desk = Arc::new(Desk { endpoint, limits });
     let (limits, lookups) = (&desk.limits, &desk.endpoint.lookups);
@@ -145,6 +155,7 @@ pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: imp
     if timeout(limits.shutdown_time_max, ended).await.is_err() {
         tracing::warn!(connections = connections.len(), lookups = lookups.count(), "dropped at the deadline");
     }
+    log.flush();
 }
 
 /// A connection that panicked ends alone. The panic's message stays out of the log: it could quote a request.

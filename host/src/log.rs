@@ -1,21 +1,33 @@
 //! The log of lookups.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::observe::{Durations, Ending, Observed, Observer};
-use tokio::time::Instant;
+use enrich_lib::refusal::Refusal;
+use tokio::time::{Instant, sleep};
 
 use crate::causes::chain;
 
-/// One event a lookup, and never an email, a key or a profile in it. At debug level a second one tells of its steps.
+/// Logs one event per lookup, without any email, key or profile. At debug level a second event has its steps.
+///
+/// All threads of a server share one log: clones count together.
+#[derive(Clone)]
 pub(crate) struct Log {
     started: Instant,
+    unauthorized: Arc<Sampler>,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now() }
+        Self { started: Instant::now(), unauthorized: Arc::default() }
+    }
+
+    /// Reports the lookups that were counted and not logged.
+    pub(crate) fn flush(&self) {
+        self.unauthorized.report();
     }
 }
 
@@ -46,6 +58,9 @@ impl Observer for Log {
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
                 fault = chain(fault),
             ),
+            (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
+                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us,
+            ),
             (_, None) => tracing::info!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
             ),
@@ -56,6 +71,42 @@ impl Observer for Log {
             windows_us = windows.map(us), hold_us = hold.map(us), resolver_us = resolver.map(us),
             settle_us = settle.map(us),
         );
+    }
+}
+
+/// Limits what clients without a valid key can log. The first of their lookups in each interval is logged at info level, and
+/// one event at the end of the interval counts the others.
+#[derive(Default)]
+struct Sampler {
+    /// Lookups in the current interval; 0 between intervals.
+    count: AtomicU64,
+}
+
+impl Sampler {
+    const INTERVAL: Duration = Duration::from_secs(5);
+
+    /// Counts a lookup and returns whether it is the first of an interval, which then starts.
+    fn admits(self: &Arc<Self>) -> bool {
+        if self.count.fetch_add(1, Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let sampler = self.clone();
+        tokio::spawn(async move {
+            sleep(Self::INTERVAL).await;
+            sampler.report();
+        });
+        true
+    }
+
+    /// Ends the interval and logs how many of its lookups were not logged.
+    fn report(&self) {
+        let count = self.count.swap(0, Ordering::Relaxed).saturating_sub(1);
+        if count > 0 {
+            tracing::info!(
+                target: "enrich::lookup", outcome = Refusal::Unauthorized.code(), count,
+                "more lookups without a valid key, each logged at debug level",
+            );
+        }
     }
 }
 

@@ -22,7 +22,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::listener::{self, Listener};
-use crate::{Services, run};
+use crate::log::Log;
+use crate::{Services, run_logged};
 
 /// Threads that serve. They end when this is dropped, and with them whatever was spawned there: a store's connection, for
 /// example, so this is to outlive the stores.
@@ -47,7 +48,7 @@ impl Workers {
         Ok(Self { threads, _end: end.drop_guard() })
     }
 
-    /// Does what [`run`] does, on all threads together: [`Limits`](crate::Limits) are those of the whole server.
+    /// Does what [`run`](crate::run) does, on all threads together: [`Limits`](crate::Limits) are those of the whole server.
     pub async fn run(
         &self,
         mut listener: TcpListener,
@@ -55,7 +56,7 @@ impl Workers {
         shutdown: impl Future<Output = ()>,
     ) {
         let places = Arc::new(Semaphore::new(services.limits.connections_max.min(Semaphore::MAX_PERMITS)));
-        let stop = CancellationToken::new();
+        let (stop, log) = (CancellationToken::new(), Log::new());
         let mut running = JoinSet::new();
         let workers: Vec<_> = self
             .threads
@@ -63,7 +64,8 @@ impl Workers {
             .map(|thread| {
                 let (hand, handed) = unbounded_channel();
                 let stopped = stop.clone().cancelled_owned();
-                running.spawn_on(run(Handed(handed), services.clone(), stopped), thread);
+                let worker = run_logged(Handed(handed), services.clone(), log.clone(), stopped);
+                running.spawn_on(worker, thread);
                 Worker { hand, open: Arc::new(()) }
             })
             .collect();

@@ -199,6 +199,39 @@ fn a_reader_that_stalls_delays_no_lookup_and_gets_the_number_of_dropped_lines() 
 }
 
 #[test]
+fn a_flood_without_valid_keys_is_counted_in_few_lines() {
+    const CLIENTS: usize = 4;
+    const LOOKUPS: usize = 500;
+    const WITH_KEY: usize = 20;
+    let world = World::new();
+    let server = world.enrich.serve(&["--workers", "2", "--config", world.config.to_str().unwrap()]);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..LOOKUPS {
+                    assert_eq!(client.enrich("enr_unknown", EMAIL).unwrap().status, 401);
+                }
+            });
+        }
+        let mut client = server.connect();
+        for _ in 0..WITH_KEY {
+            assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+        }
+    });
+    let log = server.stop();
+    let is_unauthorized = |line: &&str| line.contains(r#"outcome="unauthorized""#);
+    let lines = log.lines().filter(is_unauthorized).count();
+    let lookups = log.lines().filter(is_unauthorized).filter(|line| line.contains("lookup_id=")).count();
+    assert_eq!(lookups + sum(&log, " count="), CLIENTS * LOOKUPS, "{log}");
+    // Two for each interval of 5 s, and as many while it stops.
+    let lines_max = 2 * (started.elapsed().as_secs() as usize / 5 + 2);
+    assert!(lines <= lines_max, "{lines} lines, {lines_max} expected at most: {log}");
+    assert_eq!(log.matches(r#"outcome="found""#).count(), WITH_KEY, "{log}");
+}
+
+#[test]
 fn rejects_an_invalid_filter() {
     let world = World::new();
     for (filter, fault) in [

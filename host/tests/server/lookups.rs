@@ -123,6 +123,29 @@ async fn a_failed_port_is_told_with_all_its_sources() {
     assert!(told.contains(" WARN enrich::lookup") && told.contains("the vendor is away"), "{told}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn lookups_without_a_valid_key_are_logged_once_per_interval_and_counted() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let world = World::new();
+    let mut client = world.connect();
+    for (lookups, counts) in [(3, vec![2]), (1, vec![2]), (5, vec![2, 4])] {
+        for _ in 0..lookups {
+            client.ask(good().replace("enr_", "enr-")).await;
+            client.ask(good()).await;
+        }
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let counted = counts.iter().map(|count| format!("count={count}")).collect::<Vec<_>>();
+        let logged = log.lines();
+        let reports =
+            logged.lines().filter_map(|line| line.split(' ').find(|word| word.starts_with("count=")));
+        assert_eq!(reports.collect::<Vec<_>>(), counted, "{logged}");
+    }
+    let logged = log.lines();
+    assert_eq!(logged.matches("status=401").count(), 3, "{logged}");
+    assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
+}
+
 /// What this thread logs at info and above.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
