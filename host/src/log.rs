@@ -61,8 +61,9 @@ impl Observer for Log {
             (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
                 target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us,
             ),
-            (_, None) => tracing::info!(
+            (ending, None) => tracing::info!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
+                reason = reason(ending),
             ),
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;
@@ -71,6 +72,17 @@ impl Observer for Log {
             windows_us = windows.map(us), hold_us = hold.map(us), resolver_us = resolver.map(us),
             settle_us = settle.map(us),
         );
+    }
+}
+
+/// Returns the reason of a 400. Other refusals have one reason only, which is their outcome.
+fn reason(ending: Ending) -> Option<String> {
+    use Refusal::{InvalidEmail, InvalidRequest, UnsupportedEmail};
+    match ending {
+        Ending::Refused(refusal @ (InvalidRequest(_) | InvalidEmail(_) | UnsupportedEmail(_))) => {
+            Some(refusal.to_string())
+        }
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use enrich_lib::refusal::PortError;
 use tokio::sync::Notify;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::client::good;
+use crate::client::{good, head};
 use crate::world::{World, key, profile};
 
 /// A resolver that says when it was asked, and answers when it is let.
@@ -121,6 +121,27 @@ async fn a_failed_port_is_told_with_all_its_sources() {
     assert_eq!(world.connect().ask(good()).await.status, 502);
     let told = log.lines();
     assert!(told.contains(" WARN enrich::lookup") && told.contains("the vendor is away"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_request_is_logged_with_its_reason_and_none_of_its_values() {
+    let world = World::new();
+    for (body, reason) in [
+        ("{secret", "the body is not one JSON object"),
+        (r#"{"email":"ada@gmail.com","secret":1}"#, "the body has a field other than email"),
+        (r#"{"email":["secret"]}"#, "the email is missing or no string"),
+        (r#"{"email":"secret"}"#, "the email has no local part followed by an @"),
+        (r#"{"email":"secret@-.com"}"#, "the part after the @ is no domain name"),
+        (r#"{"email":"secret@mailinator.com"}"#, "the email's provider is disposable"),
+    ] {
+        let log = Log::default();
+        let _guard = log.capture();
+        let request = format!("{}content-length: {}\r\n\r\n{body}", head(), body.len());
+        assert_eq!(world.connect().ask(request).await.status, 400);
+        let logged = log.lines();
+        assert!(logged.contains(&format!("reason=\"{reason}\"")), "{logged}");
+        assert!(!logged.contains("secret") && !logged.contains("gmail"), "{logged}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
