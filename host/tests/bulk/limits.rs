@@ -55,7 +55,7 @@ fn a_402_keeps_what_is_paid_for_and_the_next_run_goes_on_there() {
     let ran = enrich.run(&args);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&summary["stopped"], &summary["matches"]), (&"insufficient_credits".into(), &15.into()));
-    assert!(!ran.success);
+    assert_eq!(ran.code, Some(3));
     for told in ["no credits left", "enrich credits grant", "goes on where this stopped"] {
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
@@ -81,7 +81,7 @@ fn a_key_that_is_refused_stops_it_at_once() {
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(50));
     let ran = enrich.run(&bulk(&server.url, "enr_wrong", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    assert!(!ran.success && ran.stderr.contains("the server refuses the key"), "{}", ran.stderr);
+    assert!(ran.code == Some(3) && ran.stderr.contains("the server refuses the key"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("enr_wrong"));
     assert_eq!(server.stop().matches("unauthorized").count(), 1, "one request finds out");
 }
@@ -114,7 +114,7 @@ fn what_fails_on_and_on_is_told_in_its_row() {
     let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
     let statuses: Vec<_> = ran.stdout.lines().skip(1).map(|row| row.split(',').nth(3).unwrap()).collect();
     assert_eq!(statuses, ["found", "no_answer", "lookup_error", "found"]);
-    assert!(!ran.success && ran.stderr.contains("2 rows have an error"), "{}", ran.stderr);
+    assert!(ran.code == Some(1) && ran.stderr.contains("2 rows have an error"), "{}", ran.stderr);
     assert_eq!(server.asked().len(), 2 + 5 + 5);
 }
 
@@ -127,7 +127,7 @@ fn a_server_that_fails_altogether_stops_it_and_no_row_is_given_up() {
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", table(100));
     let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    assert!(!ran.success && ran.stderr.contains("20 lookups in a row failed"), "{}", ran.stderr);
+    assert!(ran.code == Some(1) && ran.stderr.contains("20 lookups in a row failed"), "{}", ran.stderr);
     assert_eq!(super::lines(&enrich.path("out.csv")), 2, "the header and the row that was answered");
 }
 
@@ -137,9 +137,9 @@ fn nobody_there_and_somebody_else_there_are_told() {
     let file = enrich.file("crm.csv", table(100));
     let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
     let other = FakeServer::start(|_, _| error(404, "invalid_request", ""));
-    for (url, told) in [("http://127.0.0.1:1", "can't reach"), (&other.url, "is --url right?")] {
+    for (url, told, code) in [("http://127.0.0.1:1", "can't reach", 4), (&other.url, "is --url right?", 1)] {
         let ran = run(url);
-        assert!(!ran.success && ran.stderr.contains(told), "{}", ran.stderr);
+        assert!(ran.code == Some(code) && ran.stderr.contains(told), "{}", ran.stderr);
         assert!(!ran.stderr.contains("gmail"), "{}", ran.stderr);
         assert_eq!(super::lines(&enrich.path("out.csv")), 1, "the header alone");
     }

@@ -63,7 +63,7 @@ fn send(signal: &str, child: &Child) {
 fn wait(child: Child) -> Ran {
     let out = child.wait_with_output().unwrap();
     let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
-    Ran { stdout, stderr, success: out.status.success() }
+    Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
 }
 
 /// Waits until OUT has so many whole rows.

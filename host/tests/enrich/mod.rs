@@ -27,6 +27,8 @@ pub struct Ran {
     pub stdout: String,
     pub stderr: String,
     pub success: bool,
+    /// None if a signal ended the process.
+    pub code: Option<i32>,
 }
 
 impl Enrich {
@@ -75,7 +77,7 @@ impl Enrich {
     pub fn run(&self, args: &[&str]) -> Ran {
         let out = self.command(args).output().unwrap();
         let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
-        Ran { stdout, stderr, success: out.status.success() }
+        Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
     }
 
     /// What a command that has to succeed prints.

@@ -178,7 +178,7 @@ impl Accounts for Remote {
 /// `enrich migrate`
 pub fn migrate(place: Place) -> Result<(), Failure> {
     let Place::Server(url) = place else {
-        return Err(Failure::new(
+        return Err(Failure::usage(
             "a data directory is brought to the newest version by itself: there is nothing to do",
         )
         .advise("--database URL or ENRICH_DATABASE names the PostgreSQL server to migrate"));

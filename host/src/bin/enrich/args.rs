@@ -14,7 +14,7 @@ use crate::url::ServerUrl;
 
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
 #[derive(Debug, Parser)]
-#[command(name = "enrich", version, propagate_version = true)]
+#[command(name = "enrich", version, propagate_version = true, after_long_help = EXIT_CODES)]
 pub struct Args {
     /// The data directory
     #[arg(long, value_name = "DIR", env = "ENRICH_DATA", default_value = "./enrich-data", global = true)]
@@ -355,8 +355,17 @@ With -o, the same command goes on where one stopped. Ctrl-C finishes the lookups
 once; what is killed loses those lookups, and a loss of power the last second's. Answers that wait for one of an \
 earlier row are in OUT.journal until then.
 
-The exit status is 0 if every row has found or not_found; 1 if a row has another status, or if it stopped early, as \
-when credits are used up. The last lines say which.";
+The exit code is 0 if every row has found or not_found. It is 1 if a row has another status. If the run stopped \
+early, it is 3 for a refused key or used-up credits, 4 for a server that cannot be reached, 130 for Ctrl-C, else 1.";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    Success. For `lookup`: found or not found
+  1    The command failed
+  2    A flag, an environment variable or a setting is wrong
+  3    The service refused the request: 401, 402 or 429
+  4    No connection to the server
+  130  Interrupted by Ctrl-C";
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {

@@ -20,7 +20,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
 use crate::args::ServerArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Longer than the server takes at most.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -58,12 +58,14 @@ impl Client {
         let url = args.url.clone();
         let uri = format!("{}{}", url.trim_end_matches('/'), wire::PATH).parse::<Uri>().unwrap_or_default();
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
-            let failure = Failure::new(format!("{url} is no http or https URL"));
+            let failure = Failure::usage(format!("{url} is no http or https URL"));
             return Err(failure.advise("such as http://127.0.0.1:8080"));
         }
-        // Neither the key nor what is wrong with it is repeated.
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", args.key))
-            .map_err(|_| Failure::new("the key has characters that no key has"))?;
+        // The error does not quote the key.
+        let key = Some(&args.key).filter(|key| key.bytes().all(|byte| byte.is_ascii_graphic()));
+        let mut authorization = key
+            .and_then(|key| HeaderValue::from_str(&format!("Bearer {key}")).ok())
+            .ok_or_else(|| Failure::usage("the key has characters that no key has"))?;
         authorization.set_sensitive(true);
         let http = HttpClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -97,7 +99,7 @@ impl Client {
         let url = &self.url;
         match no_answer {
             NoAnswer::Unreachable(why) => {
-                let failure = Failure::new(format!("can't reach {url}: {why}"));
+                let failure = Failure::new(format!("can't reach {url}: {why}")).exit(Exit::Unreachable);
                 failure.advise(if why.contains("certificate") {
                     "--tls-ca FILE trusts the certificates in a PEM file"
                 } else {
@@ -118,8 +120,9 @@ fn connector(is_https: bool, ca: Option<&Path>) -> Result<HttpsConnector<HttpCon
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            let unusable =
-                |e: rustls::pki_types::pem::Error| Failure::new(format!("can't use {}: {e}", path.display()));
+            let unusable = |e: rustls::pki_types::pem::Error| {
+                Failure::usage(format!("can't use {}: {e}", path.display()))
+            };
             for certificate in CertificateDer::pem_file_iter(path).map_err(unusable)? {
                 let certificate = certificate.map_err(unusable)?;
                 roots.add(certificate).map_err(|e| Failure::file("use", path, e))?;

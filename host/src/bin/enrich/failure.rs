@@ -1,7 +1,8 @@
-//! An error as a person reads it: what happened, and what to do.
+//! The error of a command: what failed, what to do, and the exit code.
 
 use std::error::Error;
 use std::path::Path;
+use std::process::ExitCode;
 
 use enrich_sqlite::StoreError;
 
@@ -9,11 +10,37 @@ use enrich_sqlite::StoreError;
 pub struct Failure {
     pub what: String,
     pub advice: Option<String>,
+    pub exit: Exit,
+}
+
+/// The exit code of a failed command. `enrich --help` documents all codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Failed = 1,
+    /// A flag, an environment variable or a setting is wrong. Clap exits with the same code.
+    Usage = 2,
+    /// The service refused the request with 401, 402 or 429.
+    Refused = 3,
+    /// No connection could be made, so nothing was executed.
+    Unreachable = 4,
+    /// 128 + SIGINT, as shells report it.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
 }
 
 impl Failure {
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), advice: None }
+        Self { what: what.into(), advice: None, exit: Exit::Failed }
+    }
+
+    /// A mistake in a flag, an environment variable or a setting.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::new(what).exit(Exit::Usage)
     }
 
     /// A file that can't be used, and why.
@@ -23,6 +50,10 @@ impl Failure {
 
     pub fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
+    }
+
+    pub fn exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
     }
 }
 
@@ -37,6 +68,10 @@ impl From<enrich_postgres::StoreError> for Failure {
             enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
             enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
             enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
+            enrich_postgres::StoreError::Address | enrich_postgres::StoreError::SslMode => {
+                failure.exit(Exit::Usage)
+            }
+            enrich_postgres::StoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
             // 28 is about who connects, 3D about where to.
             enrich_postgres::StoreError::Refused { ref code, .. }
                 if code.starts_with("28") || code.starts_with("3D") =>

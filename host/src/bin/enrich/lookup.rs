@@ -5,7 +5,7 @@ use hyper::header::RETRY_AFTER;
 
 use crate::args::LookupArgs;
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
 
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
@@ -20,13 +20,21 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
             Ok(())
         }
         status => {
-            let failure = Failure::new(format!("{status}: {body}"));
+            let failure = Failure::new(format!("{status}: {body}")).exit(exit(status));
             let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             Err(match advice(status, retry_after) {
                 Some(advice) => failure.advise(advice),
                 None => failure,
             })
         }
+    }
+}
+
+/// The exit code for a reply that is no result.
+pub fn exit(status: StatusCode) -> Exit {
+    match status.as_u16() {
+        401 | 402 | 429 => Exit::Refused,
+        _ => Exit::Failed,
     }
 }
 

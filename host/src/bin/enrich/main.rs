@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error(&failure);
-            ExitCode::FAILURE
+            failure.exit.into()
         }
     }
 }
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Failure> {
     let Args { data, database, command } = args;
     let place = || match &database {
-        Some(_) if is_dir_typed && is_database_typed => Err(Failure::new(
+        Some(_) if is_dir_typed && is_database_typed => Err(Failure::usage(
             "the accounts are in one place: either in the directory of --data or at the URL of --database",
         )),
         Some(url) if !is_dir_typed => Ok(Place::Server(url.clone())),

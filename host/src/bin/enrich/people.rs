@@ -29,7 +29,7 @@ fn open(dir: &DataDir) -> Result<People, Failure> {
 }
 
 fn suppress(people: &People, email: &str) -> Result<(), Failure> {
-    let email = Email::parse(email.trim()).map_err(|fault| Failure::new(fault.to_string()))?;
+    let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
     people.suppress(&email, SystemArrivals::now())?;
     output::line("suppressed: within a second they are not found, and no import brings them back");
     Ok(())

@@ -20,7 +20,7 @@ impl ServerUrl {
         if self.0.starts_with("postgres://") || self.0.starts_with("postgresql://") {
             return Ok(());
         }
-        Err(Failure::new("the URL of the database does not begin with postgres://")
+        Err(Failure::usage("the URL of the database does not begin with postgres://")
             .advise("--database postgres://USER:PASSWORD@HOST/NAME, or the same in ENRICH_DATABASE"))
     }
 }

@@ -14,7 +14,7 @@ use crate::output;
 pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
         WorkspaceCommand::Create { name, credits, limit, window } => {
-            let quota = Quota::new(limit, window).map_err(|fault| Failure::new(fault.to_string()))?;
+            let quota = Quota::new(limit, window).map_err(|fault| Failure::usage(fault.to_string()))?;
             create(place, &name, quota, credits)
         }
         WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),

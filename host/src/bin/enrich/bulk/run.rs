@@ -18,7 +18,7 @@ use super::input::Input;
 use super::key;
 use super::sink::Sink;
 use super::summary::{Summary, pausing};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::{lookup, output};
 
 /// The rows that wait for the answer of an earlier one.
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
 
     fn tell(&self, halt: Halt) -> (&'static str, Failure) {
         let refused = |status: hyper::StatusCode, what: &str| {
-            let failure = Failure::new(what);
+            let failure = Failure::new(what).exit(lookup::exit(status));
             match lookup::advice(status, None) {
                 Some(advice) => failure.advise(advice),
                 None => failure,
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
     fn interrupt(&mut self) {
         if self.is_interrupted {
             self.progress.finish_and_clear();
-            std::process::exit(INTERRUPTED_STATUS);
+            std::process::exit(Exit::Interrupted as i32);
         }
         self.is_interrupted = true;
         self.stop("interrupted", Failure::new("interrupted"));
@@ -305,9 +305,6 @@ fn read_on_a_thread(input: Input) -> mpsc::Receiver<Result<TableRow, Failure>> {
     });
     rows
 }
-
-/// As shells have it: 128 and SIGINT.
-const INTERRUPTED_STATUS: i32 = 130;
 
 /// SIGINT or SIGTERM.
 struct Signals {

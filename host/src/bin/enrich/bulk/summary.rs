@@ -158,5 +158,5 @@ pub fn failure(summary: &Summary, stopped: Option<(Failure, &str)>) -> Option<Fa
     };
     let what = format!("stopped after {} rows: {}", grouped(summary.rows()), why.what);
     let advice: Vec<_> = why.advice.into_iter().chain([how_to_go_on.to_owned()]).collect();
-    Some(Failure::new(what).advise(advice.join("\n  ")))
+    Some(Failure::new(what).advise(advice.join("\n  ")).exit(why.exit))
 }

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use self::reload::Reload;
 use self::stores::Stores;
 use crate::args::ServeArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::url::ServerUrl;
 use crate::{output, sample};
 
@@ -36,12 +36,12 @@ pub use self::settings::Settings;
 
 pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
     let _log = log::start(args.log_format)?;
-    let settings = Settings::resolve(args, database)?;
+    let settings = Settings::resolve(args, database).map_err(|failure| failure.exit(Exit::Usage))?;
     let key = match (args.sample, &settings.places.database) {
         (false, _) => None,
         (true, None) => make_sample(&data)?,
         (true, Some(_)) => {
-            return Err(Failure::new("the sample is in a data directory, and the accounts are not")
+            return Err(Failure::usage("the sample is in a data directory, and the accounts are not")
                 .advise("leave --database and ENRICH_DATABASE out to try the sample"));
         }
     };

@@ -50,7 +50,7 @@ impl Settings {
     /// Reads the certificate, if there is to be one.
     pub fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, Failure> {
         let read = self.config.tls.as_ref().map(|files| tls::read(&files.cert, &files.key)).transpose();
-        read.map_err(|fault| Failure::new(fault.to_string()))
+        read.map_err(|fault| Failure::usage(fault.to_string()))
     }
 
     /// What differs from `other` and can't be changed while it serves.
