@@ -9,8 +9,10 @@ use enrich_lib::records::{Audit, KeyRow, WorkspaceRow};
 use enrich_lib::window::Quota;
 use enrich_postgres::{Database, Server};
 use enrich_sqlite::{Admin, DataDir, StoreError};
+use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::args::Format;
 use crate::failure::Failure;
 use crate::output;
 use crate::url::ServerUrl;
@@ -176,7 +178,7 @@ impl Accounts for Remote {
 }
 
 /// `enrich migrate`
-pub fn migrate(place: Place) -> Result<(), Failure> {
+pub fn migrate(place: Place, format: Format) -> Result<(), Failure> {
     let Place::Server(url) = place else {
         return Err(Failure::usage(
             "a data directory is brought to the newest version by itself: there is nothing to do",
@@ -186,12 +188,14 @@ pub fn migrate(place: Place) -> Result<(), Failure> {
     let made =
         runtime()?.block_on(Database::new(server(&url)?).migrate()).map_err(|error| at(&url, error))?;
     let version = Database::VERSION;
+    if format.json {
+        return output::json(&json!({ "from": version - made, "version": version }));
+    }
     output::line(match version - made {
         before if before == version => format!("{url} is current: its tables have version {version}"),
         0 => format!("{url} is prepared: its tables have version {version}"),
         before => format!("{url} was brought from version {before} of its tables to {version}"),
-    });
-    Ok(())
+    })
 }
 
 /// On this thread alone.

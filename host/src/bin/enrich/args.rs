@@ -47,7 +47,10 @@ pub enum Command {
         command: CreditsCommand,
     },
     /// Prepare the PostgreSQL server of --database, or bring it to this version
-    Migrate,
+    Migrate {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Move the accounts of a data directory to a PostgreSQL server; stopped at any moment, the same command goes on
     Copy(CopyArgs),
     /// Fill the people directory, and honour opt-outs
@@ -144,7 +147,11 @@ impl From<DurabilitySetting> for Durability {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Say what is wrong in a file of settings, or else what it would serve; keys are read, and never shown
-    Check { file: PathBuf },
+    Check {
+        file: PathBuf,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Print a file with all settings and their defaults
     Example,
 }
@@ -171,6 +178,8 @@ pub enum WorkspaceCommand {
         /// The length of a window
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         window: u32,
+        #[command(flatten)]
+        format: Format,
     },
     /// List the workspaces
     List {
@@ -187,6 +196,8 @@ pub enum KeyCommand {
         /// What the key is for, such as the integration's name: up to 100 characters
         #[arg(value_parser = label)]
         label: String,
+        #[command(flatten)]
+        format: Format,
     },
     /// List the keys of a workspace, never the keys themselves
     List {
@@ -198,6 +209,8 @@ pub enum KeyCommand {
     Revoke {
         /// Its id, as `key list` shows it
         id: String,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -229,7 +242,11 @@ pub enum PeopleCommand {
     /// Import people from CSV or JSON Lines, gzipped or not; a server may run meanwhile
     Import(ImportArgs),
     /// Opt a person out: from now on they are not found, whatever is imported
-    Suppress { email: String },
+    Suppress {
+        email: String,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Count the people directory
     Stats {
         #[command(flatten)]
@@ -294,6 +311,9 @@ pub struct LookupArgs {
     pub email: String,
     #[command(flatten)]
     pub server: ServerArgs,
+    /// Print errors as JSON, as the answer is anyway
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]
@@ -369,7 +389,7 @@ Exit codes:
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {
-    /// Print JSON
+    /// Print JSON; errors go to standard error as {"error", "advice"}
     #[arg(long)]
     pub json: bool,
 }

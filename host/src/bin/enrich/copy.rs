@@ -44,8 +44,10 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
         begun => begun.map_err(|error| go_on(at(&to, error), &dir, &to))?,
     };
     if copy.progress().is_finished {
-        output::line(format!("{} was copied to {to} before: nothing was changed", dir.path().display()));
-        return Ok(());
+        return output::line(format!(
+            "{} was copied to {to} before: nothing was changed",
+            dir.path().display()
+        ));
     }
     let bar = bar(&workspaces, copy.progress().rows);
     let mut run = Run { runtime, export, copy, bar, to: &to };
@@ -66,7 +68,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
         grouped(keys.len() as u64),
         grouped(rows),
         started.elapsed().as_secs_f64(),
-    ));
+    ))?;
     output::remark(format!(
         "`enrich serve --database` serves them from {to}; what is left of them in {} is only for reading, and the people \
          directory in it is used as before",
@@ -153,7 +155,9 @@ fn tell(differences: &[CopyDifference]) -> Failure {
             [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent, voids]
         })
     });
-    output::table(["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT", "VOIDS"], rows);
+    let header = ["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT", "VOIDS"];
+    // The error below matters more than a table that cannot be written.
+    let _ = output::table(header, rows);
     Failure::new("the two sides differ, so that nothing was opened for lookups there")
         .advise("drop that database, make it anew, and run `enrich migrate` and `enrich copy` again")
 }

@@ -14,6 +14,7 @@ pub fn run(place: Place, command: CreditsCommand) -> Result<(), Failure> {
     match command {
         CreditsCommand::Grant { workspace, credits, format } => {
             show(&place.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
+                .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
         }
         CreditsCommand::Show { workspace, format } => show(&place.open()?.balance(&workspace)?, format),
         CreditsCommand::Audit { format } => audit(&place.open()?.audit()?, format),
@@ -28,8 +29,7 @@ fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
     output::table(
         ["GRANTED", "AVAILABLE", "HELD", "SPENT"],
         [[granted, available, held, spent].map(output::grouped)],
-    );
-    Ok(())
+    )
 }
 
 pub fn to_json(balance: &Balance) -> Value {
@@ -53,7 +53,7 @@ fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
             "faults": audit.faults,
         }))?;
     } else {
-        tell(audit);
+        tell(audit)?;
     }
     if audit.reconciles() {
         return Ok(());
@@ -62,7 +62,7 @@ fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
         .advise("stop serving, keep a copy of the store as it is, and restore a backup that reconciles"))
 }
 
-fn tell(audit: &Audit) {
+fn tell(audit: &Audit) -> Result<(), Failure> {
     let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
     if !differing.is_empty() {
         let cells = differing.iter().flat_map(|row| {
@@ -70,14 +70,14 @@ fn tell(audit: &Audit) {
                 [row.id.to_string(), name.to_owned(), output::grouped(total), output::grouped(rows)]
             })
         });
-        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells);
+        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells)?;
     }
-    audit.faults.iter().for_each(output::line);
+    audit.faults.iter().try_for_each(output::line)?;
     output::line(format!(
         "{} of {} workspaces reconcile with their rows",
         output::grouped((audit.workspaces.len() - differing.len()) as u64),
         output::grouped(audit.workspaces.len() as u64),
-    ));
+    ))
 }
 
 fn figures(row: &AuditRow) -> [(&'static str, Tally); 3] {

@@ -6,32 +6,58 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::records::KeyRow;
 use serde_json::json;
 
-use crate::accounts::Place;
+use crate::accounts::{Accounts, Place};
 use crate::args::{Format, KeyCommand};
 use crate::failure::Failure;
 use crate::output;
 
 pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
     match command {
-        KeyCommand::Create { workspace, label } => {
+        KeyCommand::Create { workspace, label, format } => {
+            let mut accounts = place.open()?;
             let key = generate();
-            let id = place.open()?.create_key(&workspace, &label, &key, SystemArrivals::now())?;
-            output::line(key.reveal());
+            let id = accounts.create_key(&workspace, &label, &key, SystemArrivals::now())?;
+            if format.json {
+                let new =
+                    json!({ "id": id, "workspace": workspace.as_str(), "label": label, "key": key.reveal() });
+                return deliver(&mut *accounts, &id, &new.to_string());
+            }
+            deliver(&mut *accounts, &id, key.reveal())?;
             output::remark(format!("{id} of {workspace}: keep the key now, it is not shown again"));
             Ok(())
         }
         KeyCommand::List { workspace, format } => list(&place.open()?.keys(&workspace)?, format),
-        KeyCommand::Revoke { id } => {
+        KeyCommand::Revoke { id, format } => {
             place.open()?.revoke_key(&id, SystemArrivals::now())?;
-            output::line(format!("revoked {id}: within a second it is refused"));
-            Ok(())
+            if format.json {
+                return output::json(&json!({ "id": id, "revoked": true }));
+            }
+            output::line(format!("revoked {id}: within a second it is refused"))
         }
     }
+}
+
+/// A key that was stored and not printed yet.
+pub struct NewKey {
+    pub id: String,
+    pub key: ApiKey,
 }
 
 /// A new key, from the operating system's randomness.
 pub fn generate() -> ApiKey {
     ApiKey::generate(rand::random::<u8>)
+}
+
+/// Prints `text`, which shows the new key `id`. A key is shown only once, so one that could not be printed is revoked.
+pub fn deliver(accounts: &mut dyn Accounts, id: &str, text: &str) -> Result<(), Failure> {
+    let Err(error) = output::write_line(text) else { return Ok(()) };
+    let what = format!("cannot write the key to standard output: {error}");
+    Err(match accounts.revoke_key(id, SystemArrivals::now()) {
+        Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
+            .advise("`enrich key create WORKSPACE LABEL` makes another key"),
+        Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))
+            .advise(format!("revoke it with `enrich key revoke {id}`")),
+    })
 }
 
 fn list(keys: &[KeyRow], format: Format) -> Result<(), Failure> {
@@ -54,6 +80,5 @@ fn list(keys: &[KeyRow], format: Format) -> Result<(), Failure> {
         let [created, used, revoked] = dates;
         [row.id.clone(), row.label.clone(), row.masked.clone(), created, used, revoked]
     });
-    output::table(["ID", "LABEL", "KEY", "CREATED", "LAST USED", "REVOKED"], rows);
-    Ok(())
+    output::table(["ID", "LABEL", "KEY", "CREATED", "LAST USED", "REVOKED"], rows)
 }

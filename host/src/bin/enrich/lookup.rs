@@ -15,10 +15,7 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
     let answer = runtime.block_on(client.enrich(&args.email)).map_err(|why| client.failure(why))?;
     let body = String::from_utf8_lossy(&answer.body);
     match answer.status {
-        StatusCode::OK | StatusCode::NOT_FOUND if body.contains("\"lookup_id\"") => {
-            output::line(&body);
-            Ok(())
-        }
+        StatusCode::OK | StatusCode::NOT_FOUND if body.contains("\"lookup_id\"") => output::line(&body),
         status => {
             let failure = Failure::new(format!("{status}: {body}")).exit(exit(status));
             let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());

@@ -28,7 +28,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::accounts::Place;
 use crate::args::{Args, Command};
@@ -39,7 +39,10 @@ use crate::failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let matches = Args::command().get_matches();
+    let matches = match Args::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return not_parsed(&error),
+    };
     // What is typed wins over what the environment says.
     let is_dir_typed = matches.value_source("data") == Some(ValueSource::CommandLine);
     let is_database_typed = matches.value_source("database") == Some(ValueSource::CommandLine);
@@ -49,9 +52,35 @@ fn main() -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::error(&failure);
+            output::error(&failure, is_json(&matches));
             failure.exit.into()
         }
+    }
+}
+
+/// Prints what clap has to say: help, the version or a mistake in the arguments.
+fn not_parsed(error: &clap::Error) -> ExitCode {
+    let failure = if !error.use_stderr() {
+        match output::unless_closed(error.print()) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(failure) => failure,
+        }
+    } else if std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.render().to_string();
+        let (what, advice) = text.split_once("\n\n").unwrap_or((&text, ""));
+        Failure::usage(what.trim_start_matches("error: ")).advise(advice.trim())
+    } else {
+        error.exit()
+    };
+    output::error(&failure, error.use_stderr());
+    failure.exit.into()
+}
+
+/// Whether the command was given `--json`.
+fn is_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, matches)) => is_json(matches),
+        None => matches.try_get_one("json").is_ok_and(|flag| flag == Some(&true)),
     }
 }
 
@@ -69,7 +98,7 @@ fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Fa
         Command::Workspace { command } => workspace::run(place()?, command),
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),
-        Command::Migrate => accounts::migrate(place()?),
+        Command::Migrate { format } => accounts::migrate(place()?, format),
         Command::Copy(args) => copy::run(args),
         Command::People { command } => people::run(data, command),
         Command::Vendors { command } => vendors::run(data, database.as_ref(), command),

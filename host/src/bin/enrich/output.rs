@@ -3,12 +3,32 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::Failure;
 
-/// Prints a line to stdout. Whoever closed it does not want it.
-pub fn line(text: impl AsRef<str>) {
-    let _ = writeln!(io::stdout(), "{}", text.as_ref());
+/// Prints a line to standard output. A reader that closed the pipe, as `head` does, wants no more lines: no error.
+pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    unless_closed(write_line(text))
+}
+
+/// Prints a line that must not get lost: a closed pipe is an error too.
+pub fn write_line(text: impl AsRef<str>) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", text.as_ref())?;
+    stdout.flush()
+}
+
+/// Turns the result of writing to standard output into that of the command.
+pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(&error)),
+        _ => Ok(()),
+    }
+}
+
+pub fn unwritable(error: &io::Error) -> Failure {
+    Failure::new(format!("cannot write to standard output: {error}"))
 }
 
 /// Prints a remark to stderr, out of the way of the answer.
@@ -16,8 +36,11 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints an error and its advice to stderr.
-pub fn error(failure: &Failure) {
+/// Prints an error and its advice to standard error, with `--json` as one object.
+pub fn error(failure: &Failure, is_json: bool) {
+    if is_json {
+        return remark(json!({ "error": failure.what, "advice": failure.advice }).to_string());
+    }
     remark(format!("error: {}", failure.what));
     if let Some(advice) = &failure.advice {
         remark(format!("  {advice}"));
@@ -26,19 +49,22 @@ pub fn error(failure: &Failure) {
 
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|e| Failure::new(format!("can't print JSON: {e}")))?;
-    line(text);
-    Ok(())
+    line(text)
 }
 
 /// Prints columns, as wide as their widest cell.
-pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+pub fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Result<(), Failure> {
     let rows: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
     let widths: [usize; N] =
         std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default());
     for row in rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        line(cells.collect::<Vec<_>>().join("  ").trim_end());
+        line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
+    Ok(())
 }
 
 /// 1234567 as `1,234,567`.

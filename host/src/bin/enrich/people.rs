@@ -19,7 +19,7 @@ use crate::output;
 pub fn run(data: PathBuf, command: PeopleCommand) -> Result<(), Failure> {
     match command {
         PeopleCommand::Import(args) => import(&open(&DataDir::create(data)?)?, args),
-        PeopleCommand::Suppress { email } => suppress(&open(&DataDir::open(data)?)?, &email),
+        PeopleCommand::Suppress { email, format } => suppress(&open(&DataDir::open(data)?)?, &email, format),
         PeopleCommand::Stats { format } => stats(open(&DataDir::open(data)?)?.stats()?, format),
     }
 }
@@ -28,11 +28,13 @@ fn open(dir: &DataDir) -> Result<People, Failure> {
     Ok(People::open(dir, People::CONFIDENCE_MIN, rand::random())?)
 }
 
-fn suppress(people: &People, email: &str) -> Result<(), Failure> {
+fn suppress(people: &People, email: &str, format: Format) -> Result<(), Failure> {
     let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
     people.suppress(&email, SystemArrivals::now())?;
-    output::line("suppressed: within a second they are not found, and no import brings them back");
-    Ok(())
+    if format.json {
+        return output::json(&json!({ "suppressed": true }));
+    }
+    output::line("suppressed: within a second they are not found, and no import brings them back")
 }
 
 fn stats(stats: Stats, format: Format) -> Result<(), Failure> {
@@ -43,8 +45,7 @@ fn stats(stats: Stats, format: Format) -> Result<(), Failure> {
     output::table(
         ["PEOPLE", "UNTRUSTED", "SUPPRESSED"],
         [[people, untrusted, suppressed].map(output::grouped)],
-    );
-    Ok(())
+    )
 }
 
 fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
@@ -88,7 +89,7 @@ fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
             output::grouped(imported.changed),
             output::grouped(imported.unchanged),
             output::grouped(rejected.count),
-        ));
+        ))?;
     }
     match rejected.file {
         Some(file) if rejected.count == read => {

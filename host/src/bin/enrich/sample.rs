@@ -4,13 +4,12 @@ use std::path::Path;
 
 use enrich_host::SystemArrivals;
 use enrich_host::rows::{Columns, Person, RowFault, Rows};
-use enrich_lib::key::ApiKey;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
 
 use crate::failure::Failure;
-use crate::key;
+use crate::key::{self, NewKey};
 
 const PEOPLE: &str = include_str!("../../../sample/people.csv");
 const WORKSPACE: &str = "demo";
@@ -20,7 +19,7 @@ const CREDITS: u64 = 1_000;
 pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
 /// Makes the data directory, whole or not at all, and returns its key.
-pub fn create(data: &Path) -> Result<ApiKey, Failure> {
+pub fn create(data: &Path) -> Result<NewKey, Failure> {
     let mut name = data.file_name().unwrap_or_default().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
     let partial = data.with_file_name(name);
@@ -36,7 +35,7 @@ pub fn create(data: &Path) -> Result<ApiKey, Failure> {
     made
 }
 
-fn fill(dir: &DataDir) -> Result<ApiKey, Failure> {
+fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
     let columns = Columns::default();
     let mut import = people.import()?;
@@ -55,8 +54,8 @@ fn fill(dir: &DataDir) -> Result<ApiKey, Failure> {
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
     let key = key::generate();
-    admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
-    Ok(key)
+    let id = admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
+    Ok(NewKey { id, key })
 }
 
 #[cfg(test)]

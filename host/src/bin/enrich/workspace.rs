@@ -1,10 +1,11 @@
 //! `enrich workspace`
 
 use enrich_host::SystemArrivals;
+use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::records::WorkspaceRow;
 use enrich_lib::window::Quota;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::accounts::Place;
 use crate::args::{Format, WorkspaceCommand};
@@ -13,39 +14,41 @@ use crate::output;
 
 pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
-        WorkspaceCommand::Create { name, credits, limit, window } => {
+        WorkspaceCommand::Create { name, credits, limit, window, format } => {
             let quota = Quota::new(limit, window).map_err(|fault| Failure::usage(fault.to_string()))?;
-            create(place, &name, quota, credits)
+            create(place, name, quota, credits, format)
         }
         WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),
     }
 }
 
 /// The one command that makes a data directory.
-fn create(place: Place, name: &WorkspaceId, quota: Quota, credits: u64) -> Result<(), Failure> {
-    place.create()?.create_workspace(name, quota, credits, SystemArrivals::now())?;
+fn create(
+    place: Place,
+    name: WorkspaceId,
+    quota: Quota,
+    credits: u64,
+    format: Format,
+) -> Result<(), Failure> {
+    let created_at = SystemArrivals::now();
+    place.create()?.create_workspace(&name, quota, credits, created_at)?;
+    if format.json {
+        let balance = Balance { granted: credits, available: credits, held: 0, spent: 0 };
+        return output::json(&to_json(&WorkspaceRow { id: name, quota, balance, created_at }));
+    }
     output::line(format!(
         "created workspace {name}: {} credits, {} requests per {} s",
         output::grouped(credits),
         output::grouped(quota.limit().into()),
         quota.window_seconds(),
-    ));
+    ))?;
     output::remark(format!("`enrich key create {name} LABEL` makes an API key for it"));
     Ok(())
 }
 
 fn list(workspaces: &[WorkspaceRow], format: Format) -> Result<(), Failure> {
     if format.json {
-        let rows = workspaces.iter().map(|row| {
-            json!({
-                "name": row.id.as_str(),
-                "limit": row.quota.limit(),
-                "window_seconds": row.quota.window_seconds(),
-                "created_at": output::rfc3339(row.created_at),
-                "credits": crate::credits::to_json(&row.balance),
-            })
-        });
-        return output::json(&rows.collect::<Vec<_>>());
+        return output::json(&workspaces.iter().map(to_json).collect::<Vec<_>>());
     }
     let rows = workspaces.iter().map(|row| {
         let limit =
@@ -53,6 +56,15 @@ fn list(workspaces: &[WorkspaceRow], format: Format) -> Result<(), Failure> {
         let [available, held] = [row.balance.available, row.balance.held].map(output::grouped);
         [row.id.to_string(), limit, available, held, output::rfc3339(row.created_at)]
     });
-    output::table(["NAME", "LIMIT", "AVAILABLE", "HELD", "CREATED"], rows);
-    Ok(())
+    output::table(["NAME", "LIMIT", "AVAILABLE", "HELD", "CREATED"], rows)
+}
+
+fn to_json(row: &WorkspaceRow) -> Value {
+    json!({
+        "name": row.id.as_str(),
+        "limit": row.quota.limit(),
+        "window_seconds": row.quota.window_seconds(),
+        "created_at": output::rfc3339(row.created_at),
+        "credits": crate::credits::to_json(&row.balance),
+    })
 }

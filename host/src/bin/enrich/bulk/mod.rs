@@ -52,14 +52,15 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     runtime.shutdown_background();
 
     let is_resumable = !sink.is_stdout();
-    summary.show(args.format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
+    let shown =
+        summary.show(args.format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
     let how_to_go_on = if is_resumable {
         "the same command goes on where this stopped"
     } else {
         "what was answered is on stdout; with -o OUT, the same command would go on where this stopped"
     };
     let stopped = stopped.map(|stopped: Stopped| (stopped.why, how_to_go_on));
-    summary::failure(&summary, stopped).map_or(Ok(()), Err)
+    summary::failure(&summary, stopped).map_or(shown, Err)
 }
 
 /// Emails that differ in no more than case are asked for once.

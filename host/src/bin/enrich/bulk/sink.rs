@@ -12,6 +12,7 @@ use super::done::Done;
 use super::input::Input;
 use super::journal::Journal;
 use crate::failure::Failure;
+use crate::output;
 
 /// Only this user reads it: it has people's data.
 pub const MODE: u32 = 0o600;
@@ -77,10 +78,9 @@ impl Sink {
 
     pub fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
         match &mut self.target {
-            Target::Stdout(stdout) => stdout
-                .write_all(text)
-                .and_then(|()| stdout.flush())
-                .map_err(|e| Failure::new(format!("can't write to stdout: {e}"))),
+            Target::Stdout(stdout) => stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|e| {
+                output::unwritable(&e).advise("with -o OUT, answers that were paid for are kept")
+            }),
             Target::File { path, file, is_synced, .. } => {
                 *is_synced = false;
                 file.write_all(text).map_err(|e| {

@@ -70,7 +70,7 @@ impl Summary {
     }
 
     /// To stderr where stdout has the rows.
-    pub fn show(&self, is_json: bool, is_stdout_taken: bool, stopped: Option<&str>) {
+    pub fn show(&self, is_json: bool, is_stdout_taken: bool, stopped: Option<&str>) -> Result<(), Failure> {
         for (line, reason) in &self.bad_rows {
             output::remark(format!("line {line}: {reason}"));
         }
@@ -78,7 +78,11 @@ impl Summary {
             output::remark(format!("… and {} more; their status says so", grouped(self.bad_rows_untold)));
         }
         let text = if is_json { self.to_json(stopped).to_string() } else { self.to_text() };
-        if is_stdout_taken { output::remark(text) } else { output::line(text) }
+        if !is_stdout_taken {
+            return output::line(text);
+        }
+        output::remark(text);
+        Ok(())
     }
 
     fn to_json(&self, stopped: Option<&str>) -> serde_json::Value {

@@ -5,9 +5,10 @@ use std::path::Path;
 use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_provider::{Bills, SecretSource};
+use serde_json::json;
 
-use crate::args::{ConfigCommand, ServeArgs};
-use crate::failure::Failure;
+use crate::args::{ConfigCommand, Format, ServeArgs};
+use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::serve::Settings;
 use crate::url::ServerUrl;
@@ -16,24 +17,28 @@ const EXAMPLE: &str = include_str!("example.toml");
 
 pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file } => check(database, file),
-        ConfigCommand::Example => {
-            output::line(EXAMPLE.trim_end());
-            Ok(())
-        }
+        ConfigCommand::Check { file, format } => check(database, file, *format),
+        ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
     }
 }
 
 /// Everything that `serve` would refuse is refused here, keys and certificates included.
-fn check(database: Option<&ServerUrl>, file: &Path) -> Result<(), Failure> {
+fn check(database: Option<&ServerUrl>, file: &Path, format: Format) -> Result<(), Failure> {
     let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let settings = Settings::resolve(&args, database)?;
-    let certificate = settings.certificate()?;
+    let checked = Settings::resolve(&args, database)
+        .and_then(|settings| Ok((settings.certificate()?, settings)))
+        .map_err(|failure| failure.exit(Exit::Failed));
+    if format.json {
+        let errors: Vec<_> = checked.as_ref().err().iter().map(|failure| &failure.what).collect();
+        output::json(&json!({ "ok": errors.is_empty(), "errors": errors }))?;
+        return checked.map(drop);
+    }
+    let (certificate, settings) = checked?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
-    output::line(format!("{} can be served", file.display()));
-    output::line(format!("listens on {scheme}://{}", settings.listen));
-    output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))));
-    output::line(format!("windows: {}", settings.places.windows));
+    output::line(format!("{} can be served", file.display()))?;
+    output::line(format!("listens on {scheme}://{}", settings.listen))?;
+    output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))))?;
+    output::line(format!("windows: {}", settings.places.windows))?;
     output::line(match settings.vendors.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
             "remembers {entries_max} answers: a match for {} s, none for {} s",
@@ -41,13 +46,12 @@ fn check(database: Option<&ServerUrl>, file: &Path) -> Result<(), Failure> {
             not_found_ttl.as_secs(),
         ),
         None => "remembers no answers".to_owned(),
-    });
-    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()));
-    list(&settings.vendors);
-    Ok(())
+    })?;
+    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()))?;
+    list(&settings.vendors)
 }
 
-fn list(vendors: &Vendors) {
+fn list(vendors: &Vendors) -> Result<(), Failure> {
     let header = ["", "NAME", "BILLS", "DEADLINE", "AT ONCE", "TRIES", "QUEUE", "HEDGE", "KEY IN"];
     let nobody = [Asked::People];
     let asked = if vendors.asked.is_empty() { &nobody[..] } else { &vendors.asked };
@@ -59,7 +63,7 @@ fn list(vendors: &Vendors) {
         let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
         [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
     });
-    output::table(header, rows);
+    output::table(header, rows)
 }
 
 /// Where the key is, and never the key.

@@ -17,7 +17,6 @@ use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
-use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
 use enrich_sqlite::DataDir;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -27,10 +26,12 @@ use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::stores::Stores;
+use crate::accounts::Place;
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
+use crate::key::NewKey;
 use crate::url::ServerUrl;
-use crate::{output, sample};
+use crate::{key, output, sample};
 
 pub use self::settings::Settings;
 
@@ -58,7 +59,7 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Res
 }
 
 /// Makes the sample if there is no data yet; its key is known only then.
-fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
+fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
     if DataDir::open(data).is_ok() {
         output::remark(format!(
             "{} has data already, which is served as it is; `enrich key create` makes a new key for it",
@@ -76,7 +77,7 @@ async fn serve(
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
-    key: Option<ApiKey>,
+    key: Option<NewKey>,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, database, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
@@ -103,7 +104,7 @@ async fn serve(
     );
     info!(%url, "serving");
     if let Some(key) = key {
-        show_sample(&url, &key);
+        show_sample(data, &url, &key)?;
     }
     tokio::select! {
         () = workers.run(listener, services, shutdown) => {}
@@ -126,13 +127,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(WAITING_MAX)
 }
 
-fn show_sample(url: &str, key: &ApiKey) {
+fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<(), Failure> {
     let (key, path, email) = (key.reveal(), wire::PATH, sample::EMAIL);
-    output::line(format!(
+    let text = format!(
         "\nThe workspace `demo` has 1,000 credits and one key, shown only this once:\n\n  {key}\n\n\
          Try it from another terminal:\n\n\
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
-    ));
+    );
+    key::deliver(&mut *Place::Dir(data.to_owned()).open()?, id, &text)
 }
 
 /// Each connection is an open file, and systems start a process with fewer than it may have.
