@@ -130,8 +130,10 @@ fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     let config = block("```toml\n[[vendors]]\nfile = \"alpha.toml\"");
     let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"{config}"));
     let server = enrich.serve_with(&config);
-    let shown = block("```console\n$ enrich lookup bea.marlowe@gmail.com --key enr_k6fa…\n");
-    let said = enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key", &key, "--url", &server.url]);
+    let shown = block("```console\n$ enrich lookup bea.marlowe@gmail.com --key-file demo.key\n");
+    enrich.file("demo.key", key);
+    let said =
+        enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
     assert_eq!(masked(&said), masked(shown));
     assert_eq!(vendors.map(|vendor| vendor.asked().len()), [1, 1, 1]);
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);

@@ -318,15 +318,21 @@ pub struct LookupArgs {
 
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// An API key
-    #[arg(long, env = "ENRICH_KEY", hide_env_values = true)]
-    pub key: String,
+    /// An API key; other users of this machine can read it: prefer --key-file or ENRICH_KEY
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Read the API key from a file; `-` is stdin [default: the key in ENRICH_KEY]
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    pub key_file: Option<PathBuf>,
     /// The server
     #[arg(long, env = "ENRICH_URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// Trust the certificates in this PEM file, and no others
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
+    /// Send key and emails over http:// to another machine
+    #[arg(long)]
+    pub plaintext: bool,
 }
 
 impl std::fmt::Debug for ServerArgs {

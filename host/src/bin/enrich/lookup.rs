@@ -2,29 +2,39 @@
 
 use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
+use serde_json::{Map, Value};
 
 use crate::args::LookupArgs;
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
+/// The start of an error's body is shown: it may be a page of HTML.
+const ERROR_CHARS_MAX: usize = 500;
+
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::new(format!("can't start: {e}")))?;
     let client = Client::new(&args.server)?;
     let answer = runtime.block_on(client.enrich(&args.email)).map_err(|why| client.failure(why))?;
-    let body = String::from_utf8_lossy(&answer.body);
+    let body = output::printable(&String::from_utf8_lossy(&answer.body));
     match answer.status {
-        StatusCode::OK | StatusCode::NOT_FOUND if body.contains("\"lookup_id\"") => output::line(&body),
+        StatusCode::OK | StatusCode::NOT_FOUND if is_result(&answer.body) => output::line(&body),
         status => {
+            let body: String = body.chars().take(ERROR_CHARS_MAX).collect();
             let failure = Failure::new(format!("{status}: {body}")).exit(exit(status));
-            let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let retry_after =
+                answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
             Err(match advice(status, retry_after) {
                 Some(advice) => failure.advise(advice),
                 None => failure,
             })
         }
     }
+}
+
+fn is_result(body: &[u8]) -> bool {
+    serde_json::from_slice::<Map<String, Value>>(body).is_ok_and(|body| body.contains_key("lookup_id"))
 }
 
 /// The exit code for a reply that is no result.
@@ -36,12 +46,15 @@ pub fn exit(status: StatusCode) -> Exit {
 }
 
 /// What to do about an answer that is no result.
-pub fn advice(status: StatusCode, retry_after: Option<&str>) -> Option<String> {
+pub fn advice(status: StatusCode, retry_after: Option<u64>) -> Option<String> {
     match status.as_u16() {
         400 => Some("the server takes one personal email".to_owned()),
         401 => Some("`enrich key create WORKSPACE LABEL` makes a new key".to_owned()),
         402 => Some("`enrich credits grant WORKSPACE N` gives the workspace more".to_owned()),
-        429 => Some(format!("try again in {} s", retry_after.unwrap_or("a few"))),
+        429 => Some(match retry_after {
+            Some(seconds) => format!("try again in {seconds} s"),
+            None => "try again in a few seconds".to_owned(),
+        }),
         500 | 502 | 503 => Some("try again; the server's log says why".to_owned()),
         _ => None,
     }

@@ -31,6 +31,26 @@ pub fn unwritable(error: &io::Error) -> Failure {
     Failure::new(format!("cannot write to standard output: {error}"))
 }
 
+/// Makes a server's text safe to print on a terminal: one line, with control characters escaped as in JSON.
+///
+/// JSON stays the same JSON: where it has such characters, other than white space, they are in strings.
+pub fn printable(text: &str) -> String {
+    text.trim().chars().fold(String::with_capacity(text.len()), |mut printable, c| {
+        match c {
+            '\t' | '\n' | '\r' => printable.push(' '),
+            c if is_printable(c) => printable.push(c),
+            c => printable += &format!("\\u{:04x}", u32::from(c)),
+        }
+        printable
+    })
+}
+
+/// Whether a terminal only shows `c`. Control characters may change its state, and others the direction of the text.
+pub fn is_printable(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Prints a remark to stderr, out of the way of the answer.
 pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());

@@ -14,6 +14,8 @@ mod run;
 mod sink;
 mod summary;
 
+use std::path::Path;
+
 use self::answer::Columns;
 use self::ask::Asker;
 use self::done::Done;
@@ -28,6 +30,9 @@ use crate::failure::Failure;
 use crate::output;
 
 pub fn run(args: &BulkArgs) -> Result<(), Failure> {
+    if args.server.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
+        return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
+    }
     let asker = Asker { client: Client::new(&args.server)?, pace: Pace::default(), stop: Default::default() };
     let rows = Input::check(args)?;
     let mut input = Input::open(args)?;

@@ -1,8 +1,13 @@
-//! The client of a server: what `lookup` asks once, and `bulk` many times.
+//! The client of a server: what `lookup` asks once, and `bulk` many times. `key` reads the API key, `tls` decides which
+//! servers are trusted.
+
+mod key;
+mod tls;
 
 use std::error::Error;
+use std::io;
 use std::iter::successors;
-use std::path::Path;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use enrich_lib::wire;
@@ -14,13 +19,11 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::time::timeout;
 
 use crate::args::ServerArgs;
 use crate::failure::{Exit, Failure};
+use crate::output;
 
 /// Longer than the server takes at most.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -46,11 +49,17 @@ pub struct Answer {
 /// Why there is no answer.
 pub enum NoAnswer {
     /// There is no connection: nothing was asked.
-    Unreachable(String),
+    Unreachable(Cause),
     /// The connection broke: whether the lookup was made is not known.
-    Broken(String),
+    Broken(Cause),
     /// None within the deadline: whether the lookup was made is not known.
     Late,
+}
+
+/// The cause of a connection's failure, and what to do.
+pub struct Cause {
+    what: String,
+    advice: Option<&'static str>,
 }
 
 impl Client {
@@ -61,16 +70,25 @@ impl Client {
             let failure = Failure::usage(format!("{url} is no http or https URL"));
             return Err(failure.advise("such as http://127.0.0.1:8080"));
         }
-        // The error does not quote the key.
-        let key = Some(&args.key).filter(|key| key.bytes().all(|byte| byte.is_ascii_graphic()));
-        let mut authorization = key
-            .and_then(|key| HeaderValue::from_str(&format!("Bearer {key}")).ok())
-            .ok_or_else(|| Failure::usage("the key has characters that no key has"))?;
+        let is_https = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default();
+        if !is_https && !args.plaintext && !is_this_machine(host) {
+            let failure = Failure::usage(format!("the key and emails would be sent to {host} unencrypted"));
+            return Err(failure.advise("use an https:// URL, or --plaintext if the network can be trusted"));
+        }
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", key::read(args)?))
+            .map_err(|_| Failure::usage("the API key has characters that no key has"))?;
         authorization.set_sensitive(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::config(is_https, args.tls_ca.as_deref())?)
+            .https_or_http()
+            .enable_http1()
+            .enable_http2()
+            .build();
         let http = HttpClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME_MAX)
-            .build(connector(uri.scheme_str() == Some("https"), args.tls_ca.as_deref())?);
+            .build(connector);
         Ok(Self { http, url, uri, authorization })
     }
 
@@ -86,11 +104,11 @@ impl Client {
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let response = self.http.request(request).await.map_err(|e| {
-            if e.is_connect() { NoAnswer::Unreachable(root(&e)) } else { NoAnswer::Broken(root(&e)) }
+            if e.is_connect() { NoAnswer::Unreachable(cause(&e)) } else { NoAnswer::Broken(cause(&e)) }
         })?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|e| NoAnswer::Broken(root(e.as_ref())))?.to_bytes();
+        let body = body.map_err(|e| NoAnswer::Broken(cause(e.as_ref())))?.to_bytes();
         Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
@@ -98,49 +116,45 @@ impl Client {
     pub fn failure(&self, no_answer: NoAnswer) -> Failure {
         let url = &self.url;
         match no_answer {
-            NoAnswer::Unreachable(why) => {
-                let failure = Failure::new(format!("can't reach {url}: {why}")).exit(Exit::Unreachable);
-                failure.advise(if why.contains("certificate") {
-                    "--tls-ca FILE trusts the certificates in a PEM file"
-                } else {
-                    "is a server running there? `enrich serve` starts one; --url names another, with http:// or https://"
-                })
+            NoAnswer::Unreachable(Cause { what, advice }) => {
+                let failure = Failure::new(format!("can't reach {url}: {what}")).exit(Exit::Unreachable);
+                match advice {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
             }
-            NoAnswer::Broken(why) => Failure::new(format!("the answer of {url} broke off: {why}")),
+            NoAnswer::Broken(Cause { what, .. }) => {
+                Failure::new(format!("the answer of {url} broke off: {what}"))
+            }
             NoAnswer::Late => Failure::new(format!("{url} did not answer in {DEADLINE:?}")),
         }
     }
 }
 
-fn root(error: &(dyn Error + 'static)) -> String {
-    successors(Some(error), |&error| error.source()).last().map_or_else(String::new, ToString::to_string)
+/// Whether nothing sent to this host leaves the machine. Other names than `localhost` are up to the resolver.
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-fn connector(is_https: bool, ca: Option<&Path>) -> Result<HttpsConnector<HttpConnector>, Failure> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            let unusable = |e: rustls::pki_types::pem::Error| {
-                Failure::usage(format!("can't use {}: {e}", path.display()))
-            };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(unusable)? {
-                let certificate = certificate.map_err(unusable)?;
-                roots.add(certificate).map_err(|e| Failure::file("use", path, e))?;
-            }
-        }
-        None if is_https => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        None => {} // reading the system's certificates takes its time
+/// The root cause of an error, in words.
+fn cause(error: &(dyn Error + 'static)) -> Cause {
+    let chain = || successors(Some(error), |&error| inner(error));
+    if let Some(error) = chain().find_map(|error| error.downcast_ref()) {
+        let (what, advice) = tls::in_words(error);
+        return Cause { what: what.to_owned(), advice };
     }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config =
-        config.map_err(|e| Failure::new(e.to_string()))?.with_root_certificates(roots).with_no_client_auth();
-    Ok(HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_or_http()
-        .enable_http1()
-        .enable_http2()
-        .build())
+    let what = chain().last().map_or_else(String::new, ToString::to_string);
+    let advice =
+        "is a server running there? `enrich serve` starts one; --url names another, with http:// or https://";
+    Cause { what: output::printable(&what), advice: Some(advice) }
+}
+
+/// The error that `error` wraps. For an `io::Error`, `source` would skip it.
+fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
 }

@@ -1,0 +1,54 @@
+//! The API key of `lookup` and `bulk`: from a flag, a file or the environment.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::args::ServerArgs;
+use crate::failure::Failure;
+
+/// Has the key when no flag has it.
+const VARIABLE: &str = "ENRICH_KEY";
+
+/// A longer file is not a key file: its start is enough to refuse it.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// Reads the key. Errors name its source and never quote it.
+pub fn read(args: &ServerArgs) -> Result<String, Failure> {
+    let (key, source) = match (&args.key, &args.key_file) {
+        (Some(key), _) => (key.clone(), "--key".to_owned()),
+        (None, Some(path)) => from_file(path)?,
+        (None, None) => match std::env::var_os(VARIABLE).filter(|key| !key.is_empty()) {
+            Some(key) => (key.to_string_lossy().into_owned(), VARIABLE.to_owned()),
+            None => {
+                return Err(Failure::usage("no API key is given")
+                    .advise(format!("set {VARIABLE}, or name a file with --key-file FILE")));
+            }
+        },
+    };
+    if key.is_empty() {
+        return Err(Failure::usage(format!("{source} is empty; it must contain an API key")));
+    }
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::usage(format!(
+            "{source} does not contain an API key alone: keys have no spaces, line breaks or special characters"
+        )));
+    }
+    Ok(key)
+}
+
+/// Reads a file without its last line break. Returns the file's name as well.
+fn from_file(path: &Path) -> Result<(String, String), Failure> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let mut text = Vec::new();
+    let read = if is_stdin {
+        io::stdin().take(FILE_BYTES_MAX).read_to_end(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text))
+    };
+    read.map_err(|e| Failure::usage(format!("cannot read the API key from {name}: {e}")))?;
+    let text = String::from_utf8_lossy(&text);
+    let key = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+    Ok((key.to_owned(), name))
+}

@@ -1,0 +1,192 @@
+//! TLS of the client: which servers are trusted, and errors in plain words.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::der::oid::db::rfc5280::ID_KP_SERVER_AUTH;
+use x509_cert::ext::pkix::ExtendedKeyUsage;
+
+use crate::failure::Failure;
+
+/// Trusts the certificates in `ca`, or else those of the system. These are read only if `is_https`, as that takes time.
+pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Failure::new(e.to_string()))?;
+    let Some(path) = ca else {
+        let mut roots = RootCertStore::empty();
+        if is_https {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    };
+    let verifier = FileVerifier::read(path)?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+/// Trusts the certificates of a PEM file.
+///
+/// WebPKI never accepts the certificate of an authority (`CA:TRUE`) as that of a server, but `openssl req -x509` makes such
+/// certificates. This verifier accepts one that is in the file itself, if its name, its time and its purpose are right.
+/// The rest is up to WebPKI.
+#[derive(Debug)]
+struct FileVerifier {
+    webpki: Arc<WebPkiServerVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl FileVerifier {
+    fn read(path: &Path) -> Result<Self, Failure> {
+        let unusable = |why: String| Failure::usage(format!("cannot use {}: {why}", path.display()));
+        let certificates = CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|e| unusable(e.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone()).map_err(|e| unusable(in_words(&e).0.to_owned()))?;
+        }
+        let webpki =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
+                .build()
+                .map_err(|_| unusable("it has no certificate in PEM form".to_owned()))?;
+        Ok(Self { webpki, certificates })
+    }
+}
+
+impl ServerCertVerifier for FileVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified =
+            self.webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            Err(error) if is_for_authority(&error) && self.certificates.contains(end_entity) => {
+                verify_time_and_purpose(end_entity, now)?;
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.webpki.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.webpki.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.webpki.supported_verify_schemes()
+    }
+}
+
+/// Whether WebPKI refused a certificate because it is that of an authority.
+fn is_for_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error else { return false };
+    error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+/// Checks what WebPKI does not reach, or only after it has refused an authority's certificate (RFC 5280, 4.1.2.5 and 4.2.1.12).
+fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let validity = certificate.tbs_certificate.validity;
+    if now.as_secs() < validity.not_before.to_unix_duration().as_secs() {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now.as_secs() > validity.not_after.to_unix_duration().as_secs() {
+        return Err(CertificateError::Expired);
+    }
+    let purposes = certificate.tbs_certificate.get::<ExtendedKeyUsage>();
+    match purposes.map_err(|_| CertificateError::BadEncoding)? {
+        Some((_, ExtendedKeyUsage(purposes))) if !purposes.contains(&ID_KP_SERVER_AUTH) => {
+            Err(CertificateError::InvalidPurpose)
+        }
+        _ => Ok(()),
+    }
+}
+
+const TRUST: &str = "--tls-ca FILE trusts the certificates in a PEM file";
+
+/// What failed, and what to do. The texts of rustls have Rust identifiers in them.
+pub fn in_words(error: &Error) -> (&'static str, Option<&'static str>) {
+    let text = match error {
+        Error::InvalidCertificate(error) => return certificate_in_words(error),
+        Error::InvalidMessage(_) => {
+            return ("the server does not speak TLS there", Some("is it an http:// URL?"));
+        }
+        Error::AlertReceived(_) => "the server refused the TLS connection",
+        Error::PeerIncompatible(_) => "the server supports neither TLS 1.2 nor TLS 1.3 as this client does",
+        Error::PeerMisbehaved(_) => "the server violated the TLS protocol",
+        _ => "the TLS handshake failed",
+    };
+    (text, None)
+}
+
+fn certificate_in_words(error: &CertificateError) -> (&'static str, Option<&'static str>) {
+    use CertificateError as E;
+    match error {
+        E::Expired | E::ExpiredContext { .. } => ("the server's certificate has expired", None),
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            ("the server's certificate is not valid yet", Some("is the clock of this machine right?"))
+        }
+        E::UnknownIssuer => ("the server's certificate is not issued by a trusted authority", Some(TRUST)),
+        E::NotValidForNameContext { presented, .. } if presented.is_empty() => (
+            "the server's certificate names no host",
+            Some("make one with a subject alternative name: openssl req -addext subjectAltName=DNS:HOST"),
+        ),
+        E::NotValidForName | E::NotValidForNameContext { .. } => (
+            "the server's certificate is for another host",
+            Some("--url has to name the server as its certificate does"),
+        ),
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
+            ("the server's certificate is not for servers", None)
+        }
+        E::BadSignature => {
+            ("the server's certificate is not signed by the authority that it names", Some(TRUST))
+        }
+        E::Revoked => ("the server's certificate was revoked", None),
+        E::BadEncoding => ("the certificate is malformed", None),
+        E::UnsupportedSignatureAlgorithmContext { .. }
+        | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            ("the server's certificate is signed by an algorithm that is not supported", None)
+        }
+        E::Other(OtherError(other)) => match other.downcast_ref() {
+            Some(webpki::Error::CaUsedAsEndEntity) => {
+                ("the server's certificate is that of an authority and is not trusted itself", Some(TRUST))
+            }
+            Some(webpki::Error::UnsupportedCertVersion) => {
+                ("the certificate is older than X.509 version 3", Some("make a new one"))
+            }
+            _ => ("the certificate cannot be used", None),
+        },
+        _ => ("the certificate cannot be used", None),
+    }
+}
