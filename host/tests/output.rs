@@ -7,7 +7,7 @@ mod enrich;
 mod fake;
 
 use std::fs::File;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -124,6 +124,14 @@ mod unwritable {
             assert_eq!(usable_keys(&enrich), 0);
         }
     }
+}
+
+#[test]
+fn a_port_in_use_leaves_no_sample_behind_whose_key_was_not_shown() {
+    let enrich = Enrich::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = enrich.err(&["serve", "--sample", "--listen", &taken.local_addr().unwrap().to_string()]);
+    assert!(error.contains("can't listen on") && !enrich.data().exists(), "{error}");
 }
 
 mod for_programs {

@@ -20,7 +20,7 @@ use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::DataDir;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -40,7 +40,11 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Res
     let settings = Settings::resolve(args, database).map_err(|failure| failure.exit(Exit::Usage))?;
     let key = match (args.sample, &settings.places.database) {
         (false, _) => None,
-        (true, None) => make_sample(&data)?,
+        (true, None) => {
+            // A port in use must not leave a sample behind whose key was never shown.
+            bind(settings.listen)?;
+            make_sample(&data)?
+        }
         (true, Some(_)) => {
             return Err(Failure::usage("the sample is in a data directory, and the accounts are not")
                 .advise("leave --database and ENRICH_DATABASE out to try the sample"));
@@ -89,10 +93,8 @@ async fn serve(
         tls,
         date_header: true,
     };
-    let listener = listen(settings.listen).map_err(|e| {
-        let failure = Failure::new(format!("can't listen on {}: {e}", settings.listen));
-        failure.advise("--listen ADDRESS names another; port 0 takes a free one")
-    })?;
+    let listener =
+        bind(settings.listen)?.listen(WAITING_MAX).map_err(|e| cannot_listen(settings.listen, &e))?;
     let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
@@ -116,15 +118,23 @@ async fn serve(
     Ok(())
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    /// Connections that wait to be accepted. One that finds no room tries again after a second, and std's 128 are full after
-    /// a few milliseconds of a crowd.
-    const WAITING_MAX: u32 = 4_096;
+/// Connections that wait to be accepted. One that finds no room tries again after a second, and std's 128 are full after
+/// a few milliseconds of a crowd.
+const WAITING_MAX: u32 = 4_096;
 
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(WAITING_MAX)
+fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let bound = socket.and_then(|socket| {
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    });
+    bound.map_err(|e| cannot_listen(address, &e))
+}
+
+fn cannot_listen(address: SocketAddr, why: &io::Error) -> Failure {
+    Failure::new(format!("can't listen on {address}: {why}"))
+        .advise("--listen ADDRESS names another; port 0 takes a free one")
 }
 
 fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<(), Failure> {
