@@ -66,6 +66,7 @@ mod key {
         enrich.file("empty.key", "");
         enrich.file("blank.key", "\n");
         enrich.file("two.key", "enr_one\nenr_two\n");
+        enrich.file("long.key", "x".repeat(10_000));
         for (flags, variable, told) in [
             (&[][..], None, "no API key is given"),
             (&[], Some(""), "no API key is given"),
@@ -76,6 +77,7 @@ mod key {
             (&["--key-file", "empty.key"], Some("enr_env"), "empty.key is empty"),
             (&["--key-file", "blank.key"], None, "blank.key is empty"),
             (&["--key-file", "two.key"], None, "two.key does not contain an API key"),
+            (&["--key-file", "long.key"], None, "long.key is too long for an API key"),
             (&["--key-file", "no.key"], None, "cannot read the API key from no.key: No such file"),
             (&["--key-file", "."], None, "cannot read the API key from .: Is a directory"),
             (&["--key-file", "two.key", "--key", "enr_x"], None, "cannot be used with"),

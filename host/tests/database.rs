@@ -120,6 +120,8 @@ mod accounts {
         assert!(told.contains("run `enrich migrate`"), "{told}");
         assert!(enrich.ok(&["migrate"]).contains("is prepared: its tables have version"));
         assert!(enrich.ok(&["migrate"]).contains("is current"));
+        let json = enrich.json(&["migrate", "--json"]);
+        assert!(json["version"].as_u64() > Some(0) && json["from"] == json["version"], "{json}");
         assert_eq!(enrich.ok(&["workspace", "list", "--json"]), "[]");
     }
 }

@@ -318,10 +318,12 @@ pub struct LookupArgs {
 
 #[derive(clap::Args)]
 pub struct ServerArgs {
-    /// An API key; other users of this machine can read it: prefer --key-file or ENRICH_KEY
+    /// API key; other users can see it in the process list
+    ///
+    /// Prefer --key-file or the variable ENRICH_KEY. A flag wins over the variable.
     #[arg(long)]
     pub key: Option<String>,
-    /// Read the API key from a file; `-` is stdin [default: the key in ENRICH_KEY]
+    /// Read the API key from a file; `-` is stdin
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     pub key_file: Option<PathBuf>,
     /// The server
@@ -395,7 +397,7 @@ Exit codes:
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {
-    /// Print JSON; errors go to standard error as {"error", "advice"}
+    /// Print JSON, also for errors (on standard error)
     #[arg(long)]
     pub json: bool,
 }

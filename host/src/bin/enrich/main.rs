@@ -58,21 +58,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what clap has to say: help, the version or a mistake in the arguments.
+/// Prints help, the version or a mistake in the arguments.
 fn not_parsed(error: &clap::Error) -> ExitCode {
-    let failure = if !error.use_stderr() {
+    let is_json = error.use_stderr() && std::env::args_os().any(|arg| arg == "--json");
+    let failure = if is_json {
+        let text = error.render().to_string();
+        let (what, advice) = text.split_once("\n\n").unwrap_or((&text, ""));
+        Failure::usage(what.trim_start_matches("error: ")).advise(advice.trim())
+    } else if error.use_stderr() {
+        error.exit()
+    } else {
         match output::unless_closed(error.print()) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(failure) => failure,
         }
-    } else if std::env::args_os().any(|arg| arg == "--json") {
-        let text = error.render().to_string();
-        let (what, advice) = text.split_once("\n\n").unwrap_or((&text, ""));
-        Failure::usage(what.trim_start_matches("error: ")).advise(advice.trim())
-    } else {
-        error.exit()
     };
-    output::error(&failure, error.use_stderr());
+    output::error(&failure, is_json);
     failure.exit.into()
 }
 

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 /// Has the key when no flag has it.
 const VARIABLE: &str = "ENRICH_KEY";
 
-/// A longer file is not a key file: its start is enough to refuse it.
-const FILE_BYTES_MAX: u64 = 4096;
+/// A file of this size is not a key file.
+const FILE_BYTES_MAX: usize = 4096;
 
 /// Reads the key. Errors name its source and never quote it.
 pub fn read(args: &ServerArgs) -> Result<String, Failure> {
@@ -42,12 +42,16 @@ fn from_file(path: &Path) -> Result<(String, String), Failure> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
     let mut text = Vec::new();
+    let limit = FILE_BYTES_MAX as u64;
     let read = if is_stdin {
-        io::stdin().take(FILE_BYTES_MAX).read_to_end(&mut text)
+        io::stdin().take(limit).read_to_end(&mut text)
     } else {
-        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text))
+        File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text))
     };
     read.map_err(|e| Failure::usage(format!("cannot read the API key from {name}: {e}")))?;
+    if text.len() == FILE_BYTES_MAX {
+        return Err(Failure::usage(format!("{name} is too long for an API key")));
+    }
     let text = String::from_utf8_lossy(&text);
     let key = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
     Ok((key.to_owned(), name))
