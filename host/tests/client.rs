@@ -7,7 +7,7 @@ mod enrich;
 mod fake;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
 use enrich::{Enrich, Ran};
@@ -23,7 +23,8 @@ mod key {
     /// error.
     fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}");
         let server = std::thread::spawn(move || {
             let stream = BufReader::new(listener.accept().unwrap().0);
             let mut lines = stream.lines().map(Result::unwrap).take_while(|line| !line.is_empty());
@@ -38,6 +39,8 @@ mod key {
         if out.status.code() == Some(2) {
             return Err(String::from_utf8(out.stderr).unwrap());
         }
+        // If the command did not connect, this ends the wait for it.
+        drop(TcpStream::connect(address));
         Ok(server.join().unwrap().unwrap())
     }
 

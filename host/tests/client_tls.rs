@@ -70,7 +70,7 @@ fn refuses_other_certificates_in_plain_words() {
         (&nameless, Some("server.pem"), "names no host"),
         (&expired, Some("server.pem"), "has expired"),
         (&early, Some("server.pem"), "is not valid yet"),
-        (&for_clients, Some("server.pem"), "is not for servers"),
+        (&for_clients, Some("server.pem"), "is not meant for servers"),
         (&openssl("127.0.0.1"), Some("other.pem"), "is not trusted itself"),
         (&openssl("127.0.0.1"), None, "--tls-ca FILE trusts"),
         (&stranger, Some("other.pem"), "is not issued by a trusted authority"),

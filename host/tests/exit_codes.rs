@@ -75,7 +75,9 @@ fn mistakes_in_flags_variables_and_settings_exit_with_2() {
 #[test]
 fn other_failures_exit_with_1() {
     let (enrich, _) = Enrich::with_key(1, 500);
+    enrich.file("bad.toml", "[price]\nfuond = 1\n");
     for line in [
+        "config check bad.toml",
         "workspace create demo",
         "credits show nobody",
         "people import nowhere.csv",

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 
-/// Prints a line to standard output. A reader that closed the pipe, as `head` does, wants no more lines: no error.
+/// Prints a line to standard output. A closed pipe is no error: its reader, such as `head`, wants no more lines.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     unless_closed(write_line(text))
 }

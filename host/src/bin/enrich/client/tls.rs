@@ -39,7 +39,7 @@ pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure
 ///
 /// WebPKI never accepts the certificate of an authority (`CA:TRUE`) as that of a server, but `openssl req -x509` makes such
 /// certificates. This verifier accepts one that is in the file itself, if its name, its time and its purpose are right.
-/// The rest is up to WebPKI.
+/// WebPKI verifies all other certificates.
 #[derive(Debug)]
 struct FileVerifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -114,7 +114,8 @@ fn is_for_authority(error: &Error) -> bool {
     error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
-/// Checks what WebPKI does not reach, or only after it has refused an authority's certificate (RFC 5280, 4.1.2.5 and 4.2.1.12).
+/// Checks validity and extended key usage (RFC 5280, 4.1.2.5 and 4.2.1.12). WebPKI stops at its first error, so it may not
+/// have checked them.
 fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let validity = certificate.tbs_certificate.validity;
@@ -135,7 +136,7 @@ fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> R
 
 const TRUST: &str = "--tls-ca FILE trusts the certificates in a PEM file";
 
-/// What failed, and what to do. The texts of rustls have Rust identifiers in them.
+/// Returns what failed, and what to do. The texts of rustls contain Rust identifiers.
 pub fn in_words(error: &Error) -> (&'static str, Option<&'static str>) {
     let text = match error {
         Error::InvalidCertificate(error) => return certificate_in_words(error),
@@ -167,7 +168,7 @@ fn certificate_in_words(error: &CertificateError) -> (&'static str, Option<&'sta
             Some("--url has to name the server as its certificate does"),
         ),
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
-            ("the server's certificate is not for servers", None)
+            ("the server's certificate is not meant for servers", None)
         }
         E::BadSignature => {
             ("the server's certificate is not signed by the authority that it names", Some(TRUST))
