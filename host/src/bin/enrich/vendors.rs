@@ -11,17 +11,17 @@ use enrich_sqlite::{DataDir, People, StoreError};
 use serde_json::json;
 
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::serve::Settings;
 use crate::url::ServerUrl;
 
 pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: VendorsCommand) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, config, format }) = command;
-    let email = Email::parse(email.trim()).map_err(|fault| Failure::new(fault.to_string()))?;
+    let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
     check_opt_out(data, &email)?;
     let args = ServeArgs { config: Some(config), ..ServeArgs::default() };
-    let settings = Settings::resolve(&args, database)?;
+    let settings = Settings::resolve(&args, database).map_err(|failure| failure.exit(Exit::Usage))?;
     let provider = find(&settings.vendors, &name)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -44,7 +44,7 @@ fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
         return Ok(&vendor.provider);
     }
     let names: Vec<_> = vendors().map(|vendor| vendor.name()).collect();
-    let failure = Failure::new(format!("the settings have no vendor {name}"));
+    let failure = Failure::usage(format!("the settings have no vendor {name}"));
     Err(if names.is_empty() {
         failure.advise("a [[vendors]] section with `use` or `file` adds one")
     } else {
@@ -88,13 +88,12 @@ fn show(trial: &Trial, ms: u64, format: Format) -> Result<(), Failure> {
     }
     let request: Vec<_> = request.trim_end().lines().collect();
     let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
-    output::line(format!("request  {}", request.join("\n         ")));
-    output::line(format!("status   {status}"));
+    output::line(format!("request  {}", request.join("\n         ")))?;
+    output::line(format!("status   {status}"))?;
     output::line(match (matched, error) {
         (_, Some(error)) => format!("error    {error}"),
         (Some(profile), None) => format!("match    {profile}"),
         (None, None) => "match    none that is trusted".to_owned(),
-    });
-    output::line(format!("time     {ms} ms"));
-    Ok(())
+    })?;
+    output::line(format!("time     {ms} ms"))
 }

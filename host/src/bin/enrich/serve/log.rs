@@ -55,7 +55,7 @@ impl Drop for Log {
 fn filter() -> Result<EnvFilter, Failure> {
     let invalid = |fault: String| {
         let example = "write levels and targets, for example ENRICH_LOG=info,enrich::lookup=debug";
-        Failure::new(format!("ENRICH_LOG is invalid: {fault}")).advise(example)
+        Failure::usage(format!("ENRICH_LOG is invalid: {fault}")).advise(example)
     };
     let text = match env::var("ENRICH_LOG") {
         Ok(text) => text,
