@@ -1,6 +1,6 @@
 //! The data directory: which files it has, and who serves it.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -8,6 +8,20 @@ use std::thread;
 use crate::error::StoreError;
 
 const LOCK: &str = "serve.lock";
+
+/// All files of a data directory, with those that SQLite keeps beside its databases.
+#[cfg(unix)]
+const FILES: [&str; 9] = [
+    "accounts.db",
+    "accounts.db-wal",
+    "accounts.db-shm",
+    "people.db",
+    "people.db-wal",
+    "people.db-shm",
+    "people.key",
+    "accounts.moved",
+    LOCK,
+];
 
 /// How often [`DataDir::lock`] tries again while others look at the lock.
 const LOCK_ATTEMPTS_MAX: u32 = 1_000;
@@ -21,6 +35,10 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 /// | `people.key` | the key under which emails are hashed: without it, nobody in `people.db` is found |
 /// | `accounts.moved` | where the accounts are now, if they were moved to another store |
 /// | `serve.lock` | locked by the process that serves |
+///
+/// All of them are private to their owner: any user who can open `serve.lock` could lock it and so keep the service from
+/// starting. Wider permissions, as of files from a backup, are narrowed when the directory is opened. Those of a
+/// directory that exists are left as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);
 
@@ -36,14 +54,35 @@ impl DataDir {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.recursive(true).create(&path).map_err(StoreError::file(&path))?;
-        Ok(Self(path))
+        let dir = Self(path);
+        dir.make_private();
+        Ok(dir)
     }
 
     /// The directory at `path`. Errors: [`StoreError::NoData`] if there are neither accounts nor people in it.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let dir = Self(path.into());
         let has_data = dir.accounts().is_file() || dir.people().is_file();
-        if has_data { Ok(dir) } else { Err(StoreError::NoData(dir.0)) }
+        if !has_data {
+            return Err(StoreError::NoData(dir.0));
+        }
+        dir.make_private();
+        Ok(dir)
+    }
+
+    /// Takes the permissions of the group and of others away from the files.
+    fn make_private(&self) {
+        #[cfg(unix)]
+        for name in FILES {
+            use std::os::unix::fs::PermissionsExt;
+
+            let path = self.0.join(name);
+            let Ok(mode) = fs::metadata(&path).map(|meta| meta.permissions().mode()) else { continue };
+            if mode & 0o077 != 0 {
+                // Fails for another user's file and where there are no permissions, as on FAT: that stops no command.
+                let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o700));
+            }
+        }
     }
 
     /// Where it is.
@@ -78,8 +117,7 @@ impl DataDir {
 
     fn lock_file(&self) -> Result<File, StoreError> {
         let path = self.0.join(LOCK);
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
-        open.map_err(StoreError::file(path))
+        private().create(true).truncate(false).open(&path).map_err(StoreError::file(path))
     }
 
     pub(crate) fn accounts(&self) -> PathBuf {
@@ -97,11 +135,16 @@ impl DataDir {
 
 /// Writes a file that must not exist yet, readable by its owner alone, and waits until it is on the disk.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let mut file = private().create_new(true).open(path)?;
     io::Write::write_all(&mut file, content)?;
     file.sync_all()
+}
+
+/// Options to write a file that only its owner may read, if they create it.
+fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }

@@ -1,10 +1,11 @@
 //! What may be on the disk, what may not, and who may read it.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_sqlite::{Admin, Ledger, People};
+use enrich_sqlite::{Admin, DataDir, Ledger, People};
 use rusqlite::Connection;
 
 use crate::world::{Files, START, World, key, message, workspace};
@@ -135,6 +136,31 @@ fn the_directory_and_its_secret_are_their_owners_alone() {
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(files.dir.path().to_owned()), 0o700);
     assert_eq!(mode(files.path("people.key")), 0o600);
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_private_and_become_private_when_the_directory_is_opened() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let files = Files::with_credits(10);
+    People::open(&files.dir, 0.8, [7; 16]).unwrap();
+    let _lock = files.dir.lock().unwrap();
+    let names = || fs::read_dir(files.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let wide = || {
+        names()
+            .filter(|path| fs::metadata(path).unwrap().permissions().mode() & 0o077 != 0)
+            .collect::<Vec<_>>()
+    };
+    assert!(names().any(|path| path.ends_with("serve.lock")));
+    assert_eq!(wide(), Vec::<PathBuf>::new());
+    let reopens: [fn(&Path) -> bool; 2] =
+        [|path| DataDir::open(path).is_ok(), |path| DataDir::create(path).is_ok()];
+    for reopen in reopens {
+        names().for_each(|path| fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap());
+        assert!(reopen(files.dir.path()));
+        assert_eq!(wide(), Vec::<PathBuf>::new());
+    }
 }
 
 /// `words` in any case, `exact` as they are.
