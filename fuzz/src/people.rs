@@ -108,7 +108,7 @@ fn tell_file(fault: &FileFault, text: &Text) -> String {
             );
             message
         }
-        FileFault::NoHeader | FileFault::NoColumn { .. } => message,
+        FileFault::NotText(_) | FileFault::NoHeader | FileFault::NoColumn { .. } => message,
     }
 }
 

@@ -124,6 +124,74 @@ fn a_file_without_a_header_is_told_and_nobody_in_it_is_named() {
     assert_eq!(error.to_string(), "the first line has an email in it, and has to name the columns");
 }
 
+/// A file whose rows are all rejected, each with the number of the line on which it starts.
+fn rejected_lines(file: impl AsRef<[u8]>) -> Vec<u64> {
+    let rejected = rows(file);
+    rejected.iter().map(|row| row.split(':').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn reports_the_line_on_which_a_row_starts() {
+    for end in ["\n", "\r\n"] {
+        for (rows, lines) in [
+            (&["email,linkedin_url", "a,b", "a,b", "a,b"][..], vec![2, 3, 4]),
+            (&["", "", "email,linkedin_url", "a,b", "", "", "a,b", ""], vec![4, 7]),
+            (&["email,linkedin_url", "a,\"b\nb\"", "a,b", "\"\n\na\",b", "a,b"], vec![2, 4, 5, 8]),
+            (&["email,linkedin_url", "a,\"b\r\n\r\nb\"", "a,b", "\"\",\"\"", "a,b"], vec![2, 5, 6, 7]),
+            (&["\"email\",\"linkedin_url\",\"two\nlines\"", "a,b,c", "a,b,c"], vec![3, 4]),
+            (&["sep=,", "email,linkedin_url", "a,b", "a,b"], vec![3, 4]),
+        ] {
+            let text = rows.join(end);
+            assert_eq!(rejected_lines(&text), lines, "{text:?}");
+            assert_eq!(rejected_lines(format!("\u{feff}{text}{end}")), lines, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn detects_the_delimiter_in_the_header() {
+    for header in [
+        "email;linkedin_url;confidence",
+        "email\tlinkedin_url\tconfidence",
+        "\"email\";\"linkedin_url\";\"confidence\";\"a,b,c,d\"",
+        "email;linkedin_url;confidence;\"size, 5\"\", in\nEurope\"",
+        "email;linkedin_url;confidence;first, last",
+        "sep=|\r\nemail|linkedin_url|confidence",
+        "SEP=;\nemail;linkedin_url;confidence",
+        "sep=\t\nemail\tlinkedin_url\tconfidence",
+    ] {
+        let delimiter = header.chars().find(|c| ";\t|".contains(*c)).unwrap();
+        let columns = if header.contains(',') { 4 } else { 3 };
+        let mut cells = vec!["ada@gmail.com", "linkedin.com/in/ada", "0.9", "x,y,z"];
+        cells.truncate(columns);
+        let csv = format!("{header}\r\n{}\r\n", cells.join(&delimiter.to_string()));
+        for text in [csv.clone().into_bytes(), gzipped(&csv), format!("\u{feff}{csv}").into_bytes()] {
+            assert_eq!(rows(text), ["ada > ada (0.9)"], "{header:?}");
+        }
+    }
+}
+
+#[test]
+fn names_a_file_that_is_not_text() {
+    let utf16: Vec<u8> = "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let utf16_be: Vec<u8> =
+        "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for (file, what) in [
+        (&b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..], "an Excel workbook or another ZIP archive"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "an old Excel workbook"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary data"),
+        (b"email,linkedin\0_url\n", "binary data"),
+        (&utf16, "UTF-16 text"),
+        (&utf16_be, "UTF-16 text"),
+    ] {
+        let error = Rows::read(file, &Columns::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("the file is {what}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")
+        );
+    }
+}
+
 #[test]
 fn an_empty_file_is_told() {
     for file in ["", "\n \n", "\u{feff}"] {

@@ -1,13 +1,14 @@
 //! Rows of CSV (RFC 4180).
 
-use std::io::{self, Read};
+use std::io::Read;
 
-use csv::{ByteRecord, ErrorKind, Position, Reader, ReaderBuilder};
+use csv::ByteRecord;
 
+use super::records::Records;
 use super::{Columns, FileFault, Person, Row, RowFault, person, rejected};
 
 pub(super) struct Csv<R> {
-    reader: Reader<R>,
+    records: Records<R>,
     record: ByteRecord,
     header: Header,
     email: usize,
@@ -16,12 +17,13 @@ pub(super) struct Csv<R> {
 }
 
 impl<R: Read> Csv<R> {
-    pub(super) fn new(text: R, columns: &Columns) -> Result<Self, FileFault> {
-        let mut reader = ReaderBuilder::new().flexible(true).from_reader(text);
-        let header = Header::read(&mut reader)?;
+    pub(super) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileFault> {
+        let mut record = ByteRecord::new();
+        records.read(&mut record)?;
+        let header = Header::new(&record)?;
         let (email, url, confidence) =
             (header.need(&columns.email)?, header.need(&columns.url)?, header.find(&columns.confidence));
-        Ok(Self { reader, record: ByteRecord::new(), header, email, url, confidence })
+        Ok(Self { records, record, header, email, url, confidence })
     }
 
     fn person(&self) -> Result<Person, String> {
@@ -40,13 +42,10 @@ impl<R: Read> Iterator for Csv<R> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
-        match self.reader.read_byte_record(&mut self.record) {
-            Ok(false) => None,
-            Ok(true) => {
-                let line = self.record.position().map_or(0, Position::line);
-                Some(self.person().or_else(|reason| rejected(line, reason)))
-            }
-            Err(error) => Some(Err(RowFault::Unreadable(into_io(error)))),
+        match self.records.read(&mut self.record) {
+            Ok(None) => None,
+            Ok(Some(line)) => Some(self.person().or_else(|reason| rejected(line, reason))),
+            Err(error) => Some(Err(RowFault::Unreadable(error))),
         }
     }
 }
@@ -57,10 +56,9 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn read<R: Read>(reader: &mut Reader<R>) -> Result<Self, FileFault> {
-        let header = reader.byte_headers().map_err(|e| FileFault::Unreadable(into_io(e)))?;
+    pub(super) fn new(record: &ByteRecord) -> Result<Self, FileFault> {
         let names: Vec<_> =
-            header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+            record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         if names.iter().any(|name| name.contains('@')) {
             return Err(FileFault::NoHeader);
         }
@@ -93,12 +91,4 @@ impl Header {
 
 fn is_named(column: &str, name: &str) -> bool {
     column.trim_start_matches('\u{feff}').eq_ignore_ascii_case(name)
-}
-
-/// Byte records of any length are asked for, so what is left to fail is reading.
-pub(super) fn into_io(error: csv::Error) -> io::Error {
-    match error.into_kind() {
-        ErrorKind::Io(error) => error,
-        _ => io::Error::new(io::ErrorKind::InvalidData, "not CSV"),
-    }
 }

@@ -6,19 +6,23 @@
 
 mod csv;
 mod json_lines;
+mod records;
 mod table;
+mod text;
 
 use std::fmt;
-use std::io::{self, Chain, Cursor, Read};
+use std::io::{self, Read};
 
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
-use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
 use self::csv::Csv;
 use self::json_lines::JsonLines;
+use self::records::Records;
 pub use self::table::{BadRow, Table, TableFault, TableRow};
+pub use self::text::Form;
+use self::text::Text;
 
 /// The names of the columns, or of the fields in JSON. CSV headers are compared without regard to case.
 #[derive(Clone, Debug)]
@@ -61,6 +65,9 @@ pub enum FileFault {
     /// There is nothing in it.
     #[error("the file is empty")]
     Empty,
+    /// It is a workbook, an image or anything else that is not UTF-8 text: the field says what.
+    #[error("the file is {0}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")]
+    NotText(&'static str),
     /// The first line is a person and not a header. It is not repeated.
     #[error("the first line has an email in it, and has to name the columns")]
     NoHeader,
@@ -96,10 +103,12 @@ pub struct Rows<'a>(Box<dyn Iterator<Item = Row> + 'a>);
 impl<'a> Rows<'a> {
     /// Looks at the beginning of `file` and, if it is CSV, at its header.
     pub fn read(file: impl Read + Send + 'a, columns: &Columns) -> Result<Self, FileFault> {
-        let Text { form, bytes, .. } = Text::open(file)?;
+        let Text { form, bytes, line, .. } = Text::open(file)?;
         Ok(match form {
             Form::JsonLines => Self(Box::new(JsonLines::new(bytes, columns))),
-            Form::Csv => Self(Box::new(Csv::new(bytes, columns)?)),
+            Form::Csv { delimiter } => {
+                Self(Box::new(Csv::new(Records::new(bytes, delimiter, line), columns)?))
+            }
         })
     }
 }
@@ -110,61 +119,6 @@ impl Iterator for Rows<'_> {
     fn next(&mut self) -> Option<Row> {
         self.0.next()
     }
-}
-
-/// What a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// RFC 4180, with a header.
-    Csv,
-    /// One object a line.
-    JsonLines,
-}
-
-/// The text of a file, gunzipped.
-struct Text<'a> {
-    form: Form,
-    /// Whether it begins with a byte order mark.
-    is_marked: bool,
-    bytes: Box<dyn Read + Send + 'a>,
-}
-
-impl<'a> Text<'a> {
-    fn open(file: impl Read + Send + 'a) -> Result<Self, FileFault> {
-        let (start, file) = peek(file)?;
-        let bytes: Box<dyn Read + Send + 'a> = if start.starts_with(&[0x1f, 0x8b]) {
-            Box::new(MultiGzDecoder::new(file))
-        } else {
-            Box::new(file)
-        };
-        let (start, bytes) = peek(bytes)?;
-        let form = match unmarked(&start).iter().find(|byte| !byte.is_ascii_whitespace()) {
-            None => return Err(FileFault::Empty),
-            Some(b'{') => Form::JsonLines,
-            Some(_) => Form::Csv,
-        };
-        Ok(Self { form, is_marked: start.starts_with(MARK), bytes: Box::new(bytes) })
-    }
-}
-
-/// A file whose first bytes were read, whole again.
-type Rewound<R> = Chain<Cursor<Vec<u8>>, R>;
-
-/// The blanks that a file may begin with, in bytes.
-const BLANK_BYTES_MAX: usize = 64 * 1024;
-
-/// The first bytes of `file`, as far as something that is not blank, and the whole of it again.
-fn peek<R: Read>(mut file: R) -> io::Result<(Vec<u8>, Rewound<R>)> {
-    let mut start = Vec::new();
-    while start.len() < BLANK_BYTES_MAX {
-        // As much again as before: however long the blanks are, each is looked at but a few times.
-        let more = start.len().max(64) as u64;
-        let is_over = file.by_ref().take(more).read_to_end(&mut start)? == 0;
-        if is_over || !unmarked(&start).trim_ascii().is_empty() {
-            break;
-        }
-    }
-    Ok((start.clone(), Cursor::new(start).chain(file)))
 }
 
 /// The byte order mark.

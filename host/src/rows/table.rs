@@ -3,14 +3,15 @@
 use std::fmt;
 use std::io::{Chain, Read};
 
-use csv::{ByteRecord, Position, Reader, ReaderBuilder, WriterBuilder};
+use csv::{ByteRecord, WriterBuilder};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::csv::{Header, into_io};
+use super::csv::Header;
 use super::json_lines::Lines;
-use super::{FileFault, Form, MARK, Text, unmarked};
+use super::records::Records;
+use super::{FileFault, Form, Text, unmarked};
 
 /// A row as it is, and the email in it.
 #[derive(Debug)]
@@ -73,29 +74,28 @@ pub struct Table<'a> {
 impl<'a> Table<'a> {
     /// Looks at the beginning of `file`, and for the column `email`; columns named `added` may not be there.
     pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableFault> {
-        let Text { form, is_marked, bytes } = Text::open(file)?;
-        if form == Form::JsonLines {
+        let Text { form, prefix, line, bytes } = Text::open(file)?;
+        let Form::Csv { delimiter } = form else {
             let lines = Lines::new(bytes, LINE_BYTES_MAX);
             let rows = Objects { lines, email: email.to_owned(), added: added.to_vec() };
             return Ok(Self { form, header: None, rows: Box::new(rows) });
-        }
-        let mut reader = ReaderBuilder::new().flexible(true).from_reader(bytes.chain(END));
-        let header = Header::read(&mut reader)?;
+        };
+        let mut records = Records::new(bytes.chain(END), delimiter, line);
+        let mut record = ByteRecord::new();
+        let line = records.read(&mut record).map_err(FileFault::Unreadable)?.unwrap_or(line);
+        let header = Header::new(&record)?;
         let at = header.need(email)?;
         if header.count(email) > 1 {
             return Err(TableFault::Twice(email.to_owned()));
         }
-        let record = reader.byte_headers().map_err(|e| FileFault::Unreadable(into_io(e)))?.clone();
-        let line = record.position().map_or(1, Position::line);
         if is_cut_by_end(&record) {
             return Err(TableFault::OpenQuote { line });
         }
         if let Some(name) = added.iter().find(|name| header.find(name).is_some()) {
             return Err(TableFault::Taken { line, name: name.clone() });
         }
-        let mark = if is_marked { MARK } else { b"" };
-        let text = [mark, &encode(&record)].concat();
-        let rows = Records { reader, header, email: at, is_over: false };
+        let text = [prefix, encode(&record, delimiter)].concat();
+        let rows = CsvRows { records, delimiter, header, email: at, is_over: false };
         Ok(Self { form, header: Some(text), rows: Box::new(rows) })
     }
 
@@ -147,14 +147,15 @@ fn malformed(reason: impl Into<String>) -> BadRow {
 /// A last record of our own. A quote that is never closed swallows it, which nothing else would tell.
 const END: &[u8] = b"\n\0end of the rows\0\n";
 
-struct Records<R: Read> {
-    reader: Reader<Chain<R, &'static [u8]>>,
+struct CsvRows<R> {
+    records: Records<Chain<R, &'static [u8]>>,
+    delimiter: u8,
     header: Header,
     email: usize,
     is_over: bool,
 }
 
-impl<R: Read> Records<R> {
+impl<R> CsvRows<R> {
     fn row(&self, mut record: ByteRecord, line: u64) -> TableRow {
         let email = self.header.check(&record).map_err(malformed).and_then(|()| {
             let cell = std::str::from_utf8(&record[self.email]);
@@ -164,11 +165,11 @@ impl<R: Read> Records<R> {
         while record.len() < self.header.names.len() {
             record.push_field(b"");
         }
-        TableRow { line, text: encode(&record), email }
+        TableRow { line, text: encode(&record, self.delimiter), email }
     }
 }
 
-impl<R: Read> Iterator for Records<R> {
+impl<R: Read> Iterator for CsvRows<R> {
     type Item = Result<TableRow, TableFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -176,14 +177,12 @@ impl<R: Read> Iterator for Records<R> {
             return None;
         }
         let mut record = ByteRecord::new();
-        let read = self.reader.read_byte_record(&mut record);
-        let line = record.position().map_or(0, Position::line);
-        let next = match read {
-            Ok(true) if record.len() == 1 && record[0] == *END.trim_ascii() => None,
-            Ok(true) if is_cut_by_end(&record) => Some(Err(TableFault::OpenQuote { line })),
-            Ok(true) => Some(Ok(self.row(record, line))),
-            Ok(false) => None,
-            Err(error) => Some(Err(FileFault::Unreadable(into_io(error)).into())),
+        let next = match self.records.read(&mut record) {
+            Ok(Some(_)) if record.len() == 1 && record[0] == *END.trim_ascii() => None,
+            Ok(Some(line)) if is_cut_by_end(&record) => Some(Err(TableFault::OpenQuote { line })),
+            Ok(Some(line)) => Some(Ok(self.row(record, line))),
+            Ok(None) => None,
+            Err(error) => Some(Err(FileFault::Unreadable(error).into())),
         };
         self.is_over = !matches!(next, Some(Ok(_)));
         next
@@ -195,8 +194,9 @@ fn is_cut_by_end(record: &ByteRecord) -> bool {
 }
 
 /// The cells of a row, quoted where they have to be, without the end of the line.
-fn encode(record: &ByteRecord) -> Vec<u8> {
-    let mut writer = WriterBuilder::new().flexible(true).buffer_capacity(1024).from_writer(Vec::new());
+fn encode(record: &ByteRecord, delimiter: u8) -> Vec<u8> {
+    let mut writer = WriterBuilder::new();
+    let mut writer = writer.delimiter(delimiter).flexible(true).buffer_capacity(1024).from_writer(Vec::new());
     // A vector takes everything.
     let mut text =
         writer.write_byte_record(record).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default();

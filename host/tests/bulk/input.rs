@@ -13,11 +13,21 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
     for (content, told, advice) in [
         ("", "the file is empty", ""),
         ("Mail,Name\np0@gmail.com,P\n", "there is no column email; the columns are Mail, Name", "--column"),
-        ("email;name\np0@gmail.com;P\n", "there is no column email", "separated by commas"),
+        ("email|name\np0@gmail.com|P\n", "there is no column email", "sep=|"),
+        (
+            "PK\u{3}\u{4}\u{14}\0",
+            "the file is an Excel workbook or another ZIP archive",
+            "save it as CSV (UTF-8)",
+        ),
         ("p0@gmail.com,P\n", "the first line has an email in it", ""),
         ("email,Email\np0@gmail.com,P\n", "there are several columns email", "rename"),
         ("email,Status\np0@gmail.com,P\n", "line 1: there is a column status already", "--prefix"),
         ("email,n\np0@gmail.com,1\np1@gmail.com,\"x\np2@gmail.com,y\n", "line 3: a quote is opened", ""),
+        (
+            "email,n\r\np0@gmail.com,1\r\n\r\np1@gmail.com,\"x\r\np2@gmail.com,y\r\n",
+            "line 4: a quote is opened",
+            "",
+        ),
         ("email,\"n\np0@gmail.com,1\n", "", ""),
         (
             "{\"email\":\"p0@gmail.com\"}\n{\"status\":1}\n",
@@ -72,6 +82,46 @@ fn a_bad_row_of_csv_is_kept_told_and_not_asked_for() {
          error: 5 rows have an error for a status\n"
     );
     assert!(!ran.success);
+}
+
+#[test]
+fn reports_the_line_of_a_bad_row_in_a_file_with_crlf() {
+    let server = FakeServer::start(|email, _| found(email));
+    let enrich = Enrich::new();
+    let file =
+        enrich.file("crm.csv", "n,email\r\n1,\r\n\"\r\n2\",\r\n\r\n\"3\n\",\r\n4,p0@gmail.com\r\n5,\r\n");
+    let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
+    let told: Vec<_> = ran.stderr.lines().filter(|line| line.ends_with(": there is no email")).collect();
+    assert_eq!(
+        told,
+        ["line 2", "line 3", "line 6", "line 9"].map(|line| format!("{line}: there is no email"))
+    );
+}
+
+#[test]
+fn output_has_the_delimiter_of_the_input() {
+    let server = FakeServer::start(|email, _| found(email));
+    let enrich = Enrich::new();
+    for (prefix, d) in [("", ";"), ("", "\t"), ("sep=;\n", ";"), ("\u{feff}sep=|\n", "|"), ("", ",")] {
+        let input = format!(
+            "{prefix}name{d}email\n\"Marlowe{d} Ada\"{d}p0@gmail.com\n\"Marlowe, Bea\"{d}p1@gmail.com\n"
+        );
+        let quoted = if d == "," { "\"Marlowe, Bea\"" } else { "Marlowe, Bea" };
+        let expected = format!(
+            "{prefix}name{d}email{d}linkedin_url{d}status{d}lookup_id\n\
+             \"Marlowe{d} Ada\"{d}p0@gmail.com{d}https://www.linkedin.com/in/p0{d}found{d}id-p0\n\
+             {quoted}{d}p1@gmail.com{d}https://www.linkedin.com/in/p1{d}found{d}id-p1\n"
+        );
+        let file = enrich.file("crm.csv", input.replace('\n', "\r\n"));
+        let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]);
+        let out = enrich.path("out.csv");
+        enrich.ok(&args);
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), expected);
+        std::fs::write(&out, &expected[..expected.len() - 20]).unwrap();
+        enrich.ok(&args);
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), expected, "after a resume");
+        std::fs::remove_file(&out).unwrap();
+    }
 }
 
 #[test]

@@ -103,15 +103,16 @@ impl Columns {
 
     /// What ends the header.
     pub fn header_end(&self) -> Vec<u8> {
-        csv_end(self.names.each_ref().map(String::as_str))
+        let Form::Csv { delimiter } = self.form else { return Vec::new() };
+        csv_end(delimiter, self.names.each_ref().map(String::as_str))
     }
 
     /// What ends a row that begins with `text`.
     pub fn row_end(&self, text: &[u8], answer: &Answer) -> Vec<u8> {
         let Answer { linkedin_url, status, lookup_id } = answer;
-        if self.form == Form::Csv {
+        if let Form::Csv { delimiter } = self.form {
             let [url, id] = [linkedin_url, lookup_id].map(|cell| cell.as_deref().unwrap_or_default());
-            return csv_end([url, status, id]);
+            return csv_end(delimiter, [url, status, id]);
         }
         let values = [linkedin_url.clone().into(), Value::from(status.as_str()), lookup_id.clone().into()];
         let fields = self.names.iter().zip(values).map(|(name, value)| {
@@ -125,15 +126,16 @@ impl Columns {
     /// The answer in what ends a row that begins with `text`; none if it was not written so.
     pub fn read_row_end(&self, text: &[u8], end: &[u8]) -> Option<Answer> {
         let answer = match self.form {
-            Form::Csv => Self::read_csv_end(end)?,
+            Form::Csv { delimiter } => Self::read_csv_end(delimiter, end)?,
             Form::JsonLines => self.read_json_end(end)?,
         };
         (self.row_end(text, &answer) == end).then_some(answer)
     }
 
-    fn read_csv_end(end: &[u8]) -> Option<Answer> {
-        let mut reader =
-            ReaderBuilder::new().has_headers(false).flexible(true).from_reader(end.strip_prefix(b",")?);
+    fn read_csv_end(delimiter: u8, end: &[u8]) -> Option<Answer> {
+        let cells = end.strip_prefix(&[delimiter])?;
+        let mut reader = ReaderBuilder::new();
+        let mut reader = reader.delimiter(delimiter).has_headers(false).flexible(true).from_reader(cells);
         let mut record = StringRecord::new();
         reader.read_record(&mut record).ok()?;
         let cell = |at| record.get(at).map(str::to_owned);
@@ -150,8 +152,9 @@ impl Columns {
     }
 }
 
-fn csv_end(cells: [&str; 3]) -> Vec<u8> {
-    let mut writer = WriterBuilder::new().buffer_capacity(256).from_writer(vec![b',']);
+fn csv_end(delimiter: u8, cells: [&str; 3]) -> Vec<u8> {
+    let mut writer = WriterBuilder::new();
+    let mut writer = writer.delimiter(delimiter).buffer_capacity(256).from_writer(vec![delimiter]);
     // A vector takes everything.
     writer.write_record(cells).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default()
 }
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_in_either_form() {
         let found = reply(200, FOUND).unwrap();
-        for form in [Form::Csv, Form::JsonLines] {
+        for form in [Form::Csv { delimiter: b',' }, Form::Csv { delimiter: b';' }, Form::JsonLines] {
             let columns = Columns::new(form, "their \"");
             for answer in [found.clone(), Answer::error("no_email")] {
                 for text in [&b"{"[..], b"{\"a\":1"] {

@@ -68,9 +68,9 @@ fn unreadable(path: &Path, fault: &TableFault) -> Failure {
     let failure = Failure::new(format!("{name}: {fault}"));
     match fault {
         TableFault::File(FileFault::NoColumn { present, .. }) => {
-            let is_one = present.len() == 1 && present[0].contains([';', '\t']);
+            let is_one = present.len() == 1 && present[0].contains('|');
             failure.advise(if is_one {
-                "the columns have to be separated by commas"
+                "separate the columns with commas, semicolons or tabs, or name the delimiter in a first line such as sep=|"
             } else {
                 "--column NAME names the one with the email"
             })
