@@ -317,64 +317,6 @@ mod mistakes {
     }
 }
 
-mod import {
-    use super::*;
-
-    #[test]
-    fn bad_rows_go_to_a_file_by_line_and_reason_and_the_good_ones_go_in() {
-        let enrich = Enrich::new();
-        let file = enrich
-            .file("p.csv", format!("email,linkedin_url\nnot-an-email,{URL}\n{EMAIL},{URL}\nx@gmail.com,y\n"));
-        let said = enrich.run(&["people", "import", file.to_str().unwrap()]);
-        assert!(said.stdout.starts_with("3 rows in "), "{}", said.stdout);
-        assert!(said.stdout.ends_with(": 1 new or changed, 0 as before, 2 rejected\n"), "{}", said.stdout);
-        let rejects = std::fs::read_to_string(enrich.path("p.csv.rejects.csv")).unwrap();
-        assert_eq!(
-            rejects,
-            "line,reason\n2,\"the email has no local part followed by an @\"\n4,\"the URL is not at linkedin.com\"\n"
-        );
-    }
-
-    #[test]
-    fn importing_again_changes_nothing() {
-        let enrich = Enrich::new();
-        let file = one_person(&enrich);
-        let first = enrich.json(&["people", "import", &file, "--json"]);
-        assert_eq!(first, json!({"rows": 1, "changed": 1, "unchanged": 0, "rejected": 0, "rejects": null}));
-        let second = enrich.json(&["people", "import", &file, "--json"]);
-        assert_eq!((&second["changed"], &second["unchanged"]), (&json!(0), &json!(1)));
-    }
-
-    #[test]
-    fn takes_other_names_for_the_columns_and_says_which_there_are() {
-        let enrich = Enrich::new();
-        let file = enrich.file("p.csv", format!("Mail,Profile\n{EMAIL},{URL}\n"));
-        let file = file.to_str().unwrap();
-        let error = enrich.err(&["people", "import", file]);
-        assert!(
-            error.contains("the columns are Mail, Profile") && error.contains("--email-column"),
-            "{error}"
-        );
-        enrich.ok(&["people", "import", file, "--email-column", "mail", "--url-column", "profile"]);
-    }
-
-    #[test]
-    fn a_file_of_bad_rows_alone_is_an_error() {
-        let enrich = Enrich::new();
-        let file = enrich.file("p.csv", "email,linkedin_url\na,b\n");
-        let ran = enrich.run(&["people", "import", file.to_str().unwrap()]);
-        assert!(!ran.success && ran.stderr.contains("every row was rejected"), "{}", ran.stderr);
-    }
-
-    #[test]
-    fn no_email_is_on_the_disk() {
-        let enrich = Enrich::new();
-        enrich.ok(&["people", "import", &one_person(&enrich)]);
-        let disk = String::from_utf8_lossy(&bytes_under(&enrich.data())).to_lowercase();
-        assert!(!disk.contains("marlowe") && !disk.contains("@gmail"));
-    }
-}
-
 mod config {
     use super::*;
 

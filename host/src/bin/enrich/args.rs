@@ -240,6 +240,7 @@ pub enum CreditsCommand {
 #[derive(Debug, Subcommand)]
 pub enum PeopleCommand {
     /// Import people from CSV or JSON Lines, gzipped or not; a server may run meanwhile
+    #[command(after_long_help = IMPORT_HELP)]
     Import(ImportArgs),
     /// Opt a person out: from now on they are not found, whatever is imported
     Suppress {
@@ -278,7 +279,7 @@ pub struct TryArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// The file; what it is, its first bytes tell
+    /// CSV or JSON Lines, gzipped or not: its first line shows which. `-` is stdin
     pub file: PathBuf,
     /// The column with the email
     #[arg(long, value_name = "NAME", default_value = "email")]
@@ -289,9 +290,12 @@ pub struct ImportArgs {
     /// The column with the confidence of the match, from 0 to 1; without it, 1
     #[arg(long, value_name = "NAME", default_value = "confidence")]
     pub confidence_column: String,
-    /// Where to list the bad rows, with line number and reason [default: FILE.rejects.csv]
+    /// Where to list rejected rows, with line and reason [default: FILE.rejects.csv, for stdin stdin.rejects.csv]
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
+    /// Exit with 0 even if rows are rejected
+    #[arg(long)]
+    pub allow_rejects: bool,
     #[command(flatten)]
     pub format: Format,
 }
@@ -345,7 +349,7 @@ impl std::fmt::Debug for ServerArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct BulkArgs {
-    /// CSV or JSON Lines, gzipped or not: what it is, its first bytes tell. `-` is stdin
+    /// CSV or JSON Lines, gzipped or not: its first line shows which. `-` is stdin
     pub file: PathBuf,
     /// Where the rows and their answers go, readable by you alone; the same command goes on where one stopped.
     /// Without it, they go to stdout
@@ -368,6 +372,16 @@ pub struct BulkArgs {
     #[command(flatten)]
     pub format: Format,
 }
+
+const IMPORT_HELP: &str = "\
+The columns of CSV are separated by commas, semicolons or tabs, or by what a first line such as sep=| names.
+
+Rejected rows do not keep the others from being imported, but the exit code is 1 then. The list of them replaces the \
+file that --rejects names; it has no emails in it.
+
+Ctrl-C imports the rows that were read so far, a second one ends at once: some of these rows are imported then. Either \
+way, the same command imports the rest; it reads the file from its start, and rows that are imported already stay as \
+they are. The exit code is 130, and 143 after SIGTERM.";
 
 const BULK_HELP: &str = "\
 Added to each row: linkedin_url, status (found, not_found or an error's code) and lookup_id. All else is kept as it \
@@ -393,7 +407,8 @@ Exit codes:
   2    A flag, an environment variable or a setting is wrong
   3    The service refused the request: 401, 402 or 429
   4    No connection to the server
-  130  Interrupted by Ctrl-C";
+  130  Interrupted by Ctrl-C
+  143  Terminated by SIGTERM";
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {

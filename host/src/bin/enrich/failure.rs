@@ -25,6 +25,8 @@ pub enum Exit {
     Unreachable = 4,
     /// 128 + SIGINT, as shells report it.
     Interrupted = 130,
+    /// 128 + SIGTERM.
+    Terminated = 143,
 }
 
 impl From<Exit> for ExitCode {

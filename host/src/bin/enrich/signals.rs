@@ -1,0 +1,47 @@
+//! SIGINT and SIGTERM: the first one ends a command in order, the second one ends it at once.
+
+use std::thread;
+
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::{Exit, Failure};
+
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Replaces the default actions of both signals. Panics outside of a Tokio runtime.
+    pub fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next signal. Returns the exit code that it stands for. Cancel safe.
+    pub async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+        }
+    }
+}
+
+/// Watches for signals on a thread, for a command without a runtime: the first one runs `stop` with its exit code, the
+/// second one ends the process.
+pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
+    let mut signals = {
+        let _runtime = runtime.enter();
+        Signals::new()?
+    };
+    thread::spawn(move || {
+        runtime.block_on(async {
+            stop(signals.next().await);
+            std::process::exit(signals.next().await as i32);
+        })
+    });
+    Ok(())
+}
