@@ -10,6 +10,7 @@ mod fake;
 mod input;
 mod limits;
 mod resume;
+mod retry;
 
 use std::fmt::Write;
 use std::path::Path;

@@ -33,7 +33,8 @@ fn ctrl_c_finishes_what_is_in_flight_and_not_one_match_is_paid_for_twice() {
         wait_for_rows(&out, lines(&out) + 100 + 10 * round);
         send("-INT", &run);
         let ran = wait(run);
-        assert!(!ran.success && ran.stderr.contains("goes on where this stopped"), "{}", ran.stderr);
+        assert_eq!(ran.code, Some(130));
+        assert!(ran.stderr.contains("goes on where this stopped"), "{}", ran.stderr);
         assert!(lines(&out) < ROWS, "it was not in the middle any more");
     }
     let ran = enrich.run(&args);

@@ -364,6 +364,9 @@ pub struct BulkArgs {
     /// The most lookups at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub concurrency: u16,
+    /// Look up all rows of OUT with an error again, and not only those whose error was temporary
+    #[arg(long, requires = "output")]
+    pub retry_errors: bool,
     /// Start OUT anew: the answers in it are lost, and are paid for again
     #[arg(long, requires = "output")]
     pub force: bool,
@@ -397,8 +400,13 @@ With -o, the same command goes on where one stopped. Ctrl-C finishes the lookups
 once; what is killed loses those lookups, and a loss of power the last second's. Answers that wait for one of an \
 earlier row are in OUT.journal until then.
 
+The same command also looks up rows of OUT again whose error was temporary: server_error, lookup_error, \
+rate_limit_unavailable and no_answer. --retry-errors includes all other errors. A row that was found or not found is \
+never looked up again. The new answers are in OUT.journal until OUT.rewrite, a copy with all answers, replaces OUT.
+
 The exit code is 0 if every row has found or not_found. It is 1 if a row has another status. If the run stopped \
-early, it is 3 for a refused key or used-up credits, 4 for a server that cannot be reached, 130 for Ctrl-C, else 1.";
+early, it is 3 for a refused key or used-up credits, 4 for a server that cannot be reached, 130 for Ctrl-C, 143 for SIGTERM, \
+else 1.";
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::client;
-use crate::output::is_printable;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Answer {
@@ -23,6 +22,10 @@ pub mod temporary {
     pub const RATE_LIMIT_UNAVAILABLE: &str = "rate_limit_unavailable";
     /// Ours: the answer broke off, or came too late.
     pub const NO_ANSWER: &str = "no_answer";
+
+    pub fn includes(status: &str) -> bool {
+        [SERVER_ERROR, LOOKUP_ERROR, RATE_LIMIT_UNAVAILABLE, NO_ANSWER].contains(&status)
+    }
 }
 
 impl Answer {
@@ -71,9 +74,8 @@ impl Answer {
         self.status == "found"
     }
 
-    pub fn is_temporary(&self) -> bool {
-        use temporary::{LOOKUP_ERROR, NO_ANSWER, RATE_LIMIT_UNAVAILABLE, SERVER_ERROR};
-        [SERVER_ERROR, LOOKUP_ERROR, RATE_LIMIT_UNAVAILABLE, NO_ANSWER].contains(&self.status.as_str())
+    pub fn is_error(&self) -> bool {
+        !matches!(self.status.as_str(), "found" | "not_found")
     }
 }
 
@@ -82,7 +84,7 @@ fn is_plain(text: &str) -> bool {
     const CHARS_MAX: usize = 2048;
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.len() <= CHARS_MAX
-        && text.chars().all(is_printable)
+        && !text.contains(char::is_control)
 }
 
 /// The columns that are added.

@@ -3,27 +3,52 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use enrich_host::rows::TableRow;
 
-use super::answer::{Answer, Columns};
+use super::answer::{Answer, Columns, temporary};
 use super::input::Input;
 use super::key;
 use crate::failure::Failure;
 
+/// Which errors a run looks up again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Retries {
+    /// Those that another attempt may cure.
+    Temporary,
+    All,
+}
+
+impl Retries {
+    pub fn include(self, answer: &Answer) -> bool {
+        temporary::includes(&answer.status) || (self == Self::All && answer.is_error())
+    }
+}
+
 #[derive(Default)]
 pub struct Done {
-    /// The rows in OUT, by status.
+    /// The number of rows in OUT by status, without `failed`.
     pub statuses: BTreeMap<String, u64>,
     /// Answers by email, as [`key`] has it.
     pub answers: HashMap<String, Answer>,
     /// Those of them that OUT does not have yet, but the journal.
     pub ahead: Vec<String>,
+    /// The rows in OUT to look up again.
+    pub failed: Vec<FailedRow>,
     /// The row whose answer was cut off: it is taken from the input already.
     pub next: Option<TableRow>,
     /// How long OUT is without what was cut off.
     pub bytes: u64,
+}
+
+/// A row in OUT with an error.
+pub struct FailedRow {
+    pub email: String,
+    pub status: String,
+    /// The bytes of its answer in OUT.
+    pub at: Range<u64>,
 }
 
 impl Done {
@@ -33,6 +58,7 @@ impl Done {
         file: &File,
         columns: &Columns,
         input: &mut Input,
+        retries: Retries,
     ) -> Result<(Self, Vec<u8>), Failure> {
         let mut out = Out { path, input: &input.path.clone(), text: BufReader::new(file) };
         let mut done = Self::default();
@@ -55,17 +81,22 @@ impl Done {
                 done.next = Some(row);
                 break;
             };
+            let answer_start = done.bytes + row.text.len() as u64;
             done.bytes += bytes;
-            done.add(&row, answer);
+            match row.email {
+                Ok(email) if retries.include(&answer) => {
+                    done.failed.push(FailedRow { email, status: answer.status, at: answer_start..done.bytes })
+                }
+                email => done.add(email.ok(), answer),
+            }
         }
         Ok((done, Vec::new()))
     }
 
-    fn add(&mut self, row: &TableRow, answer: Answer) {
+    fn add(&mut self, email: Option<String>, answer: Answer) {
         *self.statuses.entry(answer.status.clone()).or_default() += 1;
-        // What failed for a while may be asked for another row.
-        if let (Ok(email), false) = (&row.email, answer.is_temporary()) {
-            self.answers.insert(key(email), answer);
+        if let Some(email) = email {
+            self.answers.insert(key(&email), answer);
         }
     }
 }

@@ -2,15 +2,14 @@
 //!
 //! One JSON object a line, beside OUT. Whatever is not whole is not there.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::sink::MODE;
+use crate::private_file::{self, beside};
 
 /// A journal is written anew, without the answers that are in OUT by then, when it is as long.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -51,8 +50,7 @@ impl Journal {
     ) -> io::Result<Self> {
         let path = Self::path(out);
         let new = beside(&path, ".new");
-        let _ = fs::remove_file(&new);
-        let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(&new)?;
+        let file = private_file::create(&new)?;
         let mut journal = Self { path, file, bytes: 0, bytes_max: BYTES_MAX, is_synced: true };
         for (email, answer) in answers {
             journal.add(email, answer)?;
@@ -87,10 +85,4 @@ impl Journal {
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
-}
-
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(end);
-    path.with_file_name(name)
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 
 use self::answer::Columns;
 use self::ask::Asker;
-use self::done::Done;
+use self::done::{Done, Retries};
 use self::input::Input;
 use self::pace::Pace;
 use self::run::{Run, Stopped};
@@ -37,14 +37,19 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     let rows = Input::check(args)?;
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);
+    let retries = if args.retry_errors { Retries::All } else { Retries::Temporary };
     let (mut sink, mut done) = match &args.output {
-        Some(out) => Sink::file(out, args.force, columns, &mut input)?,
+        Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
         None => (Sink::stdout(columns, input.header())?, Done::default()),
     };
     let statuses = std::mem::take(&mut done.statuses);
     let summary = Summary::new(statuses);
     if summary.resumed > 0 {
         output::remark(format!("{} rows are done already", output::grouped(summary.resumed)));
+    }
+    if !done.failed.is_empty() {
+        let failed = output::grouped(done.failed.len() as u64);
+        output::remark(format!("{failed} rows with an error are looked up again"));
     }
     let progress = progress(rows, summary.resumed, sink.is_stdout());
 
@@ -65,7 +70,7 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
         "what was answered is on stdout; with -o OUT, the same command would go on where this stopped"
     };
     let stopped = stopped.map(|stopped: Stopped| (stopped.why, how_to_go_on));
-    summary::failure(&summary, stopped).map_or(shown, Err)
+    summary::failure(&summary, is_resumable, stopped).map_or(shown, Err)
 }
 
 /// Emails that differ in no more than case are asked for once.

@@ -1,24 +1,26 @@
 //! One run: rows in, lookups in flight, rows out in their order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_host::rows::TableRow;
 use indicatif::ProgressBar;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rand::seq::SliceRandom;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::answer::Answer;
 use super::ask::{Asked, Asker, Halt};
-use super::done::Done;
+use super::done::{Done, FailedRow};
 use super::input::Input;
 use super::key;
 use super::sink::Sink;
 use super::summary::{Summary, pausing};
 use crate::failure::{Exit, Failure};
+use crate::signals::Signals;
 use crate::{lookup, output};
 
 /// The rows that wait for the answer of an earlier one.
@@ -42,6 +44,8 @@ pub struct Run<'a> {
     lookups: HashMap<String, Lookup>,
     /// Those that are answered and wait for an earlier row, so that the journal has them.
     ahead: HashSet<String>,
+    /// The rows of OUT to look up again, by email, as [`key`] has it.
+    failed: HashMap<String, Vec<FailedRow>>,
     in_flight: JoinSet<(String, Asked)>,
     /// Lookups given up since one was answered.
     failures: u32,
@@ -80,6 +84,7 @@ impl<'a> Run<'a> {
             waiting: VecDeque::new(),
             lookups: HashMap::new(),
             ahead: HashSet::new(),
+            failed: HashMap::new(),
             in_flight: JoinSet::new(),
             failures: 0,
             stopped: None,
@@ -91,24 +96,38 @@ impl<'a> Run<'a> {
         self.summary
     }
 
-    /// Goes on after what is done, until the input is over or something stops it: returns what.
+    /// Goes on after what is done, until all rows have an answer or something stops it: returns what.
     pub async fn go(&mut self, done: Done, input: Input) -> Result<Option<Stopped>, Failure> {
-        let mut signals = Signals::new()?;
+        let mut events = Events::new()?;
+        for row in done.failed {
+            self.failed.entry(key(&row.email)).or_default().push(row);
+        }
         self.ahead.extend(done.ahead);
-        self.lookups
-            .extend(done.answers.into_iter().map(|(email, answer)| (email, Lookup::Answered(answer))));
+        for (email, answer) in done.answers {
+            self.count_failed(&email, &answer.status);
+            self.lookups.insert(email, Lookup::Answered(answer));
+        }
         if let Some(row) = done.next {
             self.take(row);
         }
+        self.append(&mut events, input).await?;
+        if self.stopped.is_none() {
+            self.write(true, false)?;
+            self.retry(&mut events).await?;
+        }
+        self.finish()?;
+        Ok(self.stopped.take())
+    }
+
+    /// Adds the rows of the input to OUT.
+    async fn append(&mut self, events: &mut Events, input: Input) -> Result<(), Failure> {
         let mut rows = read_on_a_thread(input);
         let mut is_over = false;
-        let mut sync = interval(SYNC_INTERVAL);
-        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.write_ready()?;
             let takes_rows = !is_over && self.stopped.is_none();
             if self.in_flight.is_empty() && !takes_rows {
-                break;
+                return Ok(());
             }
             let has_room = self.in_flight.len() < self.concurrency && self.waiting.len() < ROWS_WAITING_MAX;
             tokio::select! {
@@ -118,19 +137,45 @@ impl<'a> Run<'a> {
                     // The rows before are answered still.
                     Some(Err(why)) => self.stopped = Some(Stopped { code: "unreadable", why }),
                 },
-                Some(asked) = self.in_flight.join_next() => {
-                    let (email, asked) = asked.map_err(|e| Failure::new(format!("a lookup broke down: {e}")))?;
-                    self.settle(email, asked)?;
-                }
-                () = signals.next() => self.interrupt(),
-                _ = sync.tick() => {
-                    self.sink.sync()?;
-                    self.progress.set_message(pausing(self.asker.pace.pause()));
-                }
+                handled = self.handle_next(events) => handled?,
             }
         }
-        self.finish()?;
-        Ok(self.stopped.take())
+    }
+
+    /// Looks up the rows of OUT that failed.
+    async fn retry(&mut self, events: &mut Events) -> Result<(), Failure> {
+        let mut emails: Vec<_> = self.failed.values().map(|rows| rows[0].email.clone()).collect();
+        // Rows that fail each time can stop the run: in a random order, all others get their turn in some run.
+        emails.shuffle(&mut rand::rng());
+        self.failures = 0;
+        loop {
+            while self.stopped.is_none()
+                && self.in_flight.len() < self.concurrency
+                && let Some(email) = emails.pop()
+            {
+                self.ask(email);
+            }
+            if self.in_flight.is_empty() {
+                return Ok(());
+            }
+            self.handle_next(events).await?;
+        }
+    }
+
+    /// Handles the next finished lookup, signal or tick. Cancel safe.
+    async fn handle_next(&mut self, events: &mut Events) -> Result<(), Failure> {
+        tokio::select! {
+            Some(asked) = self.in_flight.join_next() => {
+                let (email, asked) = asked.map_err(|e| Failure::new(format!("a lookup broke down: {e}")))?;
+                self.settle(email, asked)?;
+            }
+            exit = events.signals.next() => self.interrupt(exit),
+            _ = events.sync.tick() => {
+                self.sink.sync()?;
+                self.progress.set_message(pausing(self.asker.pace.pause()));
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, row: TableRow) {
@@ -158,6 +203,7 @@ impl<'a> Run<'a> {
                 self.failures = 0;
                 self.summary.lookups += 1;
                 self.summary.matches += u64::from(answer.is_found());
+                self.count_failed(&email, &answer.status);
                 if !self.is_next(&email) {
                     self.sink.keep(&email, &answer)?;
                     self.ahead.insert(email.clone());
@@ -169,6 +215,7 @@ impl<'a> Run<'a> {
             }
             Asked::Failed(code) => {
                 self.failures += 1;
+                self.count_failed(&email, code);
                 self.lookups.insert(email, Lookup::Failed(code));
                 if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {code}");
@@ -214,13 +261,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn interrupt(&mut self) {
+    fn interrupt(&mut self, exit: Exit) {
         if self.is_interrupted {
             self.progress.finish_and_clear();
-            std::process::exit(Exit::Interrupted as i32);
+            std::process::exit(exit as i32);
         }
         self.is_interrupted = true;
-        self.stop("interrupted", Failure::new("interrupted"));
+        self.stop("interrupted", Failure::new("interrupted").exit(exit));
         let in_flight = self.asker.pace.in_flight();
         self.progress.suspend(|| {
             output::remark(format!("finishing {in_flight} lookups in flight; Ctrl-C again ends at once"));
@@ -242,8 +289,9 @@ impl<'a> Run<'a> {
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
+        let answers = self.take_failed();
+        self.sink.replace(&answers)?;
         if self.stopped.is_none() {
-            self.write(true, false)?;
             return self.sink.finish();
         }
         if self.sink.is_stdout() {
@@ -251,6 +299,33 @@ impl<'a> Run<'a> {
             return self.write(false, true);
         }
         if self.ahead.is_empty() { self.sink.finish() } else { self.keep_ahead() }
+    }
+
+    /// Counts the rows of OUT that failed before and now have this status.
+    fn count_failed(&mut self, email: &str, status: &str) {
+        let Some(rows) = self.failed.get(email) else { return };
+        rows.iter().for_each(|_| self.summary.count(status));
+        self.progress.set_position(self.summary.rows());
+    }
+
+    /// Returns the answers that differ from those in OUT, in the order of their rows.
+    fn take_failed(&mut self) -> Vec<(Range<u64>, Answer)> {
+        let mut answers = Vec::new();
+        for (email, rows) in self.failed.drain() {
+            let answer = match self.lookups.get(&email) {
+                Some(Lookup::Answered(answer)) => answer.clone(),
+                Some(Lookup::Failed(code)) => Answer::error(code),
+                _ => {
+                    rows.iter().for_each(|row| self.summary.count_resumed(&row.status));
+                    continue;
+                }
+            };
+            self.ahead.remove(&email);
+            let changed = rows.into_iter().filter(|row| row.status != answer.status);
+            answers.extend(changed.map(|row| (row.at, answer.clone())));
+        }
+        answers.sort_by_key(|(at, _)| at.start);
+        answers
     }
 
     /// Writes the journal anew, without what is in OUT by now.
@@ -306,22 +381,16 @@ fn read_on_a_thread(input: Input) -> mpsc::Receiver<Result<TableRow, Failure>> {
     rows
 }
 
-/// SIGINT or SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
+/// What a run handles beside its rows.
+struct Events {
+    signals: Signals,
+    sync: Interval,
 }
 
-impl Signals {
+impl Events {
     fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        let mut sync = interval(SYNC_INTERVAL);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { signals: Signals::new()?, sync })
     }
 }

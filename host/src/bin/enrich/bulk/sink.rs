@@ -1,21 +1,20 @@
 //! Where rows go: stdout, or a file that the next run can go on with.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use enrich_host::rows::TableRow;
 
 use super::answer::{Answer, Columns};
-use super::done::Done;
+use super::done::{Done, Retries};
 use super::input::Input;
 use super::journal::Journal;
 use crate::failure::Failure;
 use crate::output;
-
-/// Only this user reads it: it has people's data.
-pub const MODE: u32 = 0o600;
+use crate::private_file::{self, MODE, beside, sync_directory};
 
 pub struct Sink {
     columns: Columns,
@@ -43,6 +42,7 @@ impl Sink {
         force: bool,
         columns: Columns,
         input: &mut Input,
+        retries: Retries,
     ) -> Result<(Self, Done), Failure> {
         let failed = |e: io::Error| Failure::file("write", path, e);
         let is_new = force || !path.exists();
@@ -52,18 +52,21 @@ impl Sink {
             file.set_len(0).map_err(failed)?;
             let _ = fs::remove_file(Journal::path(path));
         }
-        let (mut done, header) = Done::read(path, &file, &columns, input)?;
+        let (mut done, header) = Done::read(path, &file, &columns, input, retries)?;
         file.set_len(done.bytes).map_err(failed)?;
         if done.bytes == 0 {
             // It was made for something else.
             file.set_permissions(fs::Permissions::from_mode(MODE)).map_err(failed)?;
         }
         file.write_all(&header).map_err(failed)?;
-        let ahead = Journal::read(path).map_err(|e| Failure::file("read", &Journal::path(path), e))?;
+        let mut ahead = Journal::read(path).map_err(|e| Failure::file("read", &Journal::path(path), e))?;
+        ahead.retain(|(_, answer)| !retries.include(answer));
         let journal = Journal::create(path, ahead.iter().map(|(email, answer)| (email.as_str(), answer)))
             .map_err(|e| Failure::file("write", &Journal::path(path), e))?;
         done.ahead = ahead.iter().map(|(email, _)| email.clone()).collect();
         done.answers.extend(ahead);
+        // A run that was killed while it wrote this copy has not used it.
+        let _ = fs::canonicalize(path).and_then(|out| fs::remove_file(beside(&out, COPY_END)));
         let target = Target::File { path: path.to_owned(), file, journal, is_synced: false };
         let mut sink = Self { columns, target };
         sink.sync()?;
@@ -83,9 +86,7 @@ impl Sink {
             }),
             Target::File { path, file, is_synced, .. } => {
                 *is_synced = false;
-                file.write_all(text).map_err(|e| {
-                    Failure::file("write", path, e).advise("the same command goes on where this stopped")
-                })
+                file.write_all(text).map_err(|e| Failure::file("write", path, e).advise(CONTINUES))
             }
         }
     }
@@ -114,6 +115,26 @@ impl Sink {
         Ok(())
     }
 
+    /// Replaces answers in OUT, which are in the order of their bytes.
+    ///
+    /// Writes a copy of OUT and renames it over OUT, which therefore is complete at every moment.
+    pub fn replace(&mut self, answers: &[(Range<u64>, Answer)]) -> Result<(), Failure> {
+        let Target::File { path, file, .. } = &mut self.target else { return Ok(()) };
+        if answers.is_empty() {
+            return Ok(());
+        }
+        let failed = |e: io::Error| Failure::file("rewrite", path, e).advise(CONTINUES);
+        // A rename would replace a symlink and not the file.
+        let out = fs::canonicalize(&path).map_err(failed)?;
+        let copy = beside(&out, COPY_END);
+        *file = write_copy(file, &copy, &self.columns, answers)
+            .and_then(|file| fs::rename(&copy, &out).map(|()| file))
+            .inspect_err(|_| drop(fs::remove_file(&copy)))
+            .map_err(failed)?;
+        sync_directory(&out);
+        Ok(())
+    }
+
     /// What was written survives a loss of power.
     pub fn sync(&mut self) -> Result<(), Failure> {
         let Target::File { path, file, journal, is_synced } = &mut self.target else { return Ok(()) };
@@ -136,6 +157,42 @@ impl Sink {
     }
 }
 
+const CONTINUES: &str = "the same command goes on where this stopped";
+
+/// What the name of the copy that replaces OUT ends with.
+const COPY_END: &str = ".rewrite";
+
+/// Copies `out` to `path`, with other answers. Returns the copy: durable, and locked as OUT is.
+fn write_copy(
+    out: &File,
+    path: &Path,
+    columns: &Columns,
+    answers: &[(Range<u64>, Answer)],
+) -> io::Result<File> {
+    let copy = private_file::create(path)?;
+    copy.lock()?;
+    let meta = out.metadata()?;
+    // Only root can give a file away; the copy of any other user stays that user's.
+    let _ = fchown(&copy, Some(meta.uid()), Some(meta.gid()));
+    copy.set_permissions(meta.permissions())?;
+
+    let (mut old, mut new) = (BufReader::new(out), BufWriter::new(&copy));
+    old.rewind()?;
+    let mut at = 0;
+    for (bytes, answer) in answers {
+        io::copy(&mut old.by_ref().take(bytes.start - at), &mut new)?;
+        // A row with an email is never empty.
+        new.write_all(&columns.row_end(b"", answer))?;
+        old.seek_relative((bytes.end - bytes.start) as i64)?;
+        at = bytes.end;
+    }
+    io::copy(&mut old, &mut new)?;
+    new.flush()?;
+    drop(new);
+    copy.sync_all()?;
+    Ok(copy)
+}
+
 /// Opens OUT, for this process alone.
 fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     let failed = |e: io::Error| Failure::file("write", path, e);
@@ -146,21 +203,16 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         let failure = Failure::new(format!("{} is no regular file", path.display()));
         return Err(failure.advise("without -o, the rows go to stdout"));
     }
-    if fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (meta.dev(), meta.ino())) {
+    let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
+    if fs::metadata(input).is_ok_and(is_same) {
         return Err(Failure::new("FILE and OUT are the same file").advise("-o names another"));
     }
     match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(Failure::new(format!("another run is writing {}", path.display())));
+        // The run that had the lock may have replaced the file.
+        Ok(()) if fs::metadata(path).is_ok_and(is_same) => Ok(file),
+        Ok(()) | Err(TryLockError::WouldBlock) => {
+            Err(Failure::new(format!("another run is writing {}", path.display())))
         }
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
-    Ok(file)
-}
-
-/// A file that is new is in its directory for good. Where a directory can't be synced, there is nothing to do.
-fn sync_directory(path: &Path) {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let _ = File::open(directory).and_then(|directory| directory.sync_all());
 }

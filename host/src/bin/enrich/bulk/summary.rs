@@ -8,6 +8,7 @@ use enrich_host::rows::BadRow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::answer::temporary;
 use crate::failure::Failure;
 use crate::output::{self, grouped};
 
@@ -46,6 +47,12 @@ impl Summary {
             Some(count) => *count += 1,
             None => drop(self.statuses.insert(status.to_owned(), 1)),
         }
+    }
+
+    /// Counts a row that stays in OUT as an earlier run wrote it.
+    pub fn count_resumed(&mut self, status: &str) {
+        self.count(status);
+        self.resumed += 1;
     }
 
     pub fn tell_bad(&mut self, line: u64, row: &BadRow) {
@@ -154,11 +161,18 @@ pub fn pausing(pause: Option<Duration>) -> String {
 }
 
 /// What is told when a run did not get to its end, or not to an answer for each row.
-pub fn failure(summary: &Summary, stopped: Option<(Failure, &str)>) -> Option<Failure> {
+pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, &str)>) -> Option<Failure> {
     let Some((why, how_to_go_on)) = stopped else {
-        let errors = summary.errors();
-        return (errors > 0)
-            .then(|| Failure::new(format!("{} rows have an error for a status", grouped(errors))));
+        if summary.errors() == 0 {
+            return None;
+        }
+        let failure = Failure::new(format!("{} rows have an error for a status", grouped(summary.errors())));
+        let has_temporary = summary.statuses.keys().any(|status| temporary::includes(status));
+        return Some(if is_resumable && has_temporary {
+            failure.advise("the same command looks up temporary errors again")
+        } else {
+            failure
+        });
     };
     let what = format!("stopped after {} rows: {}", grouped(summary.rows()), why.what);
     let advice: Vec<_> = why.advice.into_iter().chain([how_to_go_on.to_owned()]).collect();
