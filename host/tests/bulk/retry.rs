@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::enrich::{Enrich, Ran, eventually};
+use super::enrich::{Enrich, PATIENCE, Ran, eventually};
 use super::fake::{FakeServer, error, found};
 use super::{bulk, send, start, table, wait};
 
@@ -169,7 +169,7 @@ fn ctrl_c_keeps_the_answers_that_came_and_exits_with_130() {
     let (asked, released) = (Mutex::new(asked), Mutex::new(released));
     let server = FakeServer::start(move |email, _| {
         asked.lock().unwrap().send(()).unwrap();
-        released.lock().unwrap().recv().unwrap();
+        released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         found(email)
     });
     let enrich = Enrich::new();
@@ -180,10 +180,10 @@ fn ctrl_c_keeps_the_answers_that_came_and_exits_with_130() {
     for (signal, code, answered) in [("-INT", 130, 2), ("-TERM", 143, 3)] {
         let mut child = start(&enrich, &bulk(&server.url, "enr_x", &args));
         for _ in answered..3 {
-            was_asked.recv().unwrap();
+            was_asked.recv_timeout(PATIENCE).unwrap();
             release.send(()).unwrap();
         }
-        was_asked.recv().unwrap();
+        was_asked.recv_timeout(PATIENCE).unwrap();
         send(signal, &child);
         let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
