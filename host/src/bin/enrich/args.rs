@@ -67,7 +67,7 @@ pub enum Command {
     Bulk(BulkArgs),
 }
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN")]

@@ -32,6 +32,7 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::accounts::Place;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
+use crate::serve::Given;
 
 /// A lookup makes dozens of small allocations; the system's allocator takes a few times as long for each.
 #[global_allocator]
@@ -64,7 +65,7 @@ fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Fa
         _ => Ok(Place::Dir(data.clone())),
     };
     match command {
-        Command::Serve(args) => serve::run(data, database.as_ref(), &args),
+        Command::Serve(args) => serve::run(data, Given { database, args }),
         Command::Workspace { command } => workspace::run(place()?, command),
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),

@@ -6,10 +6,11 @@ use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_provider::{Bills, SecretSource};
 
+use super::Reading;
 use crate::args::{ConfigCommand, ServeArgs};
 use crate::failure::Failure;
 use crate::output;
-use crate::serve::Settings;
+use crate::serve::{Given, Settings};
 use crate::url::ServerUrl;
 
 const EXAMPLE: &str = include_str!("example.toml");
@@ -27,9 +28,9 @@ pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), 
 /// Everything that `serve` would refuse is refused here, keys and certificates included.
 fn check(database: Option<&ServerUrl>, file: &Path) -> Result<(), Failure> {
     let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let settings = Settings::resolve(&args, database)?;
-    let certificate = settings.certificate()?;
-    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let settings = Settings::resolve(&Given { database: database.cloned(), args }, &Reading::default())?;
+    settings.warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
+    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
     output::line(format!("{} can be served", file.display()));
     output::line(format!("listens on {scheme}://{}", settings.listen));
     output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))));

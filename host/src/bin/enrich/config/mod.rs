@@ -1,10 +1,11 @@
 //! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
 //!
-//! `source` where a URL is · `emails` which are looked up · `vendors` whom it asks · `command` what `enrich config` says of it ·
+//! `source` where a URL is · `emails` which are looked up · `reading` the file that is being read · `vendors` whom it asks · `command` what `enrich config` says of it ·
 //! `example.toml` all of it with its defaults.
 
 pub mod command;
 mod emails;
+mod reading;
 mod source;
 mod vendors;
 
@@ -26,6 +27,7 @@ use enrich_sqlite::People;
 use serde::Deserialize;
 
 use self::emails::EmailsConfig;
+pub use self::reading::Reading;
 pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
 use crate::args::DurabilitySetting;
@@ -196,9 +198,14 @@ impl Config {
 
     /// Reads a file, lets `change` put others in the place of its settings, and checks them; and puts to work whom it asks,
     /// which reads what they need: their descriptions and keys.
-    pub fn read(path: &Path, change: impl FnOnce(&mut Self)) -> Result<(Self, Vendors), Failure> {
+    pub fn read(
+        path: &Path,
+        reading: &Reading,
+        change: impl FnOnce(&mut Self),
+    ) -> Result<(Self, Vendors), Failure> {
+        reading.begin(path);
         let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, e))?;
-        Self::parse(&text, path, change)
+        Self::parse(&text, path, reading, change)
             .map_err(|fault| Failure::new(format!("can't use {}", fault.in_file(path))))
     }
 
@@ -206,6 +213,7 @@ impl Config {
     fn parse(
         text: &str,
         path: &Path,
+        reading: &Reading,
         change: impl FnOnce(&mut Self),
     ) -> Result<(Self, Vendors), SettingFault> {
         let mut config: Self = parse_toml(text)?;
@@ -215,12 +223,12 @@ impl Config {
         }
         change(&mut config);
         let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
-        config.emails.read(path).map_err(|fault| fault.within("emails").on_its_line(text))?;
+        config.emails.read(path, reading).map_err(|fault| fault.within("emails").on_its_line(text))?;
         for source in [&mut config.database, &mut config.windows] {
             *source = source.take().map(|source| source.beside(path));
         }
         let vendors = Vendors {
-            asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
+            asked: vendors::open(&config.vendors, path, text, config.resolver_deadline(), reading)?,
             deadline: config.resolver_deadline(),
             cache: config.cache_policy(),
         };

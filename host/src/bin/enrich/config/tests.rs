@@ -33,7 +33,7 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
-    Config::read(&path, |_| ())
+    Config::read(&path, &Reading::default(), |_| ())
         .map_err(|failure| failure.what.replace(&place, "").replacen("can't use ", "", 1))
 }
 
@@ -195,7 +195,7 @@ fn what_needs_a_restart_is_named() {
 #[test]
 fn paths_are_relative_to_the_file() {
     let text = "tls = { cert = \"c.pem\", key = \"/k.pem\" }";
-    let config = Config::parse(text, Path::new("etc/enrich.toml"), |_| ()).unwrap().0;
+    let config = Config::parse(text, Path::new("etc/enrich.toml"), &Reading::default(), |_| ()).unwrap().0;
     assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
 }
 

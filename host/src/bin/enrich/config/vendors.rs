@@ -13,7 +13,7 @@ use enrich_provider::{
 };
 use serde::Deserialize;
 
-use super::{check_range, ms};
+use super::{Reading, check_range, ms};
 
 /// One of those who are asked. What it leaves out is as the description has it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -72,6 +72,7 @@ pub fn open(
     path: &Path,
     text: &str,
     deadline: Duration,
+    reading: &Reading,
 ) -> Result<Vec<Asked>, SettingFault> {
     let mut client = None;
     let mut names = BTreeSet::new();
@@ -83,7 +84,7 @@ pub fn open(
         let (name, one) = if vendor.is_people() {
             (Vendors::PEOPLE.to_owned(), Asked::People)
         } else {
-            let described = vendor.describe(path).map_err(|fault| match fault {
+            let described = vendor.describe(path, reading).map_err(|fault| match fault {
                 Mistake::Here(fault) => here(fault),
                 Mistake::InDescription(fault) => fault,
             })?;
@@ -94,7 +95,7 @@ pub fn open(
                     client.insert(made.map_err(|e| here(SettingFault::new("", e.to_string())))?)
                 }
             };
-            let vendor = vendor.open(described, client.clone(), deadline).map_err(here)?;
+            let vendor = vendor.open(described, client.clone(), deadline, reading).map_err(here)?;
             (vendor.name().to_owned(), Asked::Vendor(vendor))
         };
         if !names.insert(name.clone()) {
@@ -158,10 +159,11 @@ impl VendorConfig {
     }
 
     /// The description, with what is set here in the place of what it says.
-    fn describe(&self, path: &Path) -> Result<Description, Mistake> {
+    fn describe(&self, path: &Path, reading: &Reading) -> Result<Description, Mistake> {
         let mut description = match &self.file {
             Some(file) => {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+                reading.begin(&file);
                 // A file that is not there is a mistake of this one.
                 let unreadable = |e| SettingFault::new("file", format!("can't read {}: {e}", file.display()));
                 File::open(&file).map_err(|e| Mistake::Here(unreadable(e)))?;
@@ -205,6 +207,7 @@ impl VendorConfig {
         description: Description,
         client: Client,
         deadline: Duration,
+        reading: &Reading,
     ) -> Result<Vendor, SettingFault> {
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
@@ -212,6 +215,9 @@ impl VendorConfig {
                 return Err(SettingFault::new("hedge_ms", "can't be there: this vendor bills every ask"));
             }
             check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
+        }
+        if let Some(source) = description.secret() {
+            reading.begin_secret(source);
         }
         let provider = Provider::new(description, client).map_err(|fault| self.unusable(&fault))?;
         Ok(Vendor {

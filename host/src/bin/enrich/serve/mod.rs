@@ -26,16 +26,18 @@ use tracing::{info, warn};
 
 use self::reload::Reload;
 use self::stores::Stores;
-use crate::args::{LogFormat, ServeArgs};
+use crate::args::LogFormat;
+use crate::config::Reading;
 use crate::failure::Failure;
-use crate::url::ServerUrl;
 use crate::{output, sample};
 
-pub use self::settings::Settings;
+pub use self::settings::{Given, Settings};
 
-pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
+pub fn run(data: PathBuf, given: Given) -> Result<(), Failure> {
+    let args = &given.args;
     start_log(args.log_format);
-    let settings = Settings::resolve(args, database)?;
+    let settings = Settings::resolve(&given, &Reading::default())?;
+    settings.log_warnings();
     let key = match (args.sample, &settings.places.database) {
         (false, _) => None,
         (true, None) => make_sample(&data)?,
@@ -52,7 +54,7 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Res
     let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
         let stores = Stores::open(&data, &settings).await?;
-        serve(&data, args, database, &settings, &stores, &workers, key).await
+        serve(&data, &given, &settings, &stores, &workers, key).await
     })
 }
 
@@ -70,14 +72,13 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
 
 async fn serve(
     data: &Path,
-    args: &ServeArgs,
-    database: Option<&ServerUrl>,
+    given: &Given,
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
     key: Option<ApiKey>,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, database, settings, &stores.people)?;
+    let reload = Reload::new(given, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let services = Services {

@@ -6,7 +6,7 @@ use std::path::Path;
 use enrich_redis::RedisUrl;
 
 use crate::accounts;
-use crate::config::{Config, UrlSource};
+use crate::config::{Config, Reading, UrlSource};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
@@ -32,12 +32,13 @@ impl Places {
         database: Option<&ServerUrl>,
         windows: Option<&ServerUrl>,
         file: &Config,
+        reading: &Reading,
     ) -> Result<Self, Failure> {
-        let database = load("database", database, file.database.as_ref())?;
+        let database = load("database", database, file.database.as_ref(), reading)?;
         if let Some(url) = &database {
             accounts::server(url)?;
         }
-        let windows = match load("windows", windows, file.windows.as_ref())? {
+        let windows = match load("windows", windows, file.windows.as_ref(), reading)? {
             Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
             Some(url) => {
                 redis(&url)?;
@@ -68,11 +69,12 @@ fn load(
     setting: &str,
     flag: Option<&ServerUrl>,
     source: Option<&UrlSource>,
+    reading: &Reading,
 ) -> Result<Option<ServerUrl>, Failure> {
     match (flag, source) {
         (Some(url), _) => Ok(Some(url.clone())),
         (None, Some(source)) => {
-            Ok(Some(source.load(setting).map_err(|fault| Failure::new(fault.to_string()))?))
+            Ok(Some(source.load(setting, reading).map_err(|fault| Failure::new(fault.to_string()))?))
         }
         (None, None) => Ok(None),
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use enrich_host::tls;
 use enrich_host::vendors::Vendors;
@@ -9,24 +10,35 @@ use rustls::sign::CertifiedKey;
 
 use super::places::Places;
 use crate::args::ServeArgs;
-use crate::config::{Config, Tls};
+use crate::config::{Config, Reading, Tls};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
+
+/// What the command line and the environment say.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    pub database: Option<ServerUrl>,
+    pub args: ServeArgs,
+}
 
 pub struct Settings {
     pub config: Config,
     pub vendors: Vendors,
     pub listen: SocketAddr,
     pub places: Places,
+    pub certificate: Option<Arc<CertifiedKey>>,
+    /// What the operator ought to change, although it can be served.
+    pub warnings: Vec<String>,
 }
 
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-    /// Reads the file and whatever it names, but for the certificate.
-    pub fn resolve(args: &ServeArgs, database: Option<&ServerUrl>) -> Result<Self, Failure> {
+    /// Reads the file and all files that it names. `reading` has the one that is being read.
+    pub fn resolve(given: &Given, reading: &Reading) -> Result<Self, Failure> {
+        let Given { database, args } = given;
         let (config, vendors) = match args.config.as_deref() {
-            Some(path) => Config::read(path, |file| merge(args, file))?,
+            Some(path) => Config::read(path, reading, |file| merge(args, file))?,
             None => {
                 let mut config = Config::default();
                 merge(args, &mut config);
@@ -43,14 +55,22 @@ impl Settings {
                 "--tls-cert and --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS",
             ));
         }
-        let places = Places::resolve(database, args.windows.as_ref(), &config)?;
-        Ok(Self { config, vendors, listen, places })
+        let places = Places::resolve(database.as_ref(), args.windows.as_ref(), &config, reading)?;
+        let mut warnings = Vec::new();
+        let certificate = match &config.tls {
+            Some(Tls { cert, key }) => {
+                let certified = tls::read(cert, key, |file| reading.begin(file));
+                let certified = certified.map_err(|fault| Failure::new(fault.to_string()))?;
+                warnings.extend(tls::warnings(cert, key, &certified, SystemTime::now()));
+                Some(certified)
+            }
+            None => None,
+        };
+        Ok(Self { config, vendors, listen, places, certificate, warnings })
     }
 
-    /// Reads the certificate, if there is to be one.
-    pub fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, Failure> {
-        let read = self.config.tls.as_ref().map(|files| tls::read(&files.cert, &files.key)).transpose();
-        read.map_err(|fault| Failure::new(fault.to_string()))
+    pub fn log_warnings(&self) {
+        self.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 
     /// What differs from `other` and can't be changed while it serves.
