@@ -50,6 +50,9 @@ pub enum FaultKind {
     /// Not asked: the queue of its [`Limit`](crate::Limit) is full.
     #[error("the vendor is not asked, as too many lookups wait for it")]
     QueueFull,
+    /// Not asked: this process has no file descriptor left for a connection.
+    #[error("this process has too many open files to connect to the vendor")]
+    TooManyOpenFiles,
 }
 
 impl VendorFault {
@@ -76,12 +79,18 @@ impl VendorFault {
     ///
     /// A lookup that timed out is not: the vendor may have done and billed it.
     pub const fn is_safe_to_repeat(&self) -> bool {
-        matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable)
+        matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable | FaultKind::TooManyOpenFiles)
     }
 
     /// Whether it tells of the vendor's health: what the caller did wrong does not, nor that the vendor was not asked.
     pub const fn is_the_vendors(&self) -> bool {
-        !matches!(self.kind, FaultKind::BadRequest | FaultKind::BreakerOpen | FaultKind::QueueFull)
+        !matches!(
+            self.kind,
+            FaultKind::BadRequest
+                | FaultKind::BreakerOpen
+                | FaultKind::QueueFull
+                | FaultKind::TooManyOpenFiles
+        )
     }
 }
 

@@ -146,6 +146,18 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
+/// Whether no connection was made because this process, or the whole machine, has too many open files.
+pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
+    /// `ENFILE` and `EMFILE`, which are these numbers on every Unix. The standard library has no kind for them.
+    const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
+
+    let mut sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
+    sources.any(|error| {
+        let code = error.downcast_ref().and_then(io::Error::raw_os_error);
+        code.is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code))
+    })
+}
+
 /// Why there is no response. Once a request is sent, nothing of it is told: HTTP/2 lets the other side name its reasons,
 /// and they could hold what it was sent.
 pub(crate) fn reason(error: &ClientError) -> String {

@@ -1,7 +1,8 @@
 //! `enrich serve`
 //!
-//! `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
+//! `settings` what it works with · `open_files` the limit on connections · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
 
+mod open_files;
 mod places;
 mod reload;
 mod settings;
@@ -15,14 +16,13 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
-use enrich_host::{Services, SystemArrivals, tls};
+use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
 use enrich_sqlite::DataDir;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tracing::info;
 
 use self::reload::Reload;
 use self::stores::Stores;
@@ -46,8 +46,8 @@ pub fn run(data: PathBuf, given: Given) -> Result<(), Failure> {
                 .advise("leave --database and ENRICH_DATABASE out to try the sample"));
         }
     };
-    allow_open_files();
     let count = args.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    open_files::raise_limit(count)?;
     let cant_start = |e| Failure::new(format!("can't start: {e}"));
     // This thread accepts connections and keeps the stores current; the workers serve.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
@@ -81,13 +81,6 @@ async fn serve(
     let reload = Reload::new(given, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let services = Services {
-        service: stores.service(&settings.config, reload.resolver()),
-        arrivals: Arc::new(SystemArrivals),
-        limits: settings.config.limits(),
-        tls,
-        date_header: true,
-    };
     let listener = listen(settings.listen).map_err(|e| {
         let failure = Failure::new(format!("can't listen on {}: {e}", settings.listen));
         failure.advise("--listen ADDRESS names another; port 0 takes a free one")
@@ -95,6 +88,16 @@ async fn serve(
     let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
+    let services = Services {
+        service: stores.service(&settings.config, reload.resolver()),
+        arrivals: Arc::new(SystemArrivals),
+        limits: Limits {
+            connections_max: open_files::connections_max(settings)?,
+            ..settings.config.limits()
+        },
+        tls,
+        date_header: true,
+    };
     info!(
         accounts = settings.places.accounts(data),
         windows = %settings.places.windows,
@@ -133,15 +136,6 @@ fn show_sample(url: &str, key: &ApiKey) {
          Try it from another terminal:\n\n\
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     ));
-}
-
-/// Each connection is an open file, and systems start a process with fewer than it may have.
-fn allow_open_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        warn!(%error, "the number of open files stays low, and so does that of connections");
-    }
 }
 
 /// SIGTERM or SIGINT.
