@@ -218,7 +218,7 @@ fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
     for told in [
         "vendor.toml, line 2, bills: ",
         "vendor.toml, line 10, answer.profile: ",
-        "line 3, fiel: ",
+        "line 3, vendors.fiel: ",
         "line 2, resolver.deadline_ms: ",
         "key.pem",
     ] {

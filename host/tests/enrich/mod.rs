@@ -161,7 +161,7 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command) -> Result<Self, String> {
+    pub fn start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut log = String::new();

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use enrich_provider::{SettingFault, SettingFaults};
 use enrich_sqlite::StoreError;
 
 #[derive(Debug)]
@@ -19,6 +20,12 @@ impl Failure {
     /// A file that can't be used, and why.
     pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
         Self::new(format!("can't {verb} {}: {why}", path.display()))
+    }
+
+    /// The same, as a mistake in a setting.
+    pub fn of_setting(self, setting: &str) -> SettingFault {
+        let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        SettingFault::new(setting, format!("{}{advice}", self.what))
     }
 
     pub fn advise(self, advice: impl Into<String>) -> Self {
@@ -45,6 +52,12 @@ impl From<enrich_postgres::StoreError> for Failure {
             }
             _ => failure,
         }
+    }
+}
+
+impl From<SettingFaults> for Failure {
+    fn from(faults: SettingFaults) -> Self {
+        Self::new(faults.to_string())
     }
 }
 

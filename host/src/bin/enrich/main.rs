@@ -57,22 +57,23 @@ fn main() -> ExitCode {
 
 fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Failure> {
     let Args { data, database, command } = args;
+    let dir = data.clone().unwrap_or_else(|| Args::DATA.into());
     let place = || match &database {
         Some(_) if is_dir_typed && is_database_typed => Err(Failure::new(
             "the accounts are in one place: either in the directory of --data or at the URL of --database",
         )),
         Some(url) if !is_dir_typed => Ok(Place::Server(url.clone())),
-        _ => Ok(Place::Dir(data.clone())),
+        _ => Ok(Place::Dir(dir.clone())),
     };
     match command {
-        Command::Serve(args) => serve::run(data, Given { database, args }),
+        Command::Serve(args) => serve::run(Given { data, database, args }),
         Command::Workspace { command } => workspace::run(place()?, command),
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),
         Command::Migrate => accounts::migrate(place()?),
         Command::Copy(args) => copy::run(args),
-        Command::People { command } => people::run(data, command),
-        Command::Config { command } => config::command::run(database.as_ref(), &command),
+        Command::People { command } => people::run(dir, command),
+        Command::Config { command } => config::command::run(data, database, command),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
     }

@@ -16,9 +16,9 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints an error and its advice to stderr.
+/// Prints an error and its advice to stderr. Each line of it is an error of its own.
 pub fn error(failure: &Failure) {
-    remark(format!("error: {}", failure.what));
+    failure.what.lines().for_each(|line| remark(format!("error: {line}")));
     if let Some(advice) = &failure.advice {
         remark(format!("  {advice}"));
     }

@@ -1,6 +1,6 @@
 //! `enrich config`
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
@@ -15,9 +15,16 @@ use crate::url::ServerUrl;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
-pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), Failure> {
+pub fn run(
+    data: Option<PathBuf>,
+    database: Option<ServerUrl>,
+    command: ConfigCommand,
+) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file } => check(database, file),
+        ConfigCommand::Check { file } => {
+            let args = ServeArgs { config: Some(file), ..ServeArgs::default() };
+            check(&Given { data, database, args })
+        }
         ConfigCommand::Example => {
             output::line(EXAMPLE.trim_end());
             Ok(())
@@ -26,14 +33,15 @@ pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), 
 }
 
 /// Everything that `serve` would refuse is refused here, keys and certificates included.
-fn check(database: Option<&ServerUrl>, file: &Path) -> Result<(), Failure> {
-    let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let settings = Settings::resolve(&Given { database: database.cloned(), args }, &Reading::default())?;
+fn check(given: &Given) -> Result<(), Failure> {
+    let settings = Settings::resolve(given, &Reading::default())?;
     settings.warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
     let scheme = if settings.certificate.is_some() { "https" } else { "http" };
-    output::line(format!("{} can be served", file.display()));
+    if let Some(file) = &given.args.config {
+        output::line(format!("{} can be served", file.display()));
+    }
     output::line(format!("listens on {scheme}://{}", settings.listen));
-    output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))));
+    output::line(format!("accounts: {}", settings.places.accounts(&settings.data)));
     output::line(format!("windows: {}", settings.places.windows));
     output::line(match settings.vendors.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(

@@ -11,7 +11,7 @@ mod stores;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -33,28 +33,28 @@ use crate::{output, sample};
 
 pub use self::settings::{Given, Settings};
 
-pub fn run(data: PathBuf, given: Given) -> Result<(), Failure> {
-    let args = &given.args;
-    start_log(args.log_format);
+pub fn run(given: Given) -> Result<(), Failure> {
     let settings = Settings::resolve(&given, &Reading::default())?;
+    start_log(settings.config.log_format);
     settings.log_warnings();
-    let key = match (args.sample, &settings.places.database) {
+    let data = &settings.data;
+    let key = match (given.args.sample, &settings.places.database) {
         (false, _) => None,
-        (true, None) => make_sample(&data)?,
+        (true, None) => make_sample(data)?,
         (true, Some(_)) => {
             return Err(Failure::new("the sample is in a data directory, and the accounts are not")
                 .advise("leave --database and ENRICH_DATABASE out to try the sample"));
         }
     };
-    let count = args.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     open_files::raise_limit(count)?;
     let cant_start = |e| Failure::new(format!("can't start: {e}"));
     // This thread accepts connections and keeps the stores current; the workers serve.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
     let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
-        let stores = Stores::open(&data, &settings).await?;
-        serve(&data, &given, &settings, &stores, &workers, key).await
+        let stores = Stores::open(data, &settings).await?;
+        serve(&given, &settings, &stores, &workers, key).await
     })
 }
 
@@ -71,7 +71,6 @@ fn make_sample(data: &Path) -> Result<Option<ApiKey>, Failure> {
 }
 
 async fn serve(
-    data: &Path,
     given: &Given,
     settings: &Settings,
     stores: &Stores,
@@ -99,9 +98,9 @@ async fn serve(
         date_header: true,
     };
     info!(
-        accounts = settings.places.accounts(data),
+        accounts = settings.places.accounts(&settings.data),
         windows = %settings.places.windows,
-        people = %data.display(),
+        people = %settings.data.display(),
         "stores"
     );
     info!(%url, "serving");

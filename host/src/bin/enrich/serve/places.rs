@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use enrich_provider::{SettingFault, SettingFaults};
 use enrich_redis::RedisUrl;
 
 use crate::accounts;
@@ -27,33 +28,36 @@ pub enum WindowsAt {
 }
 
 impl Places {
-    /// Flags win.
+    /// Flags win. Mistakes are in `database` and in `windows`.
     pub fn resolve(
         database: Option<&ServerUrl>,
         windows: Option<&ServerUrl>,
         file: &Config,
         reading: &Reading,
-    ) -> Result<Self, Failure> {
-        let database = load("database", database, file.database.as_ref(), reading)?;
+    ) -> Result<Self, SettingFaults> {
+        let mut faults = SettingFaults::default();
+        let database = faults.check(load("database", database, file.database.as_ref(), reading)).flatten();
         if let Some(url) = &database {
-            accounts::server(url)?;
+            faults.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
         }
-        let windows = match load("windows", windows, file.windows.as_ref(), reading)? {
+        let is_alone = database.is_none() && faults.is_empty();
+        let windows = faults.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
+        let windows = match windows {
             Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
             Some(url) => {
-                redis(&url)?;
+                faults.check(redis(&url).map_err(|failure| failure.of_setting("windows")));
                 WindowsAt::Redis(url)
             }
-            None if database.is_none() => WindowsAt::Memory,
+            None if is_alone => WindowsAt::Memory,
             None => {
-                let what = "several nodes may serve this database, and each would count requests by itself: \
-                            where they are counted has to be said";
-                return Err(Failure::new(what).advise(
-                    "--windows redis://HOST counts them together; --windows memory says that this is the only node",
-                ));
+                let why = "several nodes may serve this database, and each would count requests by itself: where they \
+                           are counted has to be said; --windows redis://HOST counts them together; --windows memory \
+                           says that this is the only node";
+                faults.push(SettingFault::new("windows", why));
+                WindowsAt::Memory
             }
         };
-        Ok(Self { database, windows })
+        if faults.is_empty() { Ok(Self { database, windows }) } else { Err(faults) }
     }
 
     /// Where the accounts are, for people to read.
@@ -70,13 +74,10 @@ fn load(
     flag: Option<&ServerUrl>,
     source: Option<&UrlSource>,
     reading: &Reading,
-) -> Result<Option<ServerUrl>, Failure> {
-    match (flag, source) {
-        (Some(url), _) => Ok(Some(url.clone())),
-        (None, Some(source)) => {
-            Ok(Some(source.load(setting, reading).map_err(|fault| Failure::new(fault.to_string()))?))
-        }
-        (None, None) => Ok(None),
+) -> Result<Option<ServerUrl>, SettingFault> {
+    match flag {
+        Some(url) => Ok(Some(url.clone())),
+        None => source.map(|source| source.load(setting, reading)).transpose(),
     }
 }
 

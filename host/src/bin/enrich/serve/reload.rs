@@ -62,7 +62,10 @@ impl<'a> Reload<'a> {
             match self.read().await {
                 Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {
-                    error!(fault = what, "SIGHUP: the settings are refused, and the old ones stay");
+                    error!(
+                        fault = what.replace('\n', "; "),
+                        "SIGHUP: the settings are refused, and the old ones stay"
+                    );
                 }
             }
         }
@@ -89,7 +92,7 @@ impl<'a> Reload<'a> {
         let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);
         started.map_err(|e| Failure::new(format!("can't start a thread that reads the settings: {e}")))?;
         match timeout(READ_TIME_MAX, read).await {
-            Ok(Ok(settings)) => settings,
+            Ok(Ok(settings)) => Ok(settings?),
             Ok(Err(_)) => Err(Failure::new("reading the settings panicked")),
             Err(_) => {
                 let file = reading.file();
