@@ -22,7 +22,7 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) async fn answer(&self, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        // hyper knows the length of every other body on HTTP/1.
+        // On HTTP/1, hyper knows the length of every body that is not chunked.
         let is_chunked = head.version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
         let mut response = match self.check(&head, is_chunked) {

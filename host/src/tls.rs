@@ -76,8 +76,8 @@ pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<Certi
     })
 }
 
-/// What an operator ought to change about files that [`read`] accepted, a line for each: a certificate that is not valid
-/// at `now`, and a key that other users of the machine can read.
+/// Returns warnings about files that [`read`] accepted, one line each: a certificate that is not valid at `now`, a key
+/// that other users of the machine can read.
 pub fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let leaf = certified.cert.first().and_then(|leaf| Certificate::from_der(leaf).ok());
     let validity = leaf.and_then(|leaf| validity_warning(&leaf.tbs_certificate.validity, now));

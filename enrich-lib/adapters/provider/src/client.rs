@@ -146,9 +146,9 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-/// Whether no connection was made because this process, or the whole machine, has too many open files.
+/// Returns whether the connection failed because this process or the machine has too many open files.
 pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
-    /// `ENFILE` and `EMFILE`, which are these numbers on every Unix. The standard library has no kind for them.
+    /// `ENFILE` and `EMFILE` on every Unix. `io::ErrorKind` has no variants for them.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
     let mut sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));

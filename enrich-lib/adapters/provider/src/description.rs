@@ -63,7 +63,7 @@ impl Default for Limits {
 }
 
 impl Description {
-    /// Reads and checks a description. Nothing is loaded yet. Returns all mistakes.
+    /// Reads and checks a description. Does not load the key. Errors: all mistakes.
     pub fn parse(text: &str) -> Result<Self, SettingFaults> {
         let (settings, mut faults) = parse_toml::<Settings>(text);
         let Some(settings) = settings else { return Err(faults) };

@@ -1,4 +1,4 @@
-//! Reads TOML into settings, with every mistake that is in it.
+//! Parsing of settings in TOML. Reports every mistake, not only the first.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 use crate::setting::{SettingFault, SettingFaults, line_at};
 use crate::wording;
 
-/// Reads settings without those that are wrong, so that the rest can be checked too. `None` if that is not possible: after a
-/// syntax error, or when a setting that must be there is wrong.
+/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check the
+/// others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults) {
     let (mut root, errors) = DeTable::parse_recoverable(text);
     let is_broken = !errors.is_empty();
@@ -26,7 +26,7 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults)
         });
         let path = path.unwrap_or_default();
         let fault = value_fault(text, &path, &error);
-        // A syntax error can put settings into the wrong table: they may be neither missing nor unknown.
+        // After a syntax error, settings may be in the wrong table and only seem missing or unknown.
         let is_misread = is_missing(&error) || wording::is_unknown_setting(error.message());
         if !is_broken || !is_misread && !faults.has_line(fault.line()) {
             faults.push(fault);
@@ -37,7 +37,7 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults)
     }
 }
 
-/// What the parser reports of text that is no TOML. Its own picture of the line is left out.
+/// A syntax error. The parser's excerpt of the line is left out, as it could show a secret.
 fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
     let line = error.span().map(|span| line_at(text, span.start));
     let written = line.and_then(|line| text.lines().nth(line - 1));
@@ -45,7 +45,7 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
     SettingFault::new(setting.unwrap_or_default(), error.message()).on_line(line)
 }
 
-/// What is wrong with the setting at `path`.
+/// A mistake in the setting at `path`.
 fn value_fault(text: &str, path: &[String], error: &toml::de::Error) -> SettingFault {
     let path = path.join(".");
     match wording::missing(error.message()) {
@@ -65,8 +65,8 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// The names of the innermost setting whose name and value have the spans that are looked for; entries of an array by
-/// number.
+/// Returns the path to the innermost setting for which `is_at` accepts the spans of name and value. Entries of an array
+/// are named by number.
 fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> bool) -> Option<Vec<String>> {
     table.iter().find_map(|(name, value)| {
         let within = match value.get_ref() {
@@ -87,7 +87,7 @@ fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> b
     })
 }
 
-/// Removes the setting at `path`. An entry of an array goes with its whole array, so that the others keep their numbers.
+/// Removes the setting at `path`. For an entry of an array, removes the array, as other entries keep their numbers.
 fn remove(table: &mut DeTable<'_>, path: &[String]) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(name.as_str()).map(Spanned::get_mut), rest) {

@@ -21,12 +21,12 @@ pub struct SettingFault {
     why: String,
 }
 
-/// Every mistake in a file of settings, or in several files. Its `Display` has a line for each.
+/// A list of mistakes in one or several files. `Display` writes one line per mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SettingFaults(Vec<SettingFault>);
 
 impl SettingFaults {
-    /// Adds a mistake. One that only follows from an earlier mistake in the same setting is left out.
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as that one is the cause.
     pub fn push(&mut self, fault: SettingFault) {
         let follows = |earlier: &SettingFault| {
             let rest = earlier.setting.strip_prefix(&fault.setting);
@@ -39,17 +39,17 @@ impl SettingFaults {
         }
     }
 
-    /// Returns the value, or keeps the mistake.
+    /// Returns the value, or adds the mistake.
     pub fn check<T>(&mut self, checked: Result<T, SettingFault>) -> Option<T> {
         checked.map_err(|fault| self.push(fault)).ok()
     }
 
-    /// Whether there is no mistake.
+    /// Returns whether there are no mistakes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is a mistake in `setting`, or in one within it.
+    /// Returns whether there is a mistake in `setting` or in a setting within it.
     pub fn has(&self, setting: &str) -> bool {
         self.0.iter().any(|fault| {
             let rest = fault.setting.strip_prefix(setting);
@@ -57,14 +57,14 @@ impl SettingFaults {
         })
     }
 
-    /// The mistakes, by file and line.
+    /// Iterates over the mistakes by file and line.
     pub fn iter(&self) -> impl Iterator<Item = &SettingFault> {
         let mut faults: Vec<_> = self.0.iter().collect();
         faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         faults.into_iter()
     }
 
-    /// Changes each mistake, for example with [`SettingFault::in_file`].
+    /// Applies `change` to each mistake, for example [`SettingFault::in_file`].
     #[must_use]
     pub fn map(self, change: impl Fn(SettingFault) -> SettingFault) -> Self {
         Self(self.0.into_iter().map(change).collect())

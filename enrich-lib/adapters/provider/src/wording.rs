@@ -1,20 +1,20 @@
-//! The parser's messages in words that a reader without Rust knows.
+//! Rewords serde's messages for readers who do not know Rust.
 
-/// How alike two names have to be to suggest one for the other, from 0 to 1. Clap suggests flags by the same measure.
+/// Minimum Jaro similarity of a suggestion, from 0 to 1. Clap suggests flags with the same threshold.
 const ALIKE_MIN: f64 = 0.7;
 
-/// The setting that `message` calls missing.
+/// Returns the name in a "missing field" message.
 pub(crate) fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split('`').next()
 }
 
-/// Whether `message` is about a setting that is not known.
+/// Returns whether `message` is an "unknown field" message.
 pub(crate) fn is_unknown_setting(message: &str) -> bool {
     message.starts_with("unknown field `")
 }
 
-/// The message without names of Rust types, and without a text that stands in the place of something else, as it could
-/// be a secret.
+/// Returns the message without names of Rust types. Text in the place of another type is not quoted, as it could be a
+/// secret.
 pub(crate) fn plain(message: &str) -> String {
     unknown_setting(message)
         .or_else(|| unknown_value(message))
@@ -38,7 +38,7 @@ fn unknown_value(message: &str) -> Option<String> {
     Some(format!("unknown value `{value}`{}", expected(&known)))
 }
 
-/// What is unknown, and what is known in its place.
+/// Splits an "unknown" message into the unknown name and the known names.
 fn unknown<'a>(message: &'a str, prefix: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let (name, rest) = message.strip_prefix(prefix)?.split_once('`')?;
     Some((name, rest.split('`').skip(1).step_by(2).collect()))
@@ -88,7 +88,7 @@ fn found_kind(found: &str) -> String {
     }
 }
 
-/// The numbers of an integer type.
+/// Returns the range of an integer type.
 fn range(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "u8" => "from 0 to 255",

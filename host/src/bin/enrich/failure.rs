@@ -22,7 +22,7 @@ impl Failure {
         Self::new(format!("can't {verb} {}: {why}", path.display()))
     }
 
-    /// The same, as a mistake in a setting.
+    /// Converts the error to a mistake in `setting`.
     pub fn of_setting(self, setting: &str) -> SettingFault {
         let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
         SettingFault::new(setting, format!("{}{advice}", self.what))

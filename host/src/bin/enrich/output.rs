@@ -16,7 +16,7 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints an error and its advice to stderr. Each line of it is an error of its own.
+/// Prints an error and its advice to stderr. Each line of `what` is a separate error.
 pub fn error(failure: &Failure) {
     failure.what.lines().for_each(|line| remark(format!("error: {line}")));
     if let Some(advice) = &failure.advice {

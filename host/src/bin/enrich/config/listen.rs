@@ -1,4 +1,4 @@
-//! The address to listen on, as a flag, a variable and a setting.
+//! Parser of `--listen`, `ENRICH_LISTEN` and `listen`.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -7,8 +7,8 @@ use serde::de::{self, Deserializer, Visitor};
 
 const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080";
 
-/// Reads an address. A port alone, with or without a colon, is on 127.0.0.1, and so is `localhost`; any other name is
-/// resolved.
+/// Parses an address. A port alone, with or without a colon, and `localhost` mean 127.0.0.1. Resolves other names, which
+/// may block on DNS.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     addresses.next().ok_or_else(|| unresolved(&"it has no address"))
 }
 
-/// Deserializes a text, or a number, which is a port.
+/// Deserializes a string, or an integer as a port.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     struct Address;
 

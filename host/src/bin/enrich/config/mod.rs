@@ -178,7 +178,7 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The file of settings.
+/// A settings file and its text.
 pub struct File {
     path: PathBuf,
     text: String,
@@ -192,7 +192,7 @@ impl File {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Adds the file and the line to a mistake.
+    /// Adds file and line to a mistake.
     pub fn locate(&self, fault: SettingFault) -> SettingFault {
         fault.on_its_line(&self.text).in_file(&self.path)
     }
@@ -226,9 +226,8 @@ impl Config {
     /// About two gigabytes.
     const CACHE_ENTRIES_MAX: usize = 10_000_000;
 
-    /// Reads the settings of a file, lets `change` put others in their place, and checks them. Reads what they name: the
-    /// vendors' descriptions and keys, the list of domains. Returns all mistakes, and no settings if the text can't be read
-    /// at all.
+    /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys, the
+    /// list of domains. Returns all mistakes, and no settings if the text cannot be parsed.
     pub fn read(
         file: &File,
         reading: &Reading,

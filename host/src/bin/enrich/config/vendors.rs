@@ -65,8 +65,8 @@ pub fn check(vendors: &[VendorConfig], deadline_ms: u64, faults: &mut SettingFau
     }
 }
 
-/// Puts the vendors of the file at `path` to work: reads descriptions and keys. Each may take up to `deadline`. Those
-/// that have a mistake are left out.
+/// Opens the vendors of the file at `path`: reads their descriptions and keys. Each lookup at a vendor may take up to
+/// `deadline`. Leaves out vendors with mistakes, which are added to `faults`.
 pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
@@ -99,7 +99,7 @@ pub fn open(
 /// Where a mistake is.
 enum Mistake {
     Here(SettingFault),
-    /// They name the description's file and lines.
+    /// With the file and the lines of the description.
     InDescription(SettingFaults),
 }
 
@@ -200,7 +200,7 @@ impl VendorConfig {
         })
     }
 
-    /// The vendor and its name. The first vendor makes the client that all share.
+    /// Opens the vendor and returns it with its name. The first call makes the client, which all vendors share.
     fn open(
         &self,
         path: &Path,

@@ -1,6 +1,7 @@
 //! `enrich serve`
 //!
-//! `settings` what it works with · `open_files` the limit on connections · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
+//! `settings` what it works with · `open_files` the limit on connections · `places` where its stores are · `stores` ·
+//! `reload` what SIGHUP takes anew.
 
 mod open_files;
 mod places;

@@ -1,4 +1,4 @@
-//! The limit on open files. Each connection is one; they must leave enough for the stores and the vendors.
+//! The limit on open files. Each connection takes one; this module reserves the rest for the stores and the vendors.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -11,14 +11,15 @@ use super::places::{Places, WindowsAt};
 use super::settings::Settings;
 use crate::failure::Failure;
 
-/// Files of a process that serves nothing yet: the log, the runtimes, the stores in the data directory.
+/// Files that every server needs: stdio, the main runtime, the stores in the data directory.
 const START_FILES: usize = 24;
+/// Files of one worker's runtime.
 const WORKER_FILES: usize = 4;
-/// Files that are open now and then: those of a reload, of an import, of a DNS query.
+/// Files that are open for a short time: those of a reload, of a refresh after an import, of a DNS query.
 const SPARE_FILES: usize = 12;
-/// Connections to Redis: the live one and its successor.
+/// Connections to Redis: the current one and its replacement.
 const REDIS_FILES: usize = 2;
-/// With fewer connections, a server is not worth starting.
+/// The server refuses to start with fewer connections.
 const CONNECTIONS_MIN: usize = 4;
 
 /// Raises the soft limit to the hard limit, as systems start a process with less than it may have. Fails when the limit
@@ -33,8 +34,8 @@ pub fn raise_limit(workers: NonZeroUsize) -> Result<(), Failure> {
     check(needed.saturating_add(SPARE_FILES))
 }
 
-/// The most connections at a time: what the settings say, or fewer if the limit on open files leaves fewer. To be called
-/// when everything is open that stays open.
+/// Returns the maximum number of connections: `connections.max`, or fewer if the limit on open files leaves fewer. Call
+/// this once the stores and the listener are open.
 pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
     let max = settings.config.limits().connections_max;
     let Some(limit) = limit() else { return Ok(max) };
@@ -56,7 +57,7 @@ pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
     Ok(left)
 }
 
-/// Checks that the limit leaves a few connections beside `reserved` files.
+/// Fails if the limit leaves fewer than [`CONNECTIONS_MIN`] connections beside `reserved` files.
 fn check(reserved: usize) -> Result<(), Failure> {
     let needed = reserved.saturating_add(CONNECTIONS_MIN);
     match limit() {
@@ -74,7 +75,7 @@ fn check(reserved: usize) -> Result<(), Failure> {
     }
 }
 
-/// `None` is no limit.
+/// The soft limit; `None` if there is none.
 fn limit() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

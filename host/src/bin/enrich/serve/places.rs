@@ -28,7 +28,7 @@ pub enum WindowsAt {
 }
 
 impl Places {
-    /// Flags win. Mistakes are in `database` and in `windows`.
+    /// Flags win over the file. Errors: mistakes in `database` and `windows`.
     pub fn resolve(
         database: Option<&ServerUrl>,
         windows: Option<&ServerUrl>,

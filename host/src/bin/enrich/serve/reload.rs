@@ -20,9 +20,9 @@ use super::settings::{Given, Settings};
 use crate::config::Reading;
 use crate::failure::Failure;
 
-/// Deadline for reading all files. A read that hangs goes on in its thread; its result is dropped.
+/// Deadline for reading all files. A thread whose read hangs stays; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
-/// Threads whose reads hang. A reload beyond that fails.
+/// Maximum number of threads whose reads hang. Further reloads fail.
 const HANGING_MAX: usize = 8;
 
 /// What the server runs with, and how to read it again.
@@ -38,7 +38,7 @@ pub struct Reload<'a> {
 }
 
 impl<'a> Reload<'a> {
-    /// Begins with the settings of the start. From here on a SIGHUP ends no process.
+    /// Starts with the settings of the start. From here on, SIGHUP does not end the process.
     pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;

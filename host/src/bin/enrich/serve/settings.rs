@@ -15,7 +15,7 @@ use crate::args::{Args, ServeArgs};
 use crate::config::{Config, File, Reading, Tls};
 use crate::url::ServerUrl;
 
-/// What the command line and the environment say.
+/// Settings from the command line and the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     pub data: Option<PathBuf>,
@@ -30,14 +30,14 @@ pub struct Settings {
     pub data: PathBuf,
     pub places: Places,
     pub certificate: Option<Arc<CertifiedKey>>,
-    /// What the operator ought to change, although it can be served.
+    /// Problems that do not prevent serving, one per line.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-    /// Reads the file and all files that it names. `reading` has the one that is being read. Returns all mistakes.
+    /// Reads the file and all files that it names, and records each in `reading`. Errors: all mistakes.
     pub fn resolve(given: &Given, reading: &Reading) -> Result<Self, SettingFaults> {
         let file = given.args.config.as_deref().map(|path| File::read(path, reading)).transpose()?;
         let (read, mut faults) = match &file {
@@ -95,7 +95,7 @@ impl Settings {
 }
 
 impl Given {
-    /// Puts flags and variables in the place of the file's settings.
+    /// Overrides the file's settings with flags and variables.
     fn merge_into(&self, file: &mut Config) {
         let args = &self.args;
         file.listen = args.listen.or(file.listen);
@@ -114,7 +114,7 @@ impl Given {
         file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
     }
 
-    /// Whether a flag or a variable sets it, so that a mistake in it is on no line of the file.
+    /// Returns whether a flag or a variable overrides the setting, so that a mistake in it is not in the file.
     fn has(&self, setting: &str) -> bool {
         match setting {
             "listen" => self.args.listen.is_some(),
@@ -126,7 +126,7 @@ impl Given {
     }
 }
 
-/// The certificate, if there is to be one, and warnings about its files.
+/// Reads the certificate, if one is set, and returns it with warnings about its files.
 fn read_certificate(config: &Config, reading: &Reading) -> Result<Certificate, SettingFault> {
     let Some(Tls { cert, key }) = &config.tls else { return Ok(Certificate::default()) };
     let certified = tls::read(cert, key, |file| reading.begin(file));
