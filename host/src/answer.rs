@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use enrich_lib::wire;
 use enrich_tower::Endpoint;
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body_util::Full;
@@ -22,8 +22,10 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) async fn answer(&self, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
+        // On HTTP/1, hyper knows the length of every body that is not chunked.
+        let is_chunked = head.version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
-        let mut response = match self.check(&head) {
+        let mut response = match self.check(&head, is_chunked) {
             Err(response) => *response,
             Ok(()) => {
                 // A stranger's too: with it unread the connection would end, and a prober could tell 401s apart.
@@ -32,20 +34,21 @@ impl Desk {
                 self.endpoint.answer(&head.headers, body).await
             }
         };
-        // On HTTP/1 the next request could only be found behind the rest of this one.
-        if is_unread && head.version < Version::HTTP_2 {
+        // On HTTP/1 the next request could only be found behind the rest of this one. hyper drops a Content-Length that
+        // stands beside `chunked`, and a server that gets both "MUST close the connection" (RFC 9112, 6.3).
+        if (is_unread || is_chunked) && head.version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response.map(Full::new)
     }
 
-    fn check(&self, head: &Parts) -> Result<(), Box<Response<Bytes>>> {
+    fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Box<Response<Bytes>>> {
         let is_well_formed = match head.version {
             Version::HTTP_2 => fits(head, &self.limits),
             Version::HTTP_10 if !head.headers.contains_key(HOST) => true,
             _ => has_one_host(&head.headers),
         };
-        if !is_well_formed {
+        if !is_well_formed || is_chunked && !is_only_chunked(&head.headers) {
             return Err(Box::new(wire::malformed()));
         }
         wire::route(&head.method, head.uri.path())
@@ -69,6 +72,15 @@ fn has_one_host(headers: &HeaderMap) -> bool {
     let mut hosts = headers.iter().filter(|(name, _)| **name == HOST);
     let is_valid = |host: &HeaderValue| host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)]);
     hosts.next().is_some_and(|(_, host)| is_valid(host)) && hosts.next().is_none()
+}
+
+/// Checks that `chunked` is the only transfer encoding. hyper accepts any list that ends with it. It would leave the
+/// other encodings in the body, and a proxy that reads the list differently would see another end of the request
+/// (request smuggling).
+fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+        && encodings.next().is_none()
 }
 
 /// Which bytes a host may have.

@@ -80,12 +80,12 @@ impl Assembly {
     }
 }
 
-/// Logs why a vendor did not answer a lookup. A vendor that was sent nothing is no warning, as its breaker or queue repeats
-/// itself for every lookup.
+/// Logs why a vendor did not answer a lookup. A vendor that was skipped is no warning, as an open breaker or a full queue
+/// repeats itself for every lookup.
 fn log(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, error_text) = (workspace.as_str(), chain(error));
-    if VendorFault::of(error).is_none_or(VendorFault::was_sent) {
+    if VendorFault::of(error).is_none_or(|fault| !fault.is_skipped()) {
         tracing::warn!(
             target: "enrich::vendor", vendor, %lookup_id, workspace, error = error_text, "vendor request failed",
         );

@@ -1,7 +1,9 @@
 //! HTTPS: certificate and key from PEM files.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -9,6 +11,9 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::time::Validity;
 
 use crate::swap::Swap;
 
@@ -43,7 +48,7 @@ pub enum TlsFault {
 
 /// Makes the TLS configuration of [`Services`](crate::Services) from two PEM files, as they are now.
 pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsFault> {
-    Ok(config(Arc::new(Swap::new(read(cert, key)?))))
+    Ok(config(Arc::new(Swap::new(read(cert, key, |_| ())?))))
 }
 
 /// The TLS configuration of [`Services`](crate::Services) with a certificate that can be swapped: TLS 1.2 and 1.3, HTTP/2
@@ -57,14 +62,45 @@ pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Reads a certificate and its key from two PEM files.
-pub fn read(cert: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsFault> {
-    let (chain, secret) = (read_chain(cert)?, read_key(key)?);
+/// Reads a certificate and its key from two PEM files. Calls `before` with each path before it reads the file.
+pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<CertifiedKey>, TlsFault> {
+    before(cert);
+    let chain = read_chain(cert)?;
+    before(key);
+    let secret = read_key(key)?;
     let certified = CertifiedKey::from_der(chain, secret, &ring::default_provider());
     certified.map(Arc::new).map_err(|source| TlsFault::Unusable {
         cert: cert.into(),
         key: key.into(),
         source,
+    })
+}
+
+/// Returns warnings about files that [`read`] accepted, one line each: a certificate that is not valid at `now`, a key
+/// that other users of the machine can read.
+pub fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
+    let leaf = certified.cert.first().and_then(|leaf| Certificate::from_der(leaf).ok());
+    let validity = leaf.and_then(|leaf| validity_warning(&leaf.tbs_certificate.validity, now));
+    let validity = validity.map(|why| format!("{} {why}", cert.display()));
+    let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();
+    let readable = mode.filter(|mode| mode & 0o077 != 0).map(|mode| {
+        let key = key.display();
+        format!("{key} is readable by other users (mode {mode:04o}); run `chmod 600 {key}`")
+    });
+    validity.into_iter().chain(readable).collect()
+}
+
+fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
+    let Validity { not_before, not_after } = validity;
+    if now > not_after.to_system_time() {
+        return Some(format!(
+            "expired at {}; clients refuse it until it is renewed",
+            not_after.to_date_time()
+        ));
+    }
+    (now < not_before.to_system_time()).then(|| {
+        let start = not_before.to_date_time();
+        format!("is not valid before {start}; check it and the clock of this machine")
     })
 }
 

@@ -5,6 +5,7 @@ mod enrich;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,10 +50,32 @@ impl World {
 
     /// Writes a new certificate and its key.
     fn set_certificate(&self) -> CertificateDer<'static> {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        self.enrich.file("cert.pem", made.cert.pem());
-        self.enrich.file("key.pem", made.signing_key.serialize_pem());
-        made.cert.der().clone()
+        self.set_certificate_valid_until(4096)
+    }
+
+    /// Writes a new certificate that expires when this year begins, and a key that its owner alone can read.
+    fn set_certificate_valid_until(&self, year: i32) -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        self.enrich.file("cert.pem", made.pem());
+        self.enrich.file("key.pem", key.serialize_pem());
+        self.set_key_mode(0o600);
+        made.der().clone()
+    }
+
+    fn set_key_mode(&self, mode: u32) {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.enrich.path("key.pem"), permissions).unwrap();
+    }
+
+    /// Puts a FIFO without a writer in the place of the vendor's description: reading it never ends.
+    fn set_endless_vendor(&self) {
+        let path = self.enrich.path("vendor.toml");
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
     }
 }
 
@@ -195,7 +218,7 @@ fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
     for told in [
         "vendor.toml, line 2, bills: ",
         "vendor.toml, line 10, answer.profile: ",
-        "line 3, fiel: ",
+        "line 3, vendors.fiel: ",
         "line 2, resolver.deadline_ms: ",
         "key.pem",
     ] {
@@ -218,4 +241,73 @@ fn what_needs_a_restart_is_told_and_the_rest_is_taken() {
     assert_eq!(world.enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
     let log = server.stop();
     assert!(log.contains("settings=\"price\""), "{log}");
+}
+
+#[test]
+fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
+    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let world = World::new(&old);
+    let trusted = trust(&[world.set_certificate()]);
+    let server = world.serve();
+    let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
+    world.set_endless_vendor();
+    server.hang_up();
+    eventually("the file is being read", || is_reloading(&server).then_some(()));
+    assert_eq!(name(&ask()), "old", "a new connection is accepted meanwhile");
+    server.wait_for_log("vendor.toml was not read within 10s", 1);
+    assert_eq!(name(&ask()), "old");
+
+    // The first reader still hangs.
+    std::fs::remove_file(world.enrich.path("vendor.toml")).unwrap();
+    world.set_vendor(&new, "second-s3cret");
+    server.hang_up();
+    server.wait_for_log(TAKEN, 1);
+    assert_eq!(name(&ask()), "new");
+    assert!(server.stop().contains("SIGTERM"));
+}
+
+#[test]
+fn stops_at_once_while_a_file_hangs() {
+    let world = World::new(&Vendor::that(Mood::Knows("ada")));
+    world.set_certificate();
+    let server = world.serve();
+    world.set_endless_vendor();
+    server.hang_up();
+    eventually("the file is being read", || is_reloading(&server).then_some(()));
+    let log = server.stop();
+    assert!(!log.contains(REFUSED), "the stop waited for the file: {log}");
+}
+
+/// Whether the thread that reads the files runs.
+fn is_reloading(server: &Server) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let mut names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+    names.any(|name| name.is_ok_and(|name| name.trim() == "reload"))
+}
+
+#[test]
+fn warns_of_an_expired_certificate_and_of_a_key_that_others_can_read() {
+    let world = World::new(&Vendor::that(Mood::Knows("ada")));
+    let check = || {
+        let ran = world.enrich.run(&["config", "check", world.config.to_str().unwrap()]);
+        assert!(ran.success, "{}", ran.stderr);
+        ran.stderr
+    };
+    world.set_certificate();
+    assert_eq!(check(), "");
+    let server = world.serve();
+
+    let expired = "cert.pem expired at 2020-01-01T00:00:00Z";
+    let readable = "key.pem is readable by other users (mode 0640); run `chmod 600";
+    world.set_certificate_valid_until(2020);
+    world.set_key_mode(0o640);
+    server.hang_up();
+    for warning in [expired, readable] {
+        server.wait_for_log(warning, 1);
+        assert!(check().contains(warning), "{}", check());
+    }
+    let log = server.stop();
+    assert!(log.contains(TAKEN), "a warning refuses nothing: {log}");
+    let log = world.serve().stop();
+    assert!(log.contains(expired) && log.contains(readable), "at the start: {log}");
 }

@@ -148,8 +148,21 @@ impl Enrich {
         Server { child, url: format!("http://{address}"), log: Arc::default(), reading: None }
     }
 
+    /// A server with a limit on open files that the server can't raise.
+    pub fn try_serve_with_open_files(&self, limit: u32, args: &[&str]) -> Result<Server, String> {
+        let shell =
+            ["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string(), env!("CARGO_BIN_EXE_enrich")];
+        let serve = ["serve", "--listen", "127.0.0.1:0"];
+        let mut command = self.command_of("sh", &[&shell[..], &serve[..], args].concat());
+        Server::start(command.env("ENRICH_LOG", "info").stdin(Stdio::null()))
+    }
+
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_enrich"));
+        self.command_of(env!("CARGO_BIN_EXE_enrich"), args)
+    }
+
+    fn command_of(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         // Nothing of the one who runs the tests.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
         if let Some(url) = &self.database {
@@ -168,7 +181,7 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command) -> Result<Self, String> {
+    pub fn start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut log = String::new();

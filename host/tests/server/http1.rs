@@ -44,13 +44,10 @@ async fn another_path_is_404_and_another_method_405() {
 #[tokio::test(start_paused = true)]
 async fn a_chunked_body_is_a_body() {
     let world = World::new();
-    let mut client = world.connect();
     let (a, b) = BODY.split_at(9);
     let chunks = format!("9\r\n{a}\r\n{:x};x=y\r\n{b}\r\n0\r\ntrailer: x\r\n\r\n", b.len());
-    for _ in 0..2 {
-        let reply = client.ask(format!("{}transfer-encoding: chunked\r\n\r\n{chunks}", head())).await;
-        assert_eq!(reply.status, 200, "{reply:?}");
-    }
+    let reply = world.connect().ask(format!("{}transfer-encoding: chunked\r\n\r\n{chunks}", head())).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What is no HTTP request: a JSON answer or an end, never a reply without a body.
 
-use crate::client::{Client, head, with_headers};
+use crate::client::{Client, good, head, with_headers};
 use crate::world::{BODY, World};
 
 #[tokio::test(start_paused = true)]
@@ -74,4 +74,57 @@ async fn the_answer_to_garbage_speaks_the_version_spoken_before() {
     assert_eq!(client.ask("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.status, 404);
     let reply = client.ask("garbage\r\n\r\n").await;
     assert!(reply.is_invalid_request() && reply.head.starts_with("HTTP/1.0 400"), "{reply:?}");
+}
+
+/// A chunked body whose request has these lines in its head.
+fn chunked(lines: &str) -> String {
+    format!("{}{lines}\r\n{:x}\r\n{BODY}\r\n0\r\n\r\n", head(), BODY.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_every_transfer_encoding_but_chunked() {
+    let world = World::new();
+    for encoding in [
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: chunked, gzip\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: , chunked\r\n",
+        "transfer-encoding: identity\r\n",
+        "transfer-encoding: identity, chunked\r\n",
+        "transfer-encoding: xchunked\r\n",
+        "transfer-encoding: chunked;q=1\r\n",
+        "transfer-encoding: \x0bchunked\r\n",
+        "transfer-encoding:\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\nTransfer-Encoding:\r\n",
+        "content-length: 33\r\ntransfer-encoding: gzip, chunked\r\n",
+    ] {
+        let mut client = world.connect();
+        let reply = client.ask(chunked(encoding)).await;
+        assert!(reply.is_invalid_request(), "{encoding:?}: {reply:?}");
+        assert_eq!(reply.header("connection"), Some("close"), "{encoding:?}");
+        assert_eq!(client.rest().await, "", "{encoding:?}");
+    }
+    let mut client = world.connect();
+    let http_1_0 = chunked("transfer-encoding: chunked\r\n").replace("HTTP/1.1", "HTTP/1.0");
+    assert!(client.ask(http_1_0).await.is_invalid_request(), "HTTP/1.0 has no transfer encodings");
+    assert_eq!(world.balance().spent, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_after_a_chunked_request_so_that_a_length_beside_it_hides_no_second_one() {
+    let world = World::new();
+    for lines in [
+        "transfer-encoding: chunked\r\n",
+        "TRANSFER-ENCODING:\tChunKed \r\n",
+        "content-length: 500\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 500\r\n",
+    ] {
+        let mut client = world.connect();
+        client.send(chunked(lines) + &good()).await;
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "{lines:?}");
+        assert_eq!(client.rest().await, "", "{lines:?}");
+    }
 }

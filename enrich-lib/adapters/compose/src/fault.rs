@@ -53,6 +53,9 @@ pub enum FaultKind {
     /// Not asked: the lookup got no permit of its [`Limit`](crate::Limit) in time.
     #[error("the lookup waited too long for its turn at the vendor")]
     QueueTimeout,
+    /// Not asked: this process has no file descriptor left for a connection.
+    #[error("this process has too many open files to connect to the vendor")]
+    TooManyOpenFiles,
 }
 
 impl VendorFault {
@@ -79,17 +82,18 @@ impl VendorFault {
     ///
     /// A lookup that timed out is not: the vendor may have done and billed it.
     pub const fn is_safe_to_repeat(&self) -> bool {
-        matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable)
+        matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable | FaultKind::TooManyOpenFiles)
     }
 
-    /// Whether a request was sent to the vendor.
-    pub const fn was_sent(&self) -> bool {
-        !matches!(self.kind, FaultKind::BreakerOpen | FaultKind::QueueFull | FaultKind::QueueTimeout)
+    /// Whether a guard of ours kept the lookup from the vendor: its breaker or its limit.
+    pub const fn is_skipped(&self) -> bool {
+        matches!(self.kind, FaultKind::BreakerOpen | FaultKind::QueueFull | FaultKind::QueueTimeout)
     }
 
-    /// Whether it says something about the vendor's health. A request that the vendor can't take does not.
+    /// Whether it says something about the vendor's health. A request that the vendor can't take does not, nor does a
+    /// request that was never sent.
     pub const fn is_the_vendors(&self) -> bool {
-        self.was_sent() && !matches!(self.kind, FaultKind::BadRequest)
+        !self.is_skipped() && !matches!(self.kind, FaultKind::BadRequest | FaultKind::TooManyOpenFiles)
     }
 }
 

@@ -146,6 +146,18 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
+/// Returns whether the connection failed because this process or the machine has too many open files.
+pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
+    /// `ENFILE` and `EMFILE` on every Unix. `io::ErrorKind` has no variants for them.
+    const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
+
+    let mut sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
+    sources.any(|error| {
+        let code = error.downcast_ref().and_then(io::Error::raw_os_error);
+        code.is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code))
+    })
+}
+
 /// Why there is no response. Once a request is sent, nothing of it is told: HTTP/2 lets the other side name its reasons,
 /// and they could hold what it was sent.
 pub(crate) fn reason(error: &ClientError) -> String {

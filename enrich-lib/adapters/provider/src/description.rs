@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::{AnswerShape, Confidence, Pointer, ProfileForm, Scale};
+use crate::parse::parse_toml;
 use crate::request::RequestShape;
 use crate::secret::SecretSource;
-use crate::setting::{SettingFault, parse_toml};
+use crate::setting::{SettingFault, SettingFaults};
 use crate::status::Statuses;
 
 /// A vendor: how it is asked, what its answers mean, and what an ask costs.
@@ -62,17 +63,23 @@ impl Default for Limits {
 }
 
 impl Description {
-    /// Reads and checks a description. Nothing is loaded yet.
-    pub fn parse(text: &str) -> Result<Self, SettingFault> {
-        let checked = parse_toml::<Settings>(text)?.try_into();
-        checked.map_err(|fault: SettingFault| fault.on_its_line(text))
+    /// Reads and checks a description. Does not load the key. Errors: all mistakes.
+    pub fn parse(text: &str) -> Result<Self, SettingFaults> {
+        let (settings, mut faults) = parse_toml::<Settings>(text);
+        let Some(settings) = settings else { return Err(faults) };
+        match Self::try_from(settings) {
+            Ok(description) if faults.is_empty() => return Ok(description),
+            Ok(_) => {}
+            Err(more) => faults.extend(more.into_iter().map(|fault| fault.on_its_line(text))),
+        }
+        Err(faults)
     }
 
     /// Reads and checks the description in a file. If its key is in a file too, a relative path is taken from there.
-    pub fn read(path: &Path) -> Result<Self, SettingFault> {
+    pub fn read(path: &Path) -> Result<Self, SettingFaults> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingFault::new("", error.to_string()).in_file(path))?;
-        let description = Self::parse(&text).map_err(|fault| fault.in_file(path))?;
+        let description = Self::parse(&text).map_err(|faults| faults.map(|fault| fault.in_file(path)))?;
         let secret = description.secret.map(|source| source.beside(path));
         Ok(Self { secret, ..description })
     }
@@ -181,28 +188,34 @@ struct DoubtSettings {
 }
 
 impl TryFrom<Settings> for Description {
-    type Error = SettingFault;
+    type Error = SettingFaults;
 
-    fn try_from(settings: Settings) -> Result<Self, SettingFault> {
+    fn try_from(settings: Settings) -> Result<Self, SettingFaults> {
         let Settings { name, bills, request, secret, answer, statuses, limits } = settings;
-        check_name(&name)?;
+        let mut faults = SettingFaults::default();
+        faults.check(check_name(&name));
         if let Some(source) = &secret {
-            check_secret(source)?;
+            faults.check(check_secret(source));
         }
         let method = match request.method {
             MethodSetting::Get => Method::GET,
             MethodSetting::Post => Method::POST,
         };
         let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
-        let request = request.map_err(|(setting, why)| SettingFault::new(setting, why))?;
-        if request.takes_secret() != secret.is_some() {
+        let request = faults.check(request.map_err(|(setting, why)| SettingFault::new(setting, why)));
+        if request.as_ref().is_some_and(|request| request.takes_secret() != secret.is_some()) {
             let why = "has to be there if, and only if, {secret} stands in the request";
-            return Err(SettingFault::new("secret", why));
+            faults.push(SettingFault::new("secret", why));
         }
-        let answer = answer.check()?;
-        statuses.check().map_err(|(setting, why)| SettingFault::new(setting, why))?;
-        limits.check()?;
-        Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
+        let answer = faults.check(answer.check());
+        faults.check(statuses.check().map_err(|(setting, why)| SettingFault::new(setting, why)));
+        faults.check(limits.check());
+        match (request, answer) {
+            (Some(request), Some(answer)) if faults.is_empty() => {
+                Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
+            }
+            _ => Err(faults),
+        }
     }
 }
 

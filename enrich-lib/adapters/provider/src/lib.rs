@@ -37,7 +37,7 @@
 //!
 //! // Some are described already.
 //! assert!(Description::ready_made("people-data-labs").is_some());
-//! # Ok::<(), enrich_provider::SettingFault>(())
+//! # Ok::<(), enrich_provider::SettingFaults>(())
 //! ```
 //!
 //! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` can be left out.
@@ -50,14 +50,19 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `setting` what is wrong with one · `template` texts with places · `secret` the
-//! key · `request` how a vendor is asked · `answer` what it says · `status` what its statuses mean · `description` all of
-//! it from TOML · `ready_made` · `client` HTTP · `fault` · `provider` the resolver.
+//! Each module uses only those before it: `setting` what is wrong with one · `wording` of the parser's messages · `parse`
+//! TOML with all its mistakes · `template` texts with places · `secret` the key · `request` how a vendor is asked · `answer`
+//! what it says · `status` what its statuses mean · `description` all of it from TOML · `ready_made` · `client` HTTP ·
+//! `fault` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod setting;
+
+mod wording;
+
+mod parse;
 
 mod template;
 
@@ -81,6 +86,7 @@ mod provider;
 
 pub use client::{Client, ClientFault};
 pub use description::{Bills, Description, Limits};
+pub use parse::parse_toml;
 pub use provider::{Provider, ProviderFault, Trial};
 pub use secret::{Secret, SecretFault, SecretSource};
-pub use setting::{SettingFault, parse_toml};
+pub use setting::{SettingFault, SettingFaults};

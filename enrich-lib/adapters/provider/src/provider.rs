@@ -168,7 +168,11 @@ impl Provider {
             request.map_err(|_| RequestError::new(FaultKind::BadRequest, "the request can't be built"))?;
         self.client.send(request.map(Full::new)).await.map_err(|error| {
             // What breaks off after the request is sent may have been done and billed: it is not safe to repeat.
-            let kind = if error.is_connect() { FaultKind::Unavailable } else { FaultKind::BadAnswer };
+            let kind = match error.is_connect() {
+                true if client::is_out_of_files(&error) => FaultKind::TooManyOpenFiles,
+                true => FaultKind::Unavailable,
+                false => FaultKind::BadAnswer,
+            };
             RequestError::new(kind, client::reason(&error))
         })
     }

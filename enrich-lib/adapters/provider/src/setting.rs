@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -22,9 +21,96 @@ pub struct SettingFault {
     why: String,
 }
 
-/// Reads settings. What is wrong is told by its line.
-pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, SettingFault> {
-    toml::from_str(text).map_err(|error| SettingFault::of(text, &error))
+/// A list of mistakes in one or several files. `Display` writes one line per mistake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettingFaults(Vec<SettingFault>);
+
+impl SettingFaults {
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as that one is the cause.
+    pub fn push(&mut self, fault: SettingFault) {
+        let follows = |earlier: &SettingFault| {
+            let rest = earlier.setting.strip_prefix(&fault.setting);
+            earlier.file == fault.file
+                && rest
+                    .is_some_and(|rest| fault.setting.is_empty() || rest.is_empty() || rest.starts_with('.'))
+        };
+        if !self.0.iter().any(follows) {
+            self.0.push(fault);
+        }
+    }
+
+    /// Returns the value, or adds the mistake.
+    pub fn check<T>(&mut self, checked: Result<T, SettingFault>) -> Option<T> {
+        checked.map_err(|fault| self.push(fault)).ok()
+    }
+
+    /// Returns whether there are no mistakes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether there is a mistake in `setting` or in a setting within it.
+    pub fn has(&self, setting: &str) -> bool {
+        self.0.iter().any(|fault| {
+            let rest = fault.setting.strip_prefix(setting);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    /// Iterates over the mistakes by file and line.
+    pub fn iter(&self) -> impl Iterator<Item = &SettingFault> {
+        let mut faults: Vec<_> = self.0.iter().collect();
+        faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        faults.into_iter()
+    }
+
+    /// Applies `change` to each mistake, for example [`SettingFault::in_file`].
+    #[must_use]
+    pub fn map(self, change: impl Fn(SettingFault) -> SettingFault) -> Self {
+        Self(self.0.into_iter().map(change).collect())
+    }
+
+    pub(crate) fn has_line(&self, line: Option<usize>) -> bool {
+        self.0.iter().any(|fault| fault.line == line)
+    }
+}
+
+impl fmt::Display for SettingFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for SettingFaults {}
+
+impl From<SettingFault> for SettingFaults {
+    fn from(fault: SettingFault) -> Self {
+        Self(vec![fault])
+    }
+}
+
+impl FromIterator<SettingFault> for SettingFaults {
+    fn from_iter<I: IntoIterator<Item = SettingFault>>(faults: I) -> Self {
+        let mut all = Self::default();
+        all.extend(faults);
+        all
+    }
+}
+
+impl Extend<SettingFault> for SettingFaults {
+    fn extend<I: IntoIterator<Item = SettingFault>>(&mut self, faults: I) {
+        faults.into_iter().for_each(|fault| self.push(fault));
+    }
+}
+
+impl IntoIterator for SettingFaults {
+    type Item = SettingFault;
+    type IntoIter = std::vec::IntoIter<SettingFault>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }
 
 impl SettingFault {
@@ -37,8 +123,8 @@ impl SettingFault {
     /// The same fault, of settings that stand within this one.
     #[must_use]
     pub fn within(self, outer: &str) -> Self {
-        let setting =
-            if self.setting.is_empty() { outer.to_owned() } else { format!("{outer}.{}", self.setting) };
+        let names = [outer, &self.setting].into_iter().filter(|names| !names.is_empty());
+        let setting = names.collect::<Vec<_>>().join(".");
         Self { setting, ..self }
     }
 
@@ -55,26 +141,36 @@ impl SettingFault {
         Self { file: self.file.or_else(|| Some(path.to_owned())), ..self }
     }
 
-    /// What the parser says. Its own picture of the line is left out.
-    fn of(text: &str, error: &toml::de::Error) -> Self {
-        let line = error.span().map(|span| line_at(text, span.start));
-        // What is missing stands on no line.
-        let is_missing = error.message().starts_with("missing");
-        let written = line.and_then(|line| text.lines().nth(line - 1)).filter(|_| !is_missing);
-        let setting = written.and_then(|line| line.split_once('=')).map(|(setting, _)| setting.trim());
-        let told = error.message();
-        let quoted =
-            told.strip_prefix("invalid type: string").and_then(|rest| rest.rsplit_once(", expected"));
-        let why = match quoted {
-            Some((_, expected)) => format!("invalid type: a text, expected{expected}"),
-            None => told.to_owned(),
-        };
-        Self { line, ..Self::new(setting.unwrap_or_default(), why) }
+    /// The same fault on this line.
+    #[must_use]
+    pub(crate) fn on_line(self, line: Option<usize>) -> Self {
+        Self { line, ..self }
+    }
+
+    /// The file, if it is known.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// The line, counted from 1, if it is known.
+    pub const fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The setting's names from the outside in, with dots between them, as a reader writes them.
+    pub fn setting(&self) -> String {
+        let names: Vec<_> = self.setting.split('.').filter(|name| name.parse::<usize>().is_err()).collect();
+        names.join(".")
+    }
+
+    /// What is wrong.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 }
 
 /// Counted from 1.
-fn line_at(text: &str, offset: usize) -> usize {
+pub(crate) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
@@ -114,10 +210,9 @@ struct Place<'a>(&'a SettingFault);
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SettingFault { file, line, setting, .. } = self.0;
-        let names: Vec<_> = setting.split('.').filter(|name| name.parse::<usize>().is_err()).collect();
         let file = file.as_ref().map(|file| file.display().to_string());
         let line = line.map(|line| format!("line {line}"));
-        let setting = (!setting.is_empty()).then(|| names.join("."));
+        let setting = (!setting.is_empty()).then(|| self.0.setting());
         let parts: Vec<_> = [file, line, setting].into_iter().flatten().collect();
         if parts.is_empty() { Ok(()) } else { write!(f, "{}: ", parts.join(", ")) }
     }
@@ -154,5 +249,15 @@ mod tests {
         let fault = fault.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
         assert_eq!(fault.to_string(), "x.toml, line 9, f.h.i: is odd");
         assert_eq!(SettingFault::new("", "is odd").to_string(), "is odd");
+    }
+
+    #[test]
+    fn leaves_out_what_only_follows_from_another_mistake() {
+        let mut faults = SettingFaults::default();
+        for setting in ["rows.0.at", "rows.0.at", "rows.0", "rows.0.atom", "rows.1", ""] {
+            faults.push(SettingFault::new(setting, "is odd"));
+        }
+        let left: Vec<_> = faults.into_iter().map(|fault| fault.setting).collect();
+        assert_eq!(left, ["rows.0.at", "rows.0.atom", "rows.1"]);
     }
 }

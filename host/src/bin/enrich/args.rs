@@ -9,22 +9,26 @@ use clap::{Parser, Subcommand};
 use enrich_lib::model::WorkspaceId;
 use enrich_sqlite::Durability;
 
-use crate::config::{Config, PeopleIndex};
+use crate::config::{Config, PeopleIndex, listen};
 use crate::url::ServerUrl;
 
 /// Person enrichment: one personal email in, the person's LinkedIn profile out.
 #[derive(Debug, Parser)]
 #[command(name = "enrich", version, propagate_version = true, after_long_help = EXIT_CODES)]
 pub struct Args {
-    /// The data directory
-    #[arg(long, value_name = "DIR", env = "ENRICH_DATA", default_value = "./enrich-data", global = true)]
-    pub data: PathBuf,
+    /// The data directory [default: ./enrich-data]
+    #[arg(long, value_name = "DIR", env = "ENRICH_DATA", global = true)]
+    pub data: Option<PathBuf>,
     /// The PostgreSQL server with workspaces, keys and credits, instead of the data directory; its password is better in
     /// the variable, as other users of this machine can see arguments
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
     pub database: Option<ServerUrl>,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    pub const DATA: &str = "./enrich-data";
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,10 +79,10 @@ pub enum Command {
     Bulk(BulkArgs),
 }
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
-    /// Where to listen [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN")]
+    /// Where to listen: an address and a port, or a port of this machine alone [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN", value_parser = listen::parse)]
     pub listen: Option<SocketAddr>,
     /// How many threads serve connections [default: one a core]
     #[arg(long, value_name = "N", env = "ENRICH_WORKERS")]
@@ -121,9 +125,9 @@ pub struct ServeArgs {
     /// Settings in TOML; flags and variables win over it
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The form of the log
-    #[arg(long, value_enum, default_value_t, env = "ENRICH_LOG_FORMAT")]
-    pub log_format: LogFormat,
+    /// The form of the log [default: text]
+    #[arg(long, value_enum, env = "ENRICH_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// [`Durability`], as a flag and as a setting.
@@ -156,7 +160,8 @@ pub enum ConfigCommand {
     Example,
 }
 
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     #[default]
     Text,

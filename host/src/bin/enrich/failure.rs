@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use enrich_provider::{SettingFault, SettingFaults};
 use enrich_sqlite::StoreError;
 
 #[derive(Debug)]
@@ -50,6 +51,12 @@ impl Failure {
         Self::new(format!("can't {verb} {}: {why}", path.display()))
     }
 
+    /// Converts the error to a mistake in `setting`.
+    pub fn of_setting(self, setting: &str) -> SettingFault {
+        let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        SettingFault::new(setting, format!("{}{advice}", self.what))
+    }
+
     pub fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -82,6 +89,12 @@ impl From<enrich_postgres::StoreError> for Failure {
             }
             _ => failure,
         }
+    }
+}
+
+impl From<SettingFaults> for Failure {
+    fn from(faults: SettingFaults) -> Self {
+        Self::usage(faults.to_string())
     }
 }
 

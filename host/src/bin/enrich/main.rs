@@ -35,6 +35,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use crate::accounts::Place;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
+use crate::serve::Given;
 
 /// A lookup makes dozens of small allocations; the system's allocator takes a few times as long for each.
 #[global_allocator]
@@ -89,23 +90,24 @@ fn is_json(matches: &ArgMatches) -> bool {
 
 fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Failure> {
     let Args { data, database, command } = args;
+    let dir = data.clone().unwrap_or_else(|| Args::DATA.into());
     let place = || match &database {
         Some(_) if is_dir_typed && is_database_typed => Err(Failure::usage(
             "the accounts are in one place: either in the directory of --data or at the URL of --database",
         )),
         Some(url) if !is_dir_typed => Ok(Place::Server(url.clone())),
-        _ => Ok(Place::Dir(data.clone())),
+        _ => Ok(Place::Dir(dir.clone())),
     };
     match command {
-        Command::Serve(args) => serve::run(data, database.as_ref(), &args),
+        Command::Serve(args) => serve::run(Given { data, database, args }),
         Command::Workspace { command } => workspace::run(place()?, command),
         Command::Key { command } => key::run(place()?, command),
         Command::Credits { command } => credits::run(place()?, command),
         Command::Migrate { format } => accounts::migrate(place()?, format),
         Command::Copy(args) => copy::run(args),
-        Command::People { command } => people::run(data, command),
-        Command::Vendors { command } => vendors::run(data, database.as_ref(), command),
-        Command::Config { command } => config::command::run(database.as_ref(), &command),
+        Command::People { command } => people::run(dir, command),
+        Command::Vendors { command } => vendors::run(data, database, command),
+        Command::Config { command } => config::command::run(data, database, command),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
     }

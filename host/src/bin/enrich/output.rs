@@ -56,12 +56,12 @@ pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
-/// Prints an error and its advice to standard error, with `--json` as one object.
+/// Prints an error and its advice to standard error, with `--json` as one object. Each line of `what` is a separate error.
 pub fn error(failure: &Failure, is_json: bool) {
     if is_json {
         return remark(json!({ "error": failure.what, "advice": failure.advice }).to_string());
     }
-    remark(format!("error: {}", failure.what));
+    failure.what.lines().for_each(|line| remark(format!("error: {line}")));
     if let Some(advice) = &failure.advice {
         remark(format!("  {advice}"));
     }

@@ -1,6 +1,6 @@
 //! `enrich vendors`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use enrich_host::causes::chain;
@@ -11,17 +11,22 @@ use enrich_sqlite::{DataDir, People, StoreError};
 use serde_json::json;
 
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
-use crate::failure::{Exit, Failure};
+use crate::config::Reading;
+use crate::failure::Failure;
 use crate::output;
-use crate::serve::Settings;
+use crate::serve::{Given, Settings};
 use crate::url::ServerUrl;
 
-pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: VendorsCommand) -> Result<(), Failure> {
+pub fn run(
+    data: Option<PathBuf>,
+    database: Option<ServerUrl>,
+    command: VendorsCommand,
+) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, config, format }) = command;
     let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
-    check_opt_out(data, &email)?;
     let args = ServeArgs { config: Some(config), ..ServeArgs::default() };
-    let settings = Settings::resolve(&args, database).map_err(|failure| failure.exit(Exit::Usage))?;
+    let settings = Settings::resolve(&Given { data, database, args }, &Reading::default())?;
+    check_opt_out(&settings.data, &email)?;
     let provider = find(&settings.vendors, &name)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -53,7 +58,7 @@ fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
 }
 
 /// Fails for a person who opted out of the people directory, if there is one.
-fn check_opt_out(data: PathBuf, email: &Email) -> Result<(), Failure> {
+fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
     let dir = match DataDir::open(data) {
         Err(StoreError::NoData(_)) => return Ok(()),
         opened => opened?,

@@ -79,7 +79,9 @@ async fn no_match_is_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_the_vendors_does_not_count() {
-    for kind in [FaultKind::BadRequest, FaultKind::QueueFull, FaultKind::QueueTimeout] {
+    for kind in
+        [FaultKind::BadRequest, FaultKind::QueueFull, FaultKind::QueueTimeout, FaultKind::TooManyOpenFiles]
+    {
         let breaker = breaker(&Vendor::that(fails(kind)));
         for _ in 0..50 {
             assert_eq!(ask(&*breaker).await, Told::Fault(kind));

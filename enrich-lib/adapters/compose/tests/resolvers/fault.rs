@@ -22,7 +22,7 @@ fn a_fault_is_found_in_a_port_error_as_itself_and_as_a_source() {
 #[test]
 fn only_what_did_nothing_and_may_pass_is_safe_to_repeat() {
     let is_safe = |kind| VendorFault::new(kind).is_safe_to_repeat();
-    assert!([SlowDown, Unavailable].into_iter().all(is_safe));
+    assert!([SlowDown, Unavailable, TooManyOpenFiles].into_iter().all(is_safe));
     let never = [KeyRefused, OutOfCredits, TimedOut, BadAnswer, BadRequest, BreakerOpen, QueueFull];
     assert!(!never.into_iter().any(is_safe));
 }
@@ -32,5 +32,5 @@ fn what_the_caller_did_wrong_and_what_was_not_asked_is_not_the_vendors() {
     let is_the_vendors = |kind| VendorFault::new(kind).is_the_vendors();
     let theirs = [KeyRefused, OutOfCredits, SlowDown, Unavailable, TimedOut, BadAnswer];
     assert!(theirs.into_iter().all(is_the_vendors));
-    assert!(![BadRequest, BreakerOpen, QueueFull].into_iter().any(is_the_vendors));
+    assert!(![BadRequest, BreakerOpen, QueueFull, TooManyOpenFiles].into_iter().any(is_the_vendors));
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use enrich_compose::FaultKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};
@@ -162,4 +163,28 @@ async fn another_network_can_take_the_place_of_tcp_and_a_vendor_can_speak_http_2
         }
         serving.abort();
     }
+}
+
+/// A network to which this process can open no connection: `EMFILE`, as the system reports it.
+#[derive(Clone)]
+struct NoFilesLeft;
+
+impl Service<Uri> for NoFilesLeft {
+    type Response = Pipe;
+    type Error = io::Error;
+    type Future = Ready<io::Result<Pipe>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(Err(io::Error::from_raw_os_error(24)))
+    }
+}
+
+#[tokio::test]
+async fn a_lack_of_file_descriptors_is_not_a_failure_of_the_vendor() {
+    let provider = provider(description("http://localhost:7", 20_000), Client::over(NoFilesLeft));
+    assert_eq!(ask(&provider).await, Outcome::repeatable(FaultKind::TooManyOpenFiles));
 }

@@ -1,43 +1,55 @@
 //! `enrich config`
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
-use enrich_provider::{Bills, SecretSource};
-use serde_json::json;
+use enrich_provider::{Bills, SecretSource, SettingFault, SettingFaults};
+use serde_json::{Value, json};
 
+use super::Reading;
 use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::serve::Settings;
+use crate::serve::{Given, Settings};
 use crate::url::ServerUrl;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
-pub fn run(database: Option<&ServerUrl>, command: &ConfigCommand) -> Result<(), Failure> {
+pub fn run(
+    data: Option<PathBuf>,
+    database: Option<ServerUrl>,
+    command: ConfigCommand,
+) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, format } => check(database, file, *format),
+        ConfigCommand::Check { file, format } => {
+            let args = ServeArgs { config: Some(file), ..ServeArgs::default() };
+            check(&Given { data, database, args }, format)
+        }
         ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
     }
 }
 
 /// Everything that `serve` would refuse is refused here, keys and certificates included.
-fn check(database: Option<&ServerUrl>, file: &Path, format: Format) -> Result<(), Failure> {
-    let args = ServeArgs { config: Some(file.to_owned()), ..ServeArgs::default() };
-    let checked = Settings::resolve(&args, database)
-        .and_then(|settings| Ok((settings.certificate()?, settings)))
-        .map_err(|failure| failure.exit(Exit::Failed));
+fn check(given: &Given, format: Format) -> Result<(), Failure> {
+    let checked = Settings::resolve(given, &Reading::default());
+    let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
     if format.json {
-        let errors: Vec<_> = checked.as_ref().err().iter().map(|failure| &failure.what).collect();
-        output::json(&json!({ "ok": errors.is_empty(), "errors": errors }))?;
-        return checked.map(drop);
+        output::json(&json!({
+            "ok": checked.is_ok(),
+            "errors": checked.as_ref().err().map_or_else(Vec::new, |faults| faults.iter().map(to_json).collect()),
+            "warnings": warnings,
+        }))?;
+        return checked.map(drop).map_err(failure);
     }
-    let (certificate, settings) = checked?;
-    let scheme = if certificate.is_some() { "https" } else { "http" };
-    output::line(format!("{} can be served", file.display()))?;
+    warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
+    let settings = checked.map_err(failure)?;
+    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
+    if let Some(file) = &given.args.config {
+        output::line(format!("{} can be served", file.display()))?;
+    }
     output::line(format!("listens on {scheme}://{}", settings.listen))?;
-    output::line(format!("accounts: {}", settings.places.accounts(Path::new("the data directory"))))?;
+    output::line(format!("accounts: {}", settings.places.accounts(&settings.data)))?;
     output::line(format!("windows: {}", settings.places.windows))?;
     output::line(match settings.vendors.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
@@ -49,6 +61,20 @@ fn check(database: Option<&ServerUrl>, file: &Path, format: Format) -> Result<()
     })?;
     output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()))?;
     list(&settings.vendors)
+}
+
+/// The file was checked, and has mistakes: no usage error.
+fn failure(faults: SettingFaults) -> Failure {
+    Failure::from(faults).exit(Exit::Failed)
+}
+
+fn to_json(fault: &SettingFault) -> Value {
+    json!({
+        "file": fault.file().map(|file| file.display().to_string()),
+        "line": fault.line(),
+        "setting": fault.setting(),
+        "error": fault.why(),
+    })
 }
 
 fn list(vendors: &Vendors) -> Result<(), Failure> {

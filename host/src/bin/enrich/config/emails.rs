@@ -7,6 +7,8 @@ use enrich_lib::email::{Email, EmailPolicy};
 use enrich_provider::SettingFault;
 use serde::Deserialize;
 
+use super::Reading;
+
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmailsConfig {
@@ -44,13 +46,14 @@ impl Default for EmailsConfig {
 
 impl EmailsConfig {
     /// Reads the file that is named, which is relative to the settings at `path`.
-    pub fn read(&mut self, path: &Path) -> Result<(), SettingFault> {
+    pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingFault> {
         let Some(file) = &self.disposable_file else { return Ok(()) };
         let refused = |why| SettingFault::new("disposable_file", why);
         if !self.refuse_disposable {
             return Err(refused("can't be there while disposable emails are not refused".to_owned()));
         }
         let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+        reading.begin(&file);
         let text = std::fs::read_to_string(&file)
             .map_err(|e| refused(format!("can't read {}: {e}", file.display())))?;
         self.disposable_domains = read_domains(&text)

@@ -1,10 +1,12 @@
 //! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
 //!
-//! `source` where a URL is · `emails` which are looked up · `vendors` whom it asks · `command` what `enrich config` says of it ·
-//! `example.toml` all of it with its defaults.
+//! `source` where a URL is · `listen` the address · `emails` which are looked up · `reading` the file that is being read ·
+//! `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
 
 pub mod command;
 mod emails;
+pub mod listen;
+mod reading;
 mod source;
 mod vendors;
 
@@ -21,22 +23,28 @@ use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
-use enrich_provider::{SettingFault, parse_toml};
+use enrich_provider::{SettingFault, SettingFaults, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
 use self::emails::EmailsConfig;
+pub use self::reading::Reading;
 pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
-use crate::args::DurabilitySetting;
-use crate::failure::Failure;
+use crate::args::{DurabilitySetting, LogFormat};
 
 /// A path in it is relative to the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where to listen.
+    #[serde(deserialize_with = "listen::deserialize")]
     pub listen: Option<SocketAddr>,
+    /// The data directory.
+    pub data: Option<PathBuf>,
+    /// Threads that serve connections; one per core without it.
+    pub workers: Option<NonZeroUsize>,
+    pub log_format: LogFormat,
     /// Serve plain HTTP beyond this machine.
     pub plaintext: bool,
     pub tls: Option<Tls>,
@@ -170,6 +178,30 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A settings file and its text.
+pub struct File {
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingFault> {
+        reading.begin(path);
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| SettingFault::new("", format!("can't read {}: {e}", path.display())))?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Adds file and line to a mistake.
+    pub fn locate(&self, fault: SettingFault) -> SettingFault {
+        fault.on_its_line(&self.text).in_file(&self.path)
+    }
+
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.path.parent().map_or_else(|| path.to_owned(), |dir| dir.join(path))
+    }
+}
+
 /// That a number is from `min` to `max`.
 fn check_range<T: Copy + PartialOrd + Display>(
     setting: &str,
@@ -194,67 +226,76 @@ impl Config {
     /// About two gigabytes.
     const CACHE_ENTRIES_MAX: usize = 10_000_000;
 
-    /// Reads a file, lets `change` put others in the place of its settings, and checks them; and puts to work whom it asks,
-    /// which reads what they need: their descriptions and keys.
-    pub fn read(path: &Path, change: impl FnOnce(&mut Self)) -> Result<(Self, Vendors), Failure> {
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, e))?;
-        Self::parse(&text, path, change)
-            .map_err(|fault| Failure::new(format!("can't use {}", fault.in_file(path))))
-    }
-
-    /// Reads the text of the file at `path`.
-    fn parse(
-        text: &str,
-        path: &Path,
+    /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys, the
+    /// list of domains. Returns all mistakes, and no settings if the text cannot be parsed.
+    pub fn read(
+        file: &File,
+        reading: &Reading,
         change: impl FnOnce(&mut Self),
-    ) -> Result<(Self, Vendors), SettingFault> {
-        let mut config: Self = parse_toml(text)?;
-        let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |dir| dir.join(file));
-        if let Some(tls) = &mut config.tls {
-            *tls = Tls { cert: beside(&tls.cert), key: beside(&tls.key) };
-        }
-        change(&mut config);
-        let mut config = config.check().map_err(|fault| fault.on_its_line(text))?;
-        config.emails.read(path).map_err(|fault| fault.within("emails").on_its_line(text))?;
-        for source in [&mut config.database, &mut config.windows] {
-            *source = source.take().map(|source| source.beside(path));
-        }
-        let vendors = Vendors {
-            asked: vendors::open(&config.vendors, path, text, config.resolver_deadline())?,
-            deadline: config.resolver_deadline(),
-            cache: config.cache_policy(),
-        };
-        Ok((config, vendors))
+    ) -> (Option<(Self, Vendors)>, SettingFaults) {
+        let (config, mut faults) = parse_toml::<Self>(&file.text);
+        let read = config.map(|mut config| {
+            if let Some(tls) = &mut config.tls {
+                *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
+            }
+            config.data = config.data.map(|data| file.beside(&data));
+            for source in [&mut config.database, &mut config.windows] {
+                *source = source.take().map(|source| source.beside(&file.path));
+            }
+            change(&mut config);
+            config.check(&mut faults);
+            let emails = config.emails.read(&file.path, reading);
+            faults.check(emails.map_err(|fault| fault.within("emails")));
+            let vendors = Vendors {
+                asked: vendors::open(
+                    &config.vendors,
+                    &file.path,
+                    config.resolver_deadline(),
+                    reading,
+                    &mut faults,
+                ),
+                deadline: config.resolver_deadline(),
+                cache: config.cache_policy(),
+            };
+            (config, vendors)
+        });
+        (read, faults.map(|fault| file.locate(fault)))
     }
 
-    fn check(self) -> Result<Self, SettingFault> {
+    fn check(&self, faults: &mut SettingFaults) {
         let (least, most) = Self::CONFIDENCES.into_inner();
-        check_range("people.confidence_min", self.people.confidence_min, least, most)?;
+        faults.check(check_range("people.confidence_min", self.people.confidence_min, least, most));
         let (least, most) = Self::RESOLVER_DEADLINES_MS.into_inner();
-        check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most)?;
+        faults.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most));
         if self.connections.max == 0 {
-            return Err(SettingFault::new("connections.max", "has to be at least 1"));
+            faults.push(SettingFault::new("connections.max", "has to be at least 1"));
         }
         let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
         for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
-            check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX)?;
+            faults.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
         }
         if let Some(CacheConfig { found_seconds, not_found_seconds, entries }) = self.cache {
-            check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX)?;
-            check_range("cache.not_found_seconds", not_found_seconds, 0, Self::CACHE_SECONDS_MAX)?;
-            check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX)?;
-            if self.vendors.iter().all(VendorConfig::is_people) {
+            faults.check(check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX));
+            faults.check(check_range(
+                "cache.not_found_seconds",
+                not_found_seconds,
+                0,
+                Self::CACHE_SECONDS_MAX,
+            ));
+            faults.check(check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX));
+            if self.vendors.iter().all(VendorConfig::is_people) && !faults.has("vendors") {
                 let why = "can only be there beside a vendor: the people directory answers as fast by itself";
-                return Err(SettingFault::new("cache", why));
+                faults.push(SettingFault::new("cache", why));
             }
         }
-        vendors::check(&self.vendors, self.resolver.deadline_ms)?;
-        Ok(self)
+        vendors::check(&self.vendors, self.resolver.deadline_ms, faults);
     }
 
     /// What differs from `other` and can't be changed while it serves.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
+            ("workers", self.workers != other.workers),
+            ("log_format", self.log_format != other.log_format),
             ("database", self.database != other.database),
             ("windows", self.windows != other.windows),
             ("price", self.price != other.price),

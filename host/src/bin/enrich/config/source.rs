@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 
+use super::Reading;
 use crate::url::ServerUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +29,11 @@ impl UrlSource {
     }
 
     /// The URL of `setting`. Errors name the place, never what is there.
-    pub fn load(&self, setting: &str) -> Result<ServerUrl, SettingFault> {
+    pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingFault> {
         match self {
             Self::Here(url) => Ok(url.clone()),
             Self::Elsewhere(source) => {
+                reading.begin_secret(source);
                 let secret = source.load().map_err(|fault| SettingFault::new(setting, fault.to_string()))?;
                 secret.reveal().parse().map_err(|never| match never {})
             }

@@ -1,6 +1,7 @@
 use super::*;
 use enrich_host::patience::PersistentCredits;
 use enrich_lib::lookup::Policy;
+use enrich_provider::parse_toml;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
@@ -33,8 +34,9 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     let path = dir.path().join("enrich.toml");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
-    Config::read(&path, |_| ())
-        .map_err(|failure| failure.what.replace(&place, "").replacen("can't use ", "", 1))
+    let file = File::read(&path, &Reading::default()).unwrap();
+    let (read, faults) = Config::read(&file, &Reading::default(), |_| ());
+    read.filter(|_| faults.is_empty()).ok_or_else(|| faults.to_string().replace(&place, ""))
 }
 
 fn refused(text: &str) -> String {
@@ -79,7 +81,7 @@ fn example_in_full() -> String {
 #[test]
 fn the_example_has_every_setting() {
     let text = example_in_full();
-    let config: Config = parse_toml(&text).unwrap();
+    let config: Config = parse_toml(&text).0.unwrap();
     assert_eq!(config.cache, Some(CacheConfig::default()));
     vendors::tests::assert_example(&config.vendors);
     // serde names all settings there are once it meets another one.
@@ -94,7 +96,7 @@ fn the_example_has_every_setting() {
         "[cache]",
         "[[vendors]]",
     ] {
-        let told = parse_toml::<Config>(&format!("{table}\nbogus = 1")).unwrap_err().to_string();
+        let told = parse_toml::<Config>(&format!("{table}\nbogus = 1")).1.to_string();
         let expected = told.split_once("expected ").unwrap().1;
         let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{told}");
@@ -110,11 +112,14 @@ fn the_example_has_every_setting() {
 #[test]
 fn a_mistake_is_told_with_its_line_and_setting() {
     for (text, told) in [
-        ("plaintext = true\n[people]\nconfidence = 1", "line 3, confidence: unknown field `confidence`"),
+        (
+            "plaintext = true\n[people]\nconfidence = 1",
+            "line 3, people.confidence: unknown setting `confidence`; did you mean `confidence_min`?",
+        ),
         ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: has to be from 0 to 1"),
         (
             "[people]\nindex = \"paper\"",
-            "line 2, index: unknown variant `paper`, expected `memory` or `disk`",
+            "line 2, people.index: unknown value `paper`; expected one of `memory`, `disk`",
         ),
         ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: has to be from 0 to 1"),
         ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: has to be from 1 to 20000"),
@@ -131,6 +136,27 @@ fn a_mistake_is_told_with_its_line_and_setting() {
         let refused = refused(text);
         assert!(refused.starts_with(&format!("enrich.toml, {told}")), "{refused}");
     }
+}
+
+#[test]
+fn every_mistake_is_reported_by_line() {
+    let text = "lisen = \":80\"\nworkers = 0\nlog_format = \"jsn\"\n[price]\nfound = \"one\"\nnot_found = -1\n\
+                [people]\nconfidence_min = 2\n[[vendors]]\nfile = \"bad.toml\"\nqueue = 10001\n[[vendors]]\n\
+                fiel = \"acme.toml\"\n[[vendors]]\nuse = 5\n[[vendors]]\nuse = \"people\"\nqueue = 1\n";
+    assert_eq!(
+        refused(text).replace("enrich.toml, ", ""),
+        "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`\n\
+         line 1, lisen: unknown setting `lisen`; did you mean `listen`?\n\
+         line 2, workers: expected a whole number of at least 1, got the number 0\n\
+         line 3, log_format: unknown value `jsn`; expected one of `text`, `json`\n\
+         line 5, price.found: expected a whole number, got text\n\
+         line 6, price.not_found: expected a whole number from 0 to 4294967295, got the number -1\n\
+         line 8, people.confidence_min: has to be from 0 to 1\n\
+         line 11, vendors.queue: has to be from 0 to 10000\n\
+         line 13, vendors.fiel: unknown setting `fiel`; did you mean `file`?\n\
+         line 15, vendors.use: expected text, got the number 5\n\
+         line 18, vendors.queue: is for vendors; the people directory has none"
+    );
 }
 
 #[test]
@@ -189,13 +215,16 @@ fn what_needs_a_restart_is_named() {
     );
     assert_eq!(change("[emails]\nrefuse_relays = false"), ["emails"]);
     assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails"]);
+    assert_eq!(change("workers = 2\nlog_format = \"json\""), ["workers", "log_format"]);
     assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
 }
 
 #[test]
 fn paths_are_relative_to_the_file() {
-    let text = "tls = { cert = \"c.pem\", key = \"/k.pem\" }";
-    let config = Config::parse(text, Path::new("etc/enrich.toml"), |_| ()).unwrap().0;
+    let text = "data = \"d\"\ntls = { cert = \"c.pem\", key = \"/k.pem\" }".to_owned();
+    let file = File { path: "etc/enrich.toml".into(), text };
+    let (config, _) = Config::read(&file, &Reading::default(), |_| ()).0.unwrap();
+    assert_eq!(config.data, Some("etc/d".into()));
     assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
 }
 
@@ -237,7 +266,10 @@ mod vendor {
                 format!("{ACME}use = \"people\""),
                 "enrich.toml, line 1, vendors: has to have one of `use` and `file`",
             ),
-            (format!("{ACME}hedge = 1"), "enrich.toml, line 3, hedge: unknown field `hedge`"),
+            (
+                format!("{ACME}hedge = 1"),
+                "enrich.toml, line 3, vendors.hedge: unknown setting `hedge`; did you mean `hedge_ms`?",
+            ),
             (
                 "[[vendors]]\nuse = \"pdl\"".to_owned(),
                 "enrich.toml, line 2, vendors.use: can be people, contactout,",
@@ -251,7 +283,10 @@ mod vendor {
                 "[[vendors]]\nfile = \"no.toml\"".to_owned(),
                 "enrich.toml, line 2, vendors.file: can't read no.toml:",
             ),
-            ("[[vendors]]\nfile = \"bad.toml\"".to_owned(), "bad.toml, line 4, method: unknown variant"),
+            (
+                "[[vendors]]\nfile = \"bad.toml\"".to_owned(),
+                "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`",
+            ),
             (
                 "[[vendors]]\nfile = \"short.toml\"".to_owned(),
                 "short.toml, line 7, answer.profile: has to name",

@@ -9,11 +9,11 @@ use std::time::Duration;
 use enrich_compose::BreakerPolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_provider::{
-    Bills, Client, Description, Limits, Provider, ProviderFault, SecretSource, SettingFault,
+    Bills, Client, Description, Limits, Provider, ProviderFault, SecretSource, SettingFault, SettingFaults,
 };
 use serde::Deserialize;
 
-use super::{check_range, ms};
+use super::{Reading, check_range, ms};
 
 /// One of those who are asked. What it leaves out is as the description has it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -59,57 +59,54 @@ impl Default for BreakerConfig {
 }
 
 /// Checks what can be checked without reading a description.
-pub fn check(vendors: &[VendorConfig], deadline_ms: u64) -> Result<(), SettingFault> {
-    vendors.iter().enumerate().try_for_each(|(index, vendor)| {
-        vendor.check(deadline_ms).map_err(|fault| fault.within(&format!("vendors.{index}")))
-    })
+pub fn check(vendors: &[VendorConfig], deadline_ms: u64, faults: &mut SettingFaults) {
+    for (index, vendor) in vendors.iter().enumerate() {
+        faults.extend(vendor.check(deadline_ms).map(|fault| fault.within(&format!("vendors.{index}"))));
+    }
 }
 
-/// Puts the vendors of the file at `path` with this `text` to work: reads descriptions and keys. Each may take up to
-/// `deadline`.
+/// Opens the vendors of the file at `path`: reads their descriptions and keys. Each lookup at a vendor may take up to
+/// `deadline`. Leaves out vendors with mistakes, which are added to `faults`.
 pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
-    text: &str,
     deadline: Duration,
-) -> Result<Vec<Asked>, SettingFault> {
+    reading: &Reading,
+    faults: &mut SettingFaults,
+) -> Vec<Asked> {
     let mut client = None;
     let mut names = BTreeSet::new();
     let mut asked = Vec::new();
-    for (index, vendor) in vendors.iter().enumerate() {
-        // What is wrong in a description is told by its own lines.
-        let here =
-            |fault: SettingFault| fault.within(&format!("vendors.{index}")).on_its_line(text).in_file(path);
-        let (name, one) = if vendor.is_people() {
-            (Vendors::PEOPLE.to_owned(), Asked::People)
-        } else {
-            let described = vendor.describe(path).map_err(|fault| match fault {
-                Mistake::Here(fault) => here(fault),
-                Mistake::InDescription(fault) => fault,
-            })?;
-            let client = match &mut client {
-                Some(client) => client,
-                None => {
-                    let made = Client::new();
-                    client.insert(made.map_err(|e| here(SettingFault::new("", e.to_string())))?)
-                }
-            };
-            let vendor = vendor.open(described, client.clone(), deadline).map_err(here)?;
-            (vendor.name().to_owned(), Asked::Vendor(vendor))
+    for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
+        let here = |fault: SettingFault| fault.within(&format!("vendors.{index}"));
+        let opened = match vendor.is_people() {
+            true => Ok((Vendors::PEOPLE.to_owned(), Asked::People)),
+            false => vendor.open(path, &mut client, deadline, reading),
         };
-        if !names.insert(name.clone()) {
-            let why = format!("there is {name} already, and the log could not tell them apart");
-            return Err(here(SettingFault::new(vendor.source(), why)));
+        match opened {
+            Ok((name, one)) if names.insert(name.clone()) => asked.push(one),
+            Ok((name, _)) => {
+                let why = format!("there is {name} already, and the log could not tell them apart");
+                faults.push(here(SettingFault::new(vendor.source(), why)));
+            }
+            Err(Mistake::Here(fault)) => faults.push(here(fault)),
+            Err(Mistake::InDescription(more)) => faults.extend(more),
         }
-        asked.push(one);
     }
-    Ok(asked)
+    asked
 }
 
 /// Where a mistake is.
 enum Mistake {
     Here(SettingFault),
-    InDescription(SettingFault),
+    /// With the file and the lines of the description.
+    InDescription(SettingFaults),
+}
+
+impl From<SettingFault> for Mistake {
+    fn from(fault: SettingFault) -> Self {
+        Self::Here(fault)
+    }
 }
 
 impl VendorConfig {
@@ -126,22 +123,28 @@ impl VendorConfig {
         if self.file.is_some() { "file" } else { "use" }
     }
 
-    fn check(&self, deadline_ms: u64) -> Result<(), SettingFault> {
-        if self.name.is_some() == self.file.is_some() {
-            return Err(SettingFault::new("", "has to have one of `use` and `file`"));
+    fn has_one_source(&self) -> bool {
+        self.name.is_some() != self.file.is_some()
+    }
+
+    fn check(&self, deadline_ms: u64) -> SettingFaults {
+        let mut faults = SettingFaults::default();
+        if !self.has_one_source() {
+            faults.push(SettingFault::new("", "has to have one of `use` and `file`"));
+        } else if self.is_people() {
+            self.check_bare(&mut faults);
+        } else {
+            if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
+                faults.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
+            }
+            faults.check(check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX));
+            self.breaker.unwrap_or_default().check(&mut faults);
         }
-        if self.is_people() {
-            return self.check_bare();
-        }
-        if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
-            check_range("limits.deadline_ms", limit, 1, deadline_ms)?;
-        }
-        check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX)?;
-        self.breaker.unwrap_or_default().check()
+        faults
     }
 
     /// The directory is on this machine: nothing guards us from it.
-    fn check_bare(&self) -> Result<(), SettingFault> {
+    fn check_bare(&self, faults: &mut SettingFaults) {
         let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
         for (setting, is_there) in [
             ("secret", secret.is_some()),
@@ -151,37 +154,34 @@ impl VendorConfig {
             ("hedge_ms", hedge_ms.is_some()),
         ] {
             if is_there {
-                return Err(SettingFault::new(setting, "is for vendors; the people directory has none"));
+                faults.push(SettingFault::new(setting, "is for vendors; the people directory has none"));
             }
         }
-        Ok(())
     }
 
     /// The description, with what is set here in the place of what it says.
-    fn describe(&self, path: &Path) -> Result<Description, Mistake> {
+    fn describe(&self, path: &Path, reading: &Reading) -> Result<Description, Mistake> {
         let mut description = match &self.file {
             Some(file) => {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+                reading.begin(&file);
                 // A file that is not there is a mistake of this one.
                 let unreadable = |e| SettingFault::new("file", format!("can't read {}: {e}", file.display()));
-                File::open(&file).map_err(|e| Mistake::Here(unreadable(e)))?;
+                File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
             }
-            None => self.ready_made().map_err(Mistake::Here)?,
+            None => self.ready_made()?,
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
-                return Err(Mistake::Here(SettingFault::new(
-                    "secret",
-                    "is nowhere in this vendor's requests",
-                )));
+                return Err(SettingFault::new("secret", "is nowhere in this vendor's requests").into());
             }
-            description = description.with_secret(secret.clone().beside(path)).map_err(Mistake::Here)?;
+            description = description.with_secret(secret.clone().beside(path))?;
         }
         if let Some(limits) = self.limits {
             description = {
                 let limits = limits.over(description.limits());
-                description.with_limits(limits).map_err(Mistake::Here)?
+                description.with_limits(limits)?
             };
         }
         Ok(description)
@@ -200,26 +200,38 @@ impl VendorConfig {
         })
     }
 
+    /// Opens the vendor and returns it with its name. The first call makes the client, which all vendors share.
     fn open(
         &self,
-        description: Description,
-        client: Client,
+        path: &Path,
+        client: &mut Option<Client>,
         deadline: Duration,
-    ) -> Result<Vendor, SettingFault> {
+        reading: &Reading,
+    ) -> Result<(String, Asked), Mistake> {
+        let description = self.describe(path, reading)?;
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
             if description.bills() == Bills::Asks {
-                return Err(SettingFault::new("hedge_ms", "can't be there: this vendor bills every ask"));
+                let why = "can't be there: this vendor bills every ask";
+                return Err(SettingFault::new("hedge_ms", why).into());
             }
             check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
         }
-        let provider = Provider::new(description, client).map_err(|fault| self.unusable(&fault))?;
-        Ok(Vendor {
+        if let Some(source) = description.secret() {
+            reading.begin_secret(source);
+        }
+        let client = match client {
+            Some(client) => client,
+            None => client.insert(Client::new().map_err(|e| SettingFault::new("", e.to_string()))?),
+        };
+        let provider = Provider::new(description, client.clone()).map_err(|fault| self.unusable(&fault))?;
+        let vendor = Vendor {
             queue_max: self.queue.unwrap_or(Vendor::QUEUE_MAX),
             breaker: self.breaker.unwrap_or_default().policy(),
             hedge: self.hedge_ms.map(Duration::from_millis),
             ..Vendor::new(Arc::new(provider))
-        })
+        };
+        Ok((vendor.name().to_owned(), Asked::Vendor(vendor)))
     }
 
     fn unusable(&self, fault: &ProviderFault) -> SettingFault {
@@ -239,12 +251,12 @@ impl LimitsConfig {
 }
 
 impl BreakerConfig {
-    fn check(&self) -> Result<(), SettingFault> {
-        check_range("breaker.window_calls", self.window_calls, 1, 10_000)?;
-        check_range("breaker.calls_min", self.calls_min, 1, self.window_calls)?;
-        check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0)?;
-        check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX)?;
-        check_range("breaker.probes", self.probes, 1, 100)
+    fn check(&self, faults: &mut SettingFaults) {
+        faults.check(check_range("breaker.window_calls", self.window_calls, 1, 10_000));
+        faults.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
+        faults.check(check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0));
+        faults.check(check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX));
+        faults.check(check_range("breaker.probes", self.probes, 1, 100));
     }
 
     fn policy(self) -> BreakerPolicy {

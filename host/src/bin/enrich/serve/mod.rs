@@ -1,8 +1,10 @@
 //! `enrich serve`
 //!
-//! `log` · `settings` what it works with · `places` where its stores are · `stores` · `reload` what SIGHUP takes anew.
+//! `log` · `settings` what it works with · `open_files` the limit on connections · `places` where its stores are · `stores` ·
+//! `reload` what SIGHUP takes anew.
 
 mod log;
+mod open_files;
 mod places;
 mod reload;
 mod settings;
@@ -11,54 +13,54 @@ mod stores;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
-use enrich_host::{Services, SystemArrivals, tls};
+use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::DataDir;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tracing::info;
 
 use self::reload::Reload;
 use self::stores::Stores;
 use crate::accounts::Place;
-use crate::args::ServeArgs;
-use crate::failure::{Exit, Failure};
+use crate::config::Reading;
+use crate::failure::Failure;
 use crate::key::NewKey;
-use crate::url::ServerUrl;
 use crate::{key, output, sample};
 
-pub use self::settings::Settings;
+pub use self::settings::{Given, Settings};
 
-pub fn run(data: PathBuf, database: Option<&ServerUrl>, args: &ServeArgs) -> Result<(), Failure> {
-    let _log = log::start(args.log_format)?;
-    let settings = Settings::resolve(args, database).map_err(|failure| failure.exit(Exit::Usage))?;
-    let key = match (args.sample, &settings.places.database) {
+pub fn run(given: Given) -> Result<(), Failure> {
+    let settings = Settings::resolve(&given, &Reading::default())?;
+    let _log = log::start(settings.config.log_format)?;
+    settings.log_warnings();
+    let data = &settings.data;
+    let key = match (given.args.sample, &settings.places.database) {
         (false, _) => None,
         (true, None) => {
             // A port in use must not leave a sample behind whose key was never shown.
             bind(settings.listen)?;
-            make_sample(&data)?
+            make_sample(data)?
         }
         (true, Some(_)) => {
             return Err(Failure::usage("the sample is in a data directory, and the accounts are not")
                 .advise("leave --database and ENRICH_DATABASE out to try the sample"));
         }
     };
-    allow_open_files();
-    let count = args.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    open_files::raise_limit(count)?;
     let cant_start = |e| Failure::new(format!("can't start: {e}"));
     // This thread accepts connections and keeps the stores current; the workers serve.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
     let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
-        let stores = Stores::open(&data, &settings).await?;
-        serve(&data, args, database, &settings, &stores, &workers, key).await
+        let stores = Stores::open(data, &settings).await?;
+        serve(&given, &settings, &stores, &workers, key).await
     })
 }
 
@@ -75,38 +77,39 @@ fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
 }
 
 async fn serve(
-    data: &Path,
-    args: &ServeArgs,
-    database: Option<&ServerUrl>,
+    given: &Given,
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
     key: Option<NewKey>,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, database, settings, &stores.people)?;
+    let reload = Reload::new(given, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let services = Services {
-        service: stores.service(&settings.config, reload.resolver()),
-        arrivals: Arc::new(SystemArrivals),
-        limits: settings.config.limits(),
-        tls,
-        date_header: true,
-    };
     let listener =
         bind(settings.listen)?.listen(WAITING_MAX).map_err(|e| cannot_listen(settings.listen, &e))?;
     let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
+    let services = Services {
+        service: stores.service(&settings.config, reload.resolver()),
+        arrivals: Arc::new(SystemArrivals),
+        limits: Limits {
+            connections_max: open_files::connections_max(settings)?,
+            ..settings.config.limits()
+        },
+        tls,
+        date_header: true,
+    };
     info!(
-        accounts = settings.places.accounts(data),
+        accounts = settings.places.accounts(&settings.data),
         windows = %settings.places.windows,
-        people = %data.display(),
+        people = %settings.data.display(),
         "stores"
     );
     info!(%url, "serving");
     if let Some(key) = key {
-        show_sample(data, &url, &key)?;
+        show_sample(&settings.data, &url, &key)?;
     }
     tokio::select! {
         () = workers.run(listener, services, shutdown) => {}
@@ -145,15 +148,6 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     );
     key::deliver(&mut *Place::Dir(data.to_owned()).open()?, id, &text)
-}
-
-/// Each connection is an open file, and systems start a process with fewer than it may have.
-fn allow_open_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        warn!(%error, "the number of open files stays low, and so does that of connections");
-    }
 }
 
 /// SIGTERM or SIGINT.

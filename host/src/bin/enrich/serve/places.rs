@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
+use enrich_provider::{SettingFault, SettingFaults};
 use enrich_redis::RedisUrl;
 
 use crate::accounts;
-use crate::config::{Config, UrlSource};
+use crate::config::{Config, Reading, UrlSource};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
@@ -27,32 +28,36 @@ pub enum WindowsAt {
 }
 
 impl Places {
-    /// Flags win.
+    /// Flags win over the file. Errors: mistakes in `database` and `windows`.
     pub fn resolve(
         database: Option<&ServerUrl>,
         windows: Option<&ServerUrl>,
         file: &Config,
-    ) -> Result<Self, Failure> {
-        let database = load("database", database, file.database.as_ref())?;
+        reading: &Reading,
+    ) -> Result<Self, SettingFaults> {
+        let mut faults = SettingFaults::default();
+        let database = faults.check(load("database", database, file.database.as_ref(), reading)).flatten();
         if let Some(url) = &database {
-            accounts::server(url)?;
+            faults.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
         }
-        let windows = match load("windows", windows, file.windows.as_ref())? {
+        let is_alone = database.is_none() && faults.is_empty();
+        let windows = faults.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
+        let windows = match windows {
             Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
             Some(url) => {
-                redis(&url)?;
+                faults.check(redis(&url).map_err(|failure| failure.of_setting("windows")));
                 WindowsAt::Redis(url)
             }
-            None if database.is_none() => WindowsAt::Memory,
+            None if is_alone => WindowsAt::Memory,
             None => {
-                let what = "several nodes may serve this database, and each would count requests by itself: \
-                            where they are counted has to be said";
-                return Err(Failure::new(what).advise(
-                    "--windows redis://HOST counts them together; --windows memory says that this is the only node",
-                ));
+                let why = "several nodes may serve this database, and each would count requests by itself: where they \
+                           are counted has to be said; --windows redis://HOST counts them together; --windows memory \
+                           says that this is the only node";
+                faults.push(SettingFault::new("windows", why));
+                WindowsAt::Memory
             }
         };
-        Ok(Self { database, windows })
+        if faults.is_empty() { Ok(Self { database, windows }) } else { Err(faults) }
     }
 
     /// Where the accounts are, for people to read.
@@ -68,13 +73,11 @@ fn load(
     setting: &str,
     flag: Option<&ServerUrl>,
     source: Option<&UrlSource>,
-) -> Result<Option<ServerUrl>, Failure> {
-    match (flag, source) {
-        (Some(url), _) => Ok(Some(url.clone())),
-        (None, Some(source)) => {
-            Ok(Some(source.load(setting).map_err(|fault| Failure::new(fault.to_string()))?))
-        }
-        (None, None) => Ok(None),
+    reading: &Reading,
+) -> Result<Option<ServerUrl>, SettingFault> {
+    match flag {
+        Some(url) => Ok(Some(url.clone())),
+        None => source.map(|source| source.load(setting, reading)).transpose(),
     }
 }
 

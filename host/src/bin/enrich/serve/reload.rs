@@ -1,44 +1,51 @@
-//! SIGHUP: what can change while it serves is taken anew, whole or not at all.
+//! SIGHUP: reads the settings again and replaces what can change while the server runs, all of it or nothing.
+//!
+//! A thread of its own reads the files. A read that hangs (a FIFO, a file server that is gone) delays neither new
+//! connections nor the stop, and the process ends without waiting for it.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use enrich_host::swap::Swap;
 use enrich_lib::ports::Resolver;
 use enrich_sqlite::People;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use super::settings::Settings;
-use crate::args::ServeArgs;
+use super::settings::{Given, Settings};
+use crate::config::Reading;
 use crate::failure::Failure;
-use crate::url::ServerUrl;
 
-/// What is served now, and can be swapped for what the files say.
+/// Deadline for reading all files. A thread whose read hangs stays; its result is dropped.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// Maximum number of threads whose reads hang. Further reloads fail.
+const HANGING_MAX: usize = 8;
+
+/// What the server runs with, and how to read it again.
 pub struct Reload<'a> {
-    args: &'a ServeArgs,
-    database: Option<&'a ServerUrl>,
+    given: &'a Given,
     /// From the start: what can't change since then needs a restart.
     settings: &'a Settings,
     people: &'a Arc<People>,
     resolver: Arc<Swap<dyn Resolver>>,
     certificate: Option<Arc<Swap<CertifiedKey>>>,
     hangups: Signal,
+    readers: Arc<Semaphore>,
 }
 
 impl<'a> Reload<'a> {
-    /// Begins with what the files said at the start. From here on a SIGHUP ends no process.
-    pub fn new(
-        args: &'a ServeArgs,
-        database: Option<&'a ServerUrl>,
-        settings: &'a Settings,
-        people: &'a Arc<People>,
-    ) -> Result<Self, Failure> {
+    /// Starts with the settings of the start. From here on, SIGHUP does not end the process.
+    pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
         let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
-        let certificate = settings.certificate()?.map(|certificate| Arc::new(Swap::new(certificate)));
-        Ok(Self { args, database, settings, people, resolver, certificate, hangups })
+        let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
+        let readers = Arc::new(Semaphore::new(HANGING_MAX));
+        Ok(Self { given, settings, people, resolver, certificate, hangups, readers })
     }
 
     pub fn resolver(&self) -> Arc<dyn Resolver> {
@@ -52,28 +59,58 @@ impl<'a> Reload<'a> {
     /// Never ends.
     pub async fn keep_current(mut self) {
         while self.hangups.recv().await.is_some() {
-            match self.take_anew() {
-                Ok(fixed) if fixed.is_empty() => info!("SIGHUP: the settings are taken anew"),
-                Ok(fixed) => {
-                    info!("SIGHUP: the settings are taken anew");
-                    warn!(settings = fixed.join(", "), "SIGHUP: these have changed and need a restart");
-                }
+            match self.read().await {
+                Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {
-                    error!(fault = what, "SIGHUP: the settings are refused, and the old ones stay");
+                    error!(
+                        fault = what.replace('\n', "; "),
+                        "SIGHUP: the settings are refused, and the old ones stay"
+                    );
                 }
             }
         }
         std::future::pending().await
     }
 
-    /// What has changed and needs a restart. All is read before any of it is swapped.
-    fn take_anew(&self) -> Result<Vec<&'static str>, Failure> {
-        let settings = Settings::resolve(self.args, self.database)?;
-        let certificate = settings.certificate()?;
-        self.resolver.swap(settings.vendors.resolver(self.people));
-        if let (Some(current), Some(certificate)) = (&self.certificate, certificate) {
-            current.swap(certificate);
+    /// Reads all files on a thread of its own.
+    async fn read(&self) -> Result<Settings, Failure> {
+        let reader = self.readers.clone().try_acquire_owned().map_err(|_| {
+            let what =
+                format!("{HANGING_MAX} earlier reloads still wait for their files; restart the server");
+            Failure::new(what)
+        })?;
+        let (reading, given) = (Reading::default(), self.given.clone());
+        let (send, read) = oneshot::channel();
+        let on_thread = {
+            let reading = reading.clone();
+            move || {
+                // The receiver is gone after the deadline.
+                let _ = send.send(Settings::resolve(&given, &reading));
+                drop(reader);
+            }
+        };
+        let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);
+        started.map_err(|e| Failure::new(format!("can't start a thread that reads the settings: {e}")))?;
+        match timeout(READ_TIME_MAX, read).await {
+            Ok(Ok(settings)) => Ok(settings?),
+            Ok(Err(_)) => Err(Failure::new("reading the settings panicked")),
+            Err(_) => {
+                let file = reading.file();
+                Err(Failure::new(format!("{} was not read within {READ_TIME_MAX:?}", file.display())))
+            }
         }
-        Ok(settings.fixed_differences(self.settings))
+    }
+
+    fn replace(&self, settings: &Settings) {
+        self.resolver.swap(settings.vendors.resolver(self.people));
+        if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
+            current.swap(certificate.clone());
+        }
+        info!("SIGHUP: the settings are taken anew");
+        settings.log_warnings();
+        let fixed = settings.fixed_differences(self.settings);
+        if !fixed.is_empty() {
+            warn!(settings = fixed.join(", "), "SIGHUP: these have changed and need a restart");
+        }
     }
 }

@@ -1,0 +1,159 @@
+//! Parsing of settings in TOML. Reports every mistake, not only the first.
+
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::setting::{SettingFault, SettingFaults, line_at};
+use crate::wording;
+
+/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check the
+/// others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults) {
+    let (mut root, errors) = DeTable::parse_recoverable(text);
+    let is_broken = !errors.is_empty();
+    let mut faults: SettingFaults = errors.iter().map(|error| syntax_fault(text, error)).collect();
+    loop {
+        let error = match T::deserialize(toml::Deserializer::from(root.clone())) {
+            Ok(settings) => return ((!is_broken).then_some(settings), faults),
+            Err(error) => error,
+        };
+        let path = error.span().and_then(|span| match is_missing(&error) {
+            true => path_to(root.get_ref(), &|_, table| table == span),
+            false => path_to(root.get_ref(), &|name, value| holds(&name, &span) || holds(&value, &span)),
+        });
+        let path = path.unwrap_or_default();
+        let fault = value_fault(text, &path, &error);
+        // After a syntax error, settings may be in the wrong table and only seem missing or unknown.
+        let is_misread = is_missing(&error) || wording::is_unknown_setting(error.message());
+        if !is_broken || !is_misread && !faults.has_line(fault.line()) {
+            faults.push(fault);
+        }
+        if !remove(root.get_mut(), &path) {
+            return (None, faults);
+        }
+    }
+}
+
+/// A syntax error. The parser's excerpt of the line is left out, as it could show a secret.
+fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
+    let line = error.span().map(|span| line_at(text, span.start));
+    let written = line.and_then(|line| text.lines().nth(line - 1));
+    let setting = written.and_then(|line| line.split_once('=')).map(|(setting, _)| setting.trim());
+    SettingFault::new(setting.unwrap_or_default(), error.message()).on_line(line)
+}
+
+/// A mistake in the setting at `path`.
+fn value_fault(text: &str, path: &[String], error: &toml::de::Error) -> SettingFault {
+    let path = path.join(".");
+    match wording::missing(error.message()) {
+        Some(name) => SettingFault::new(name, "is missing").within(&path).on_its_line(text),
+        None => {
+            let line = error.span().map(|span| line_at(text, span.start));
+            SettingFault::new(path, wording::plain(error.message())).on_line(line)
+        }
+    }
+}
+
+fn is_missing(error: &toml::de::Error) -> bool {
+    wording::missing(error.message()).is_some()
+}
+
+fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// Returns the path to the innermost setting for which `is_at` accepts the spans of name and value. Entries of an array
+/// are named by number.
+fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> bool) -> Option<Vec<String>> {
+    table.iter().find_map(|(name, value)| {
+        let within = match value.get_ref() {
+            DeValue::Table(inner) => path_to(inner, is_at),
+            DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+                let DeValue::Table(inner) = item.get_ref() else { return None };
+                let here = || is_at(item.span(), item.span()).then(Vec::new);
+                let mut path = path_to(inner, is_at).or_else(here)?;
+                path.insert(0, index.to_string());
+                Some(path)
+            }),
+            _ => None,
+        };
+        let here = || is_at(name.span(), value.span()).then(Vec::new);
+        let mut path = within.or_else(here)?;
+        path.insert(0, name.get_ref().to_string());
+        Some(path)
+    })
+}
+
+/// Removes the setting at `path`. For an entry of an array, removes the array, as other entries keep their numbers.
+fn remove(table: &mut DeTable<'_>, path: &[String]) -> bool {
+    let Some((name, rest)) = path.split_first() else { return false };
+    let inner = match (table.get_mut(name.as_str()).map(Spanned::get_mut), rest) {
+        (Some(DeValue::Table(inner)), [_, ..]) => Some((inner, rest)),
+        (Some(DeValue::Array(items)), [index, rest @ ..]) if !rest.is_empty() => {
+            let item = index.parse().ok().and_then(|index: usize| items.get_mut(index));
+            match item.map(Spanned::get_mut) {
+                Some(DeValue::Table(inner)) => Some((inner, rest)),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    match inner {
+        Some((inner, rest)) => remove(inner, rest),
+        None => table.remove(name.as_str()).is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Settings {
+        found: u32,
+        name: String,
+        is_on: bool,
+        rows: Vec<Row>,
+    }
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Row {
+        at: Option<f64>,
+        kind: Option<Kind>,
+    }
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        Memory,
+        Disk,
+    }
+
+    #[test]
+    fn reports_every_mistake_and_reads_the_rest() {
+        let text = "fuond = 1\nname = \"x\"\nis_on = 7\n[[rows]]\nat = \"1\"\nkind = \"memroy\"\n[[rows]]\nkind = \"disk\"\nhow = 1\n";
+        let (settings, faults) = parse_toml::<Settings>(text);
+        assert_eq!(
+            faults.to_string(),
+            "line 1, fuond: unknown setting `fuond`; did you mean `found`?\n\
+             line 3, is_on: expected true or false, got the number 7\n\
+             line 5, rows.at: expected a number, got text\n\
+             line 6, rows.kind: unknown value `memroy`; expected one of `memory`, `disk`\n\
+             line 9, rows.how: unknown setting `how`; expected one of `at`, `kind`"
+        );
+        assert_eq!(settings.unwrap().name, "x");
+    }
+
+    #[test]
+    fn reports_syntax_errors_with_the_mistakes_on_other_lines() {
+        let text = "found = 1 2\nname = 5\n[[rows\nat = 1\nkind = \"disk\"\n";
+        let (settings, faults) = parse_toml::<Settings>(text);
+        let lines: Vec<_> = faults.iter().map(|fault| fault.line().unwrap()).collect();
+        assert!(settings.is_none() && lines == [1, 2, 3], "{faults}");
+    }
+}

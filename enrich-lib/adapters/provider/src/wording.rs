@@ -1,0 +1,144 @@
+//! Rewords serde's messages for readers who do not know Rust.
+
+/// Minimum Jaro similarity of a suggestion, from 0 to 1. Clap suggests flags with the same threshold.
+const ALIKE_MIN: f64 = 0.7;
+
+/// Returns the name in a "missing field" message.
+pub(crate) fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.split('`').next()
+}
+
+/// Returns whether `message` is an "unknown field" message.
+pub(crate) fn is_unknown_setting(message: &str) -> bool {
+    message.starts_with("unknown field `")
+}
+
+/// Returns the message without names of Rust types. Text in the place of another type is not quoted, as it could be a
+/// secret.
+pub(crate) fn plain(message: &str) -> String {
+    unknown_setting(message)
+        .or_else(|| unknown_value(message))
+        .or_else(|| wrong_type(message))
+        .or_else(|| wrong_value(message))
+        .unwrap_or_else(|| message.to_owned())
+}
+
+fn unknown_setting(message: &str) -> Option<String> {
+    let (name, known) = unknown(message, "unknown field `")?;
+    let alike = known.iter().map(|known| (strsim::jaro(name, known), known));
+    let closest = alike.filter(|(alike, _)| *alike > ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+    Some(match closest {
+        Some((_, closest)) => format!("unknown setting `{name}`; did you mean `{closest}`?"),
+        None => format!("unknown setting `{name}`{}", expected(&known)),
+    })
+}
+
+fn unknown_value(message: &str) -> Option<String> {
+    let (value, known) = unknown(message, "unknown variant `")?;
+    Some(format!("unknown value `{value}`{}", expected(&known)))
+}
+
+/// Splits an "unknown" message into the unknown name and the known names.
+fn unknown<'a>(message: &'a str, prefix: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let (name, rest) = message.strip_prefix(prefix)?.split_once('`')?;
+    Some((name, rest.split('`').skip(1).step_by(2).collect()))
+}
+
+fn expected(known: &[&str]) -> String {
+    match known {
+        [] => String::new(),
+        [only] => format!("; expected `{only}`"),
+        _ => format!("; expected one of `{}`", known.join("`, `")),
+    }
+}
+
+fn wrong_type(message: &str) -> Option<String> {
+    let (found, expected) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
+    let kind = match expected {
+        "f32" | "f64" => "a number",
+        "a string" => "text",
+        "path string" => "a path",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        integer if range(integer).is_some() => "a whole number",
+        table if table.starts_with("struct ") => "a table",
+        other => other,
+    };
+    Some(format!("expected {kind}, got {}", found_kind(found)))
+}
+
+fn wrong_value(message: &str) -> Option<String> {
+    let (found, expected) = message.strip_prefix("invalid value: ")?.rsplit_once(", expected ")?;
+    let kind = range(expected).map_or(expected.to_owned(), |range| format!("a whole number {range}"));
+    Some(format!("expected {kind}, got {}", found_kind(found)))
+}
+
+fn found_kind(found: &str) -> String {
+    let quoted = found.split('`').nth(1);
+    match (found, quoted) {
+        (text, _) if text.starts_with("string") => "text".to_owned(),
+        (boolean, Some(value)) if boolean.starts_with("boolean") => value.to_owned(),
+        (number, Some(value)) if number.starts_with("integer") || number.starts_with("floating") => {
+            format!("the number {value}")
+        }
+        ("sequence", _) => "a list".to_owned(),
+        ("map", _) => "a table".to_owned(),
+        (other, _) => other.to_owned(),
+    }
+}
+
+/// Returns the range of an integer type.
+fn range(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "u8" => "from 0 to 255",
+        "u16" => "from 0 to 65535",
+        "u32" => "from 0 to 4294967295",
+        "u64" | "usize" => "of at least 0",
+        "a nonzero u16" | "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "of at least 1",
+        "i64" => "from -9223372036854775808 to 9223372036854775807",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_no_rust_type_and_shows_no_text() {
+        for (message, expected) in [
+            ("invalid type: string \"sk-live\", expected u64", "expected a whole number, got text"),
+            ("invalid type: string \"a, expected b\", expected f64", "expected a number, got text"),
+            ("invalid type: integer `8`, expected a string", "expected text, got the number 8"),
+            (
+                "invalid type: floating point `1.5`, expected u32",
+                "expected a whole number, got the number 1.5",
+            ),
+            ("invalid type: map, expected a sequence", "expected a list, got a table"),
+            ("invalid type: boolean `true`, expected struct Tls", "expected a table, got true"),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "expected a whole number from 0 to 4294967295, got the number -1",
+            ),
+            (
+                "invalid value: integer `0`, expected a nonzero usize",
+                "expected a whole number of at least 1, got the number 0",
+            ),
+            ("invalid value: string \"sk-live\", expected a letter", "expected a letter, got text"),
+            ("unknown field `x`, there are no fields", "unknown setting `x`"),
+            (
+                "unknown field `lisen`, expected one of `listen`, `tls`",
+                "unknown setting `lisen`; did you mean `listen`?",
+            ),
+            (
+                "unknown variant `paper`, expected `memory` or `disk`",
+                "unknown value `paper`; expected one of `memory`, `disk`",
+            ),
+            ("another message", "another message"),
+        ] {
+            assert_eq!(plain(message), expected);
+        }
+        assert_eq!(missing("missing field `url`"), Some("url"));
+    }
+}

@@ -1,0 +1,82 @@
+//! Parser of `--listen`, `ENRICH_LISTEN` and `listen`.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use serde::de::{self, Deserializer, Visitor};
+
+const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080";
+
+/// Parses an address. A port alone, with or without a colon, and `localhost` mean 127.0.0.1. Resolves other names, which
+/// may block on DNS.
+pub fn parse(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let port = Some(port).filter(|port| port.bytes().all(|c| c.is_ascii_digit()));
+    let port: u16 = port.and_then(|port| port.parse().ok()).ok_or(EXAMPLES)?;
+    if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    if !host.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_')) {
+        return Err(EXAMPLES.to_owned());
+    }
+    let unresolved = |why: &dyn fmt::Display| format!("cannot resolve the name `{host}`: {why}; {EXAMPLES}");
+    let mut addresses = (host, port).to_socket_addrs().map_err(|e| unresolved(&e))?;
+    addresses.next().ok_or_else(|| unresolved(&"it has no address"))
+}
+
+/// Deserializes a string, or an integer as a port.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    struct Address;
+
+    impl Visitor<'_> for Address {
+        type Value = SocketAddr;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an address and a port")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketAddr, E> {
+            parse(text).map_err(E::custom)
+        }
+
+        fn visit_i64<E: de::Error>(self, port: i64) -> Result<SocketAddr, E> {
+            self.visit_str(&port.to_string())
+        }
+    }
+
+    deserializer.deserialize_any(Address).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_a_port_alone_a_name_and_an_address() {
+        for (text, address) in [
+            ("8080", "127.0.0.1:8080"),
+            (":8080", "127.0.0.1:8080"),
+            ("0", "127.0.0.1:0"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            ("LocalHost:80", "127.0.0.1:80"),
+            ("0.0.0.0:443", "0.0.0.0:443"),
+            ("[::1]:443", "[::1]:443"),
+        ] {
+            assert_eq!(parse(text), Ok(address.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn shows_examples_for_anything_else() {
+        for text in
+            ["", ":", "localhost", "127.0.0.1", "65536", "+80", "-1", "::1:80", "http://x:80", "no name:1"]
+        {
+            assert_eq!(parse(text), Err(EXAMPLES.to_owned()), "{text}");
+        }
+        let error = parse("no-such-name.invalid:80").unwrap_err();
+        assert!(error.contains("no-such-name.invalid") && error.ends_with(EXAMPLES), "{error}");
+    }
+}

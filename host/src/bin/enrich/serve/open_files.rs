@@ -1,0 +1,99 @@
+//! The limit on open files. Each connection takes one; this module reserves the rest for the stores and the vendors.
+
+use std::fs;
+use std::num::NonZeroUsize;
+
+use enrich_host::vendors::{Asked, Vendors};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing::warn;
+
+use super::places::{Places, WindowsAt};
+use super::settings::Settings;
+use crate::failure::Failure;
+
+/// Files that every server needs: stdio, the main runtime, the stores in the data directory.
+const START_FILES: usize = 24;
+/// Files of one worker's runtime.
+const WORKER_FILES: usize = 4;
+/// Files that are open for a short time: those of a reload, of a refresh after an import, of a DNS query.
+const SPARE_FILES: usize = 12;
+/// Connections to Redis: the current one and its replacement.
+const REDIS_FILES: usize = 2;
+/// The server refuses to start with fewer connections.
+const CONNECTIONS_MIN: usize = 4;
+
+/// Raises the soft limit to the hard limit, as systems start a process with less than it may have. Fails when the limit
+/// is too low even to start.
+pub fn raise_limit(workers: NonZeroUsize) -> Result<(), Failure> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        warn!(%error, "cannot raise the soft limit on open files to the hard limit");
+    }
+    let needed = START_FILES.saturating_add(workers.get().saturating_mul(WORKER_FILES));
+    check(needed.saturating_add(SPARE_FILES))
+}
+
+/// Returns the maximum number of connections: `connections.max`, or fewer if the limit on open files leaves fewer. Call
+/// this once the stores and the listener are open.
+pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
+    let max = settings.config.limits().connections_max;
+    let Some(limit) = limit() else { return Ok(max) };
+    let reserved =
+        open_files() + vendor_files(&settings.vendors) + store_files(&settings.places) + SPARE_FILES;
+    check(reserved)?;
+    let left = limit - reserved;
+    if left >= max {
+        return Ok(max);
+    }
+    let needed = reserved.saturating_add(max);
+    warn!(
+        limit,
+        reserved,
+        connections = left,
+        "the limit on open files allows fewer connections than `connections.max`; raise it to {needed} with `ulimit -n` or \
+         with LimitNOFILE= in the systemd unit"
+    );
+    Ok(left)
+}
+
+/// Fails if the limit leaves fewer than [`CONNECTIONS_MIN`] connections beside `reserved` files.
+fn check(reserved: usize) -> Result<(), Failure> {
+    let needed = reserved.saturating_add(CONNECTIONS_MIN);
+    match limit() {
+        Some(limit) if limit < needed => {
+            let what = format!(
+                "the limit on open files is {limit}, and {needed} are needed for the stores, the vendors and \
+                 {CONNECTIONS_MIN} connections"
+            );
+            Err(Failure::new(what).advise(
+                "`ulimit -n` or LimitNOFILE= in the systemd unit raises it; fewer --workers and a lower \
+                 `limits.concurrency` of vendors need less",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The soft limit; `None` if there is none.
+fn limit() -> Option<usize> {
+    getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+fn open_files() -> usize {
+    fs::read_dir("/dev/fd").map_or(START_FILES, Iterator::count)
+}
+
+fn vendor_files(vendors: &Vendors) -> usize {
+    let asked = vendors.asked.iter().map(|asked| match asked {
+        Asked::People => 0,
+        Asked::Vendor(vendor) => vendor.provider.description().limits().concurrency,
+    });
+    asked.sum()
+}
+
+fn store_files(places: &Places) -> usize {
+    let redis = if places.windows == WindowsAt::Memory { 0 } else { REDIS_FILES };
+    let postgres = places.database.as_ref().map_or(0, |_| enrich_postgres::Config::default().connections_max);
+    redis + postgres
+}
