@@ -9,6 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use enrich::{Enrich, bytes_under, eventually};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -93,6 +95,22 @@ fn names_a_file_that_is_not_text() {
     let file = enrich.file("people.xlsx", b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0");
     let error = enrich.err(&["people", "import", file.to_str().unwrap()]);
     assert!(error.contains("an Excel workbook") && error.contains("save it as CSV (UTF-8)"), "{error}");
+}
+
+#[test]
+fn a_gzip_that_breaks_off_says_how_many_rows_are_imported() {
+    let enrich = Enrich::new();
+    let rows = (0..10_000).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n")).collect::<String>();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(format!("email,linkedin_url\n{rows}").as_bytes()).unwrap();
+    let whole = gzip.finish().unwrap();
+    let file = enrich.file("p.csv.gz", &whole[..whole.len() / 2]);
+    let ran = enrich.run(&["people", "import", file.to_str().unwrap(), "--json"]);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &summary["stopped"]), (Some(1), &json!("unreadable")));
+    assert!(ran.stderr.contains("repair the file and run the same command again"), "{}", ran.stderr);
+    assert_eq!(people(&enrich), summary["changed"]);
+    assert!((1..10_000).contains(&summary["changed"].as_u64().unwrap()), "{summary}");
 }
 
 #[test]

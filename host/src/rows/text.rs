@@ -82,14 +82,14 @@ fn read_start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
             break;
         }
         is_blank &= byte.is_ascii_whitespace();
-        if !quotes.contain(byte) && byte == b'\n' && !is_blank {
+        if !quotes.next_is_quoted(byte) && byte == b'\n' && !is_blank {
             break;
         }
     }
     Ok(start)
 }
 
-/// What the file is, if it starts as no text does.
+/// Names what the file is, if its start is not that of UTF-8 text.
 fn not_text(start: &[u8]) -> Option<&'static str> {
     const SIGNATURES: [(&[u8], &str); 4] = [
         (b"PK\x03\x04", "an Excel workbook or another ZIP archive"),
@@ -104,7 +104,7 @@ fn not_text(start: &[u8]) -> Option<&'static str> {
     known.map(|(_, what)| *what).or(is_binary.then_some("binary data"))
 }
 
-/// The delimiter that a line such as `sep=;` names: Excel reads this line and writes the header after it.
+/// The delimiter that a line such as `sep=;` names. Excel obeys such a line before the header.
 fn separator_line(line: &[u8]) -> Option<u8> {
     match line.trim_ascii_start().strip_suffix(b"\n")? {
         [name @ .., b'=', delimiter] | [name @ .., b'=', delimiter, b'\r'] => {
@@ -118,7 +118,7 @@ fn separator_line(line: &[u8]) -> Option<u8> {
 /// The delimiter that the header has most of. Spreadsheets write semicolons where the comma is the decimal separator.
 fn delimiter(header: &[u8]) -> u8 {
     let mut quotes = Quotes::default();
-    let unquoted: Vec<_> = header.iter().filter(|byte| !quotes.contain(**byte)).collect();
+    let unquoted: Vec<_> = header.iter().filter(|byte| !quotes.next_is_quoted(**byte)).collect();
     let count = |delimiter: &u8| unquoted.iter().filter(|byte| **byte == delimiter).count();
     // Of several maxima, the last one counts.
     DELIMITERS.into_iter().rev().max_by_key(count).unwrap_or(b',')
@@ -134,8 +134,8 @@ struct Quotes {
 }
 
 impl Quotes {
-    /// Returns whether the next byte, `byte`, is within quotes.
-    fn contain(&mut self, byte: u8) -> bool {
+    /// Returns whether `byte`, the next one, is within quotes.
+    fn next_is_quoted(&mut self, byte: u8) -> bool {
         // A quote in the middle of a cell is text, and two in quotes are one quote.
         let may_open = self
             .last

@@ -37,8 +37,8 @@ const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 /// | `serve.lock` | locked by the process that serves |
 ///
 /// All of them are private to their owner: any user who can open `serve.lock` could lock it and so keep the service from
-/// starting. Wider permissions, as of files from a backup, are narrowed when the directory is opened. Those of a
-/// directory that exists are left as they are.
+/// starting. Wider permissions, as of files from a backup, are narrowed when the directory is opened. The mode of an
+/// existing directory is not changed, because other programs may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);
 
@@ -70,7 +70,7 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// Takes the permissions of the group and of others away from the files.
+    /// Removes the permissions of group and others from the files.
     fn make_private(&self) {
         #[cfg(unix)]
         for name in FILES {
@@ -79,7 +79,7 @@ impl DataDir {
             let path = self.0.join(name);
             let Ok(mode) = fs::metadata(&path).map(|meta| meta.permissions().mode()) else { continue };
             if mode & 0o077 != 0 {
-                // Fails for another user's file and where there are no permissions, as on FAT: that stops no command.
+                // Another user's file and file systems without permissions, such as FAT, are no reason to fail.
                 let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o700));
             }
         }

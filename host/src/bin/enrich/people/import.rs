@@ -89,12 +89,13 @@ const COLUMNS_ADVICE: &str = "--email-column, --url-column and --confidence-colu
 /// The error of an import that was stopped after `read` rows.
 fn stopped(read: u64, why: Failure) -> Failure {
     let failure = Failure::new(format!("stopped after {} rows: {}", grouped(read), why.what)).exit(why.exit);
-    failure.advise(if read == 0 {
-        "nothing was imported; run the same command again"
-    } else {
-        "the good ones among these rows are imported; run the same command again for the others: rows that are imported \
-         already stay as they are"
-    })
+    let is_imported =
+        if read == 0 { "nothing was imported" } else { "the good ones among these rows are imported" };
+    let what_to_do = match why.exit {
+        Exit::Interrupted | Exit::Terminated => "run the same command again for the others",
+        _ => "repair the file and run the same command again for the others",
+    };
+    failure.advise(format!("{is_imported}; {what_to_do}"))
 }
 
 struct Outcome {
