@@ -2,7 +2,8 @@
 //!
 //! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `vendors`, `config`, `lookup`, `bulk`. `args` has what
 //! they take, `accounts` where the accounts are, `url` URLs with passwords, `client` asks a server, `config` also has the file
-//! of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are.
+//! of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are, `help` the long help
+//! texts, `signals` SIGINT and SIGTERM, `private_file` files with people's data.
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "nothing in a binary is public")]
@@ -15,6 +16,7 @@ mod config;
 mod copy;
 mod credits;
 mod failure;
+mod help;
 mod key;
 mod lookup;
 mod output;
