@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::client;
+use crate::output::is_printable;
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Answer {
@@ -84,7 +85,7 @@ fn is_plain(text: &str) -> bool {
     const CHARS_MAX: usize = 2048;
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.len() <= CHARS_MAX
-        && !text.contains(char::is_control)
+        && text.chars().all(is_printable)
 }
 
 /// The columns that are added.
