@@ -171,16 +171,24 @@ mod for_programs {
             let ran = enrich.run(&["config", "check", file.to_str().unwrap(), "--json"]);
             (ran.code.unwrap(), serde_json::from_str::<Value>(&ran.stdout).unwrap(), ran.stderr)
         };
-        assert_eq!(check(""), (0, json!({"ok": true, "errors": []}), String::new()));
-        for (text, error) in [
-            ("[price]\nfuond = 1", "line 2, fuond: unknown field"),
-            ("listen = \"0.0.0.0:80\"", "0.0.0.0:80"),
-        ] {
-            let (code, report, stderr) = check(text);
-            assert_eq!((code, &report["ok"]), (1, &json!(false)));
-            assert!(report["errors"][0].as_str().unwrap().contains(error), "{report}");
-            assert!(serde_json::from_str::<Value>(&stderr).unwrap()["error"].is_string(), "{stderr}");
+        let fine = json!({"ok": true, "errors": [], "warnings": []});
+        assert_eq!(check(""), (0, fine, String::new()));
+
+        let (code, report, stderr) = check("[price]\nfuond = 1\nnot_found = \"two\"\n[connections]\nmax = 0");
+        assert_eq!((code, &report["ok"]), (1, &json!(false)));
+        let errors = report["errors"].as_array().unwrap();
+        let places =
+            errors.iter().map(|error| (error["line"].as_u64().unwrap(), error["setting"].as_str().unwrap()));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [(2, "price.fuond"), (3, "price.not_found"), (5, "connections.max")],
+            "{report}"
+        );
+        for (error, part) in errors.iter().zip(["`found`", "expected a whole number", "1"]) {
+            assert!(error["file"].as_str().unwrap().ends_with("enrich.toml"), "{error}");
+            assert!(error["error"].as_str().unwrap().contains(part), "{error}");
         }
+        assert!(serde_json::from_str::<Value>(&stderr).unwrap()["error"].is_string(), "{stderr}");
     }
 
     #[test]
