@@ -1,4 +1,4 @@
-//! The chain, walked by hand: no async, no ports, no runtime. `cargo run -p enrich-lib --example no_async`
+//! Runs lookups without async code, ports or a runtime: `cargo run -p enrich-lib --example no_async`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example")]
 
 use enrich_lib::credit::{Holding, Settlement};
@@ -8,13 +8,13 @@ use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 
-/// Each answer could be a blocking call to your own store.
+/// Runs one lookup. The result passed to each transition could come from a blocking call to your own store.
 fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let (policy, now) = (Policy::default(), Timestamp::from_unix_ms(1_700_000_000_000)); // your clock
     let lookup = Lookup::receive(&policy, Arrival::new(now, [7; 10]), request)?; // your randomness
     let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
-    let lookup = lookup.identify(Ok(Some(acme)))?; // whose is lookup.key()?
-    let lookup = lookup.admit(Ok(1))?; // one more request in lookup.window()
+    let lookup = lookup.identify(Ok(Some(acme)))?; // the workspace of lookup.key()
+    let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
     let lookup = lookup.read()?;
     let is_enough = *balance >= lookup.hold().credits;
     let lookup = lookup.fund(Ok(if is_enough { Holding::Granted } else { Holding::Insufficient }))?;

@@ -1,4 +1,4 @@
-//! What a store keeps in memory of each workspace, for many threads.
+//! A sharded map for a store's in-memory state of each workspace.
 
 use std::hash::BuildHasher;
 
@@ -7,25 +7,25 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use crate::model::WorkspaceId;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// A value by workspace.
+/// A map from workspaces to values.
 pub type Map<V> = FxHashMap<WorkspaceId, V>;
 
-/// A map in parts that are locked one by one: threads seldom meet. Which part a workspace is in, and where in it, is
-/// the same in every run.
+/// A sharded map from workspaces to values. Each shard has its own lock, so that threads rarely contend. Hashing is not
+/// randomized: the shard of a workspace and its position there are the same in every run.
 #[derive(Debug)]
 pub struct ByWorkspace<V>([Mutex<Map<V>>; SHARDS]);
 
 const SHARDS: usize = 64;
 
 impl<V> ByWorkspace<V> {
-    /// The part that has `workspace`, or would have it.
+    /// Locks the shard of `workspace`.
     pub fn lock(&self, workspace: &WorkspaceId) -> MutexGuard<'_, Map<V>> {
-        // Not the bits by which the part itself goes.
+        // The shard's own map uses the other bits.
         let number = FxBuildHasher.hash_one(workspace) >> 32;
         lock(&self.0[number as usize % SHARDS])
     }
 
-    /// All parts, one after the other.
+    /// Returns an iterator that locks one shard after the other.
     pub fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Map<V>>> {
         self.0.iter().map(lock)
     }

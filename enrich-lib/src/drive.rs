@@ -1,4 +1,4 @@
-//! The driver: asks the ports and tells the lookup.
+//! The driver: runs a lookup over the ports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use crate::model::Arrival;
 use crate::observe::{Observer, Step, Watch};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 
-/// The service: a policy and the four ports. Cheap to clone.
+/// A policy and the four ports. Cheap to clone.
 #[derive(Clone)]
 pub struct Service {
-    /// What the operator decides.
+    /// The operator's settings.
     pub policy: Arc<Policy>,
-    /// Knows API keys.
+    /// Finds the workspace of an API key.
     pub keys: Arc<dyn Keys>,
     /// Counts requests.
     pub windows: Arc<dyn Windows>,
-    /// Keeps accounts.
+    /// Holds and settles credits.
     pub credits: Arc<dyn Credits>,
     /// Finds people.
     pub resolver: Arc<dyn Resolver>,
@@ -26,13 +26,14 @@ pub struct Service {
 impl Service {
     /// Answers one request.
     ///
-    /// If this future is dropped half-way, credits stay held until they expire: run it where a client that hangs up
-    /// can't drop it, for example in a task of its own.
+    /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held until the hold
+    /// expires. Run it where a disconnecting client cannot drop it, for example in its own task.
     pub async fn answer(&self, arrival: Arrival, request: Request) -> Reply {
         self.answer_observed(arrival, request, &()).await
     }
 
-    /// The same, and tells `observer` of it: once, also if this future is dropped half-way or a port panics.
+    /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped or a port
+    /// panics.
     pub async fn answer_observed<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
     where
         O: Observer + ?Sized,
@@ -43,7 +44,7 @@ impl Service {
         reply
     }
 
-    /// The order of these lines is the order of the checks.
+    /// Runs one lookup. The order of the statements is the order of the checks.
     async fn walk<O>(
         &self,
         arrival: Arrival,

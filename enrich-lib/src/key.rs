@@ -1,8 +1,8 @@
-//! API keys (specification 5): their format, checksum and digest.
+//! API keys (specification 5): format, checksum and digest.
 //!
-//! A key is `enr_`, 32 random base62 characters (190 bits), and the CRC-32 of all before it as 6 base62
-//! characters. Secret scanners recognise it, and a mistyped key is refused before any store is asked.
-//! Stores know a key by its digest alone; the plaintext is shown once, when it is made.
+//! A key consists of `enr_`, 32 random base62 characters (190 bits) and a checksum: the CRC-32 of the preceding characters
+//! as 6 base62 characters. Secret scanners recognise the format, and the checksum rejects a mistyped key before any store is
+//! accessed. Stores hold only the digest of a key. The plaintext is shown once, when the key is created.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,17 +15,17 @@ const CHECKSUM_CHARS: usize = 6;
 const KEY_CHARS: usize = PREFIX.len() + RANDOM_CHARS + CHECKSUM_CHARS;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The plaintext of an API key. `Debug` hides it; only [`ApiKey::reveal`] shows it.
+/// The plaintext of an API key. `Debug` redacts it; only [`ApiKey::reveal`] returns it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// A new key, drawn from `random_byte`: a cryptographically strong source of uniform bytes.
+    /// Generates a key from `random_byte`, which must be a cryptographically secure source of uniform bytes.
     pub fn generate(mut random_byte: impl FnMut() -> u8) -> Self {
         let mut key = String::with_capacity(KEY_CHARS);
         key.push_str(PREFIX);
         while key.len() < PREFIX.len() + RANDOM_CHARS {
-            // Bytes from 248 up are drawn again: 248 is the largest multiple of 62, so no character is favoured.
+            // Rejects bytes from 248, the largest multiple of 62, to avoid modulo bias.
             let byte = usize::from(random_byte());
             if byte < 248 {
                 key.push(char::from(BASE62[byte % 62]));
@@ -36,22 +36,22 @@ impl ApiKey {
         Self(key)
     }
 
-    /// The key that `text` is, if its format and checksum are right.
+    /// Parses a key. Returns `None` if the format or the checksum is wrong.
     pub fn parse(text: &str) -> Option<Self> {
         is_key(text.as_bytes()).then(|| Self(text.to_owned()))
     }
 
-    /// What a store knows the key by.
+    /// Returns the digest under which stores keep the key.
     pub fn digest(&self) -> KeyDigest {
         KeyDigest::of_text(self.0.as_bytes())
     }
 
-    /// The plaintext: to be shown to its owner once (specification 5.4), and never to be logged.
+    /// Returns the plaintext. Show it to the key's owner once (specification 5.4) and never log it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Enough of the key to tell it from others in a list, too little to use it: `enr_Ab12…`.
+    /// Returns an abbreviation for lists, such as `enr_Ab12…`, which cannot be used as a key.
     pub fn masked(&self) -> String {
         format!("{}…", &self.0[..PREFIX.len() + 4])
     }
@@ -61,7 +61,7 @@ fn is_key(text: &[u8]) -> bool {
     let Some((key, sum)) = text.split_last_chunk::<CHECKSUM_CHARS>() else { return false };
     let Some(random) = key.strip_prefix(PREFIX.as_bytes()) else { return false };
     let Ok(random) = <&[u8; RANDOM_CHARS]>::try_from(random) else { return false };
-    // All are looked at, with no end before: so the compiler looks at many at a time.
+    // Checks every byte without early exit so that the loop vectorizes.
     random.iter().fold(true, |all, char| all & char.is_ascii_alphanumeric()) && *sum == checksum(key)
 }
 
@@ -81,12 +81,12 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// The SHA-256 of an API key: keys have 190 random bits, so a plain hash can't be turned back.
+/// The SHA-256 of an API key. A plain hash is sufficient because keys have 190 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
-    /// The digest of the key that `text` is, if its format and checksum are right. The plaintext is not copied.
+    /// Returns the digest of the key in `text`, or `None` if its format or checksum is wrong. Does not copy the plaintext.
     pub fn of_key(text: &[u8]) -> Option<Self> {
         is_key(text).then(|| Self::of_text(text))
     }
@@ -95,24 +95,24 @@ impl KeyDigest {
         Self(Sha256::digest(text).into())
     }
 
-    /// The 32 bytes, for a store.
+    /// Returns the 32 bytes of the digest.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// A digest from a store.
+    /// Creates a digest from the bytes that a store returned.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The key's public id, by which operators name it: `key_` and the first 8 hex digits of the digest.
+    /// Returns the key's public id for operators: `key_` and the first 8 hex digits of the digest.
     pub fn key_id(&self) -> String {
         let [a, b, c, d, ..] = self.0;
         format!("key_{:08x}", u32::from_be_bytes([a, b, c, d]))
     }
 }
 
-/// A digest is a hash already: its first bytes are enough.
+/// Hashes only the first 8 bytes, because a digest is uniformly distributed.
 impl Hash for KeyDigest {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [a, b, c, d, e, f, g, h, ..] = self.0;

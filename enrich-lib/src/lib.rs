@@ -1,16 +1,16 @@
-//! Person enrichment as a deterministic library: one email of a person in, the person's LinkedIn profile out.
+//! Person enrichment as a deterministic library: takes a person's email and returns the person's LinkedIn profile.
 //!
-//! The library owns validation, the order of checks, the burst limit and the credits. It does no I/O, reads no clock and
-//! draws no randomness: a [`lookup::Lookup`] is a chain of states that asks questions, four [`ports`] answer
-//! them, and [`drive::Service`] carries questions and answers between the two.
+//! The library implements validation, the order of the checks, the burst limit and the credits. It does no I/O, reads no
+//! clock and generates no randomness. A [`lookup::Lookup`] is a state machine whose states request data, the four [`ports`]
+//! supply the data, and [`drive::Service`] connects the two.
 //!
-//! # From nothing to a found lookup
+//! # Quick start
 //!
 //! ```sh
 //! cargo add enrich-lib http futures-executor
 //! ```
 //!
-//! All of a `main.rs`; a gateway has its own runtime in the place of `futures-executor`:
+//! A complete `main.rs`. A gateway uses its own runtime instead of `futures-executor`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,7 +27,7 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
 //!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
-//!     let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+//!     let key = ApiKey::generate(|| 7); // in production: cryptographically secure random bytes
 //!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
 //!     credits.grant(&demo.id, 10)?;
 //!     keys.insert(key.digest(), demo);
@@ -41,13 +41,13 @@
 //!         resolver: Arc::new(people),
 //!     };
 //!
-//!     // What your server received:
+//!     // The request that the server received:
 //!     let mut headers = http::HeaderMap::new();
 //!     headers.insert("authorization", format!("Bearer {}", key.reveal()).parse()?);
 //!     headers.insert("content-type", "application/json".parse()?);
 //!     let body = Ok(r#"{"email":"Ada.Marlowe+shop@gmail.com"}"#.into());
 //!
-//!     // The clock and the randomness are yours:
+//!     // The caller supplies the time and the random bytes:
 //!     let arrival = Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10]);
 //!     let reply = futures_executor::block_on(service.answer(arrival, wire::request(&headers, body)));
 //!
@@ -61,26 +61,28 @@
 //! }
 //! ```
 //!
-//! # What is yours, and what is ours
+//! # Responsibilities
 //!
-//! | yours | ours |
+//! | the gateway provides | the library provides |
 //! |---|---|
-//! | the server: bytes in, bytes out | what each request is answered, to the byte: [`wire`] |
+//! | the server, which reads requests and writes responses | each response, to the byte: [`wire`] |
 //! | the four stores, or those of the adapter crates | the arithmetic: [`window`], [`credit`] |
-//! | the clock and the randomness: one [`model::Arrival`] a request | the order of the checks: [`lookup`] |
-//! | the runtime: a lookup whose client hangs up has to be finished | what a failure means: [`refusal`] |
+//! | the clock and the randomness: one [`model::Arrival`] per request | the order of the checks: [`lookup`] |
+//! | the runtime, which completes a lookup after its client disconnects | the error code of each failure: [`refusal`] |
 //!
-//! A gateway of tower services takes the layer of `enrich-tower`, which is all of the left side but the stores. One without
-//! any async walks the chain by hand: see `examples/no_async.rs` and the first page of [`lookup`].
+//! A gateway built on tower services can use the layer of `enrich-tower`, which provides everything in the left column
+//! except the stores. A gateway without async code runs the state machine itself: see `examples/no_async.rs` and [`lookup`].
 //!
-//! "Specification" in this documentation is the one of the interface; a sentence in quotation marks is its own. What it leaves
-//! open is "decided", each time for a reason that the README's table of decided gaps tells.
+//! In this documentation, "specification" means the specification of the HTTP interface. Sentences in quotation marks are
+//! quoted from it. Behaviour that the specification leaves open is marked "decided"; the README's table of decided gaps
+//! gives the reasons.
 //!
 //! # Layout
 //!
-//! In reading order: [`model`] the nouns · [`key`] · [`email`] · [`body`] · [`window`] the burst limit · [`credit`] ·
-//! [`query`] · [`refusal`] the error codes · [`ports`] · [`lookup`] **the heart** · [`observe`] who is told of lookups · [`drive`] the
-//! driver · [`wire`] HTTP · [`records`] what operators see · [`by_workspace`] a map for stores · [`memory`].
+//! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
+//! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`ports`] · [`lookup`] **the state machine** · [`observe`]
+//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`records`] rows for operators · [`by_workspace`] a sharded map
+//! for stores · [`memory`] in-memory ports.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,24 +1,24 @@
-//! The heart: one lookup as a chain of states.
+//! One lookup as a state machine.
 //!
 //! ```text
 //! receive ──► Received ─identify─► Known ─admit─► Admitted ─read─► Asked ─fund─► Funded ─finish─► Finished ─close─► Reply
 //!       401           401, 500        429, 503        400 ×3        402, 500          (502)       200, 404, 500, 502
 //! ```
 //!
-//! | state | knows | asks the world for | and is told by |
+//! | state | contains | requests | transition |
 //! |---|---|---|---|
 //! | [`Received`] | a well-formed key | the workspace of [`Lookup::key`] | [`Lookup::identify`] |
-//! | [`Known`] | the workspace | one more count in [`Lookup::window`] | [`Lookup::admit`] |
+//! | [`Known`] | the workspace | the count of [`Lookup::window`] | [`Lookup::admit`] |
 //! | [`Admitted`] | its standing | nothing | [`Lookup::read`] |
-//! | [`Asked`] | a supported email | [`Lookup::hold`] | [`Lookup::fund`] |
-//! | [`Funded`] | that the credits are held | the profile of [`Lookup::query`] | [`Lookup::finish`] |
-//! | [`Finished`] | the result | the [`Lookup::settlement`] of the hold | [`Lookup::close`] |
+//! | [`Asked`] | a supported email | the outcome of [`Lookup::hold`] | [`Lookup::fund`] |
+//! | [`Funded`] | a granted hold | the profile for [`Lookup::query`] | [`Lookup::finish`] |
+//! | [`Finished`] | the result | the outcome of [`Lookup::settlement`] | [`Lookup::close`] |
 //!
-//! Each transition consumes its state and is pure: no I/O, no clock, no randomness. A check out of order does
-//! not compile, and neither does a granted hold that nobody settles: from [`Funded`] there is no way out but
-//! through [`Finished`], and from there none but [`Lookup::close`], which needs the settlement's answer.
+//! Each transition consumes its state and is pure: no I/O, no clock, no randomness. Checks in the wrong order do not
+//! compile. A granted hold is always settled: [`Funded`] leads only to [`Finished`], and [`Finished`] leads only to
+//! [`Lookup::close`], which requires the result of the settlement.
 //!
-//! A caller with its own I/O walks the chain by hand; [`crate::drive`] does it over the ports:
+//! [`crate::drive`] runs the transitions over the ports. A caller with its own I/O runs them itself:
 //!
 //! ```
 //! use enrich_lib::credit::{Holding, Settlement};
@@ -36,8 +36,8 @@
 //!     let lookup = lookup.identify(Ok(Some(demo)))?; //        the key store found lookup.key()
 //!     let lookup = lookup.admit(Ok(1))?; //                    the first request in lookup.window()
 //!     let lookup = lookup.read()?;
-//!     let lookup = lookup.fund(Ok(Holding::Granted))?; //      the ledger set lookup.hold() aside
-//!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // found lookup.query()
+//!     let lookup = lookup.fund(Ok(Holding::Granted))?; //      the ledger granted lookup.hold()
+//!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // the resolver's result
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
 //!     Ok(lookup.close(Ok(()))) //                              the ledger settled it
 //! }
@@ -50,7 +50,7 @@
 //! # }
 //! ```
 //!
-//! and a wrong order is refused by the compiler, here a resolver asked before the credits are held:
+//! The compiler rejects a wrong order, for example a resolver's result before the credits are held:
 //!
 //! ```compile_fail,E0599
 //! # use enrich_lib::lookup::{Asked, Finished, Lookup};
@@ -70,14 +70,14 @@ use crate::query::Query;
 use crate::refusal::{PortError, Refusal};
 use crate::window::{Standing, Window, Workspace};
 
-/// What the operator decides for all lookups.
+/// The operator's settings for all lookups.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// What a lookup costs.
+    /// The price of a lookup.
     pub price: Price,
-    /// How long credits are held before they return by themselves: longer than a lookup can take.
+    /// How long credits are held before the hold expires. Must be longer than a lookup can take.
     pub hold_ttl: Duration,
-    /// Which emails are looked up.
+    /// The supported emails.
     pub emails: EmailPolicy,
 }
 
@@ -87,16 +87,16 @@ impl Default for Policy {
     }
 }
 
-/// A request as the chain takes it; [`crate::wire::request`] makes it of HTTP.
+/// The input of a lookup. [`crate::wire::request`] creates it from an HTTP request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The digest of the bearer key, if there is one of the right form.
+    /// The digest of the bearer key, or `None` if the key is missing or malformed.
     pub key: Option<KeyDigest>,
-    /// The body, or why there is none. The chain decides when that matters.
+    /// The body, or the reason why it is unavailable. It is checked after the key and the burst limit.
     pub body: Body,
 }
 
-/// One lookup, in a state that owns exactly what is known so far.
+/// One lookup. `State` owns exactly the data that is available so far.
 #[derive(Debug)]
 #[must_use = "a lookup ends with a reply"]
 pub struct Lookup<'p, State> {
@@ -105,7 +105,7 @@ pub struct Lookup<'p, State> {
     state: State,
 }
 
-/// The request has a key of the right form.
+/// The state of a lookup with a well-formed key.
 #[derive(Debug)]
 pub struct Received {
     key: KeyDigest,
@@ -113,7 +113,7 @@ pub struct Received {
 }
 
 impl<'p> Lookup<'p, Received> {
-    /// Takes a request. Errors: 401 without a key of the right form, before any store is asked.
+    /// Starts a lookup. Fails with 401 if the request has no well-formed key, before any store is accessed.
     pub fn receive(policy: &'p Policy, arrival: Arrival, request: Request) -> Result<Self, Reply> {
         match request.key {
             Some(key) => Ok(Self { policy, arrival, state: Received { key, body: request.body } }),
@@ -121,12 +121,13 @@ impl<'p> Lookup<'p, Received> {
         }
     }
 
-    /// The question: whose key is this?
+    /// Returns the key to find.
     pub fn key(&self) -> &KeyDigest {
         &self.state.key
     }
 
-    /// The answer of [`crate::ports::Keys`]. Errors: 401 for an unknown or revoked key, 500 if nobody could tell.
+    /// Continues with the result of [`crate::ports::Keys`]. Fails with 401 if the key is unknown or revoked, and with 500 if
+    /// the store failed.
     pub fn identify(self, found: Result<Option<Workspace>, PortError>) -> Result<Lookup<'p, Known>, Reply> {
         match found {
             Ok(Some(Workspace { id, quota })) => {
@@ -139,7 +140,7 @@ impl<'p> Lookup<'p, Received> {
     }
 }
 
-/// The key is a workspace's.
+/// The state of a lookup by a known workspace.
 #[derive(Debug)]
 pub struct Known {
     window: Window,
@@ -147,13 +148,13 @@ pub struct Known {
 }
 
 impl<'p> Lookup<'p, Known> {
-    /// The question: which count has this request in this window?
+    /// Returns the window in which to count the request.
     pub fn window(&self) -> &Window {
         &self.state.window
     }
 
-    /// The answer of [`crate::ports::Windows`]. Errors: 429 over the limit; 503 if nobody could count, and "the
-    /// request was not executed" (specification 8.3).
+    /// Continues with the result of [`crate::ports::Windows`]. Fails with 429 if the count exceeds the limit, and with 503
+    /// if the store failed: "the request was not executed" (specification 8.3).
     pub fn admit(self, counted: Result<u64, PortError>) -> Result<Lookup<'p, Admitted>, Reply> {
         let counted = counted.and_then(|count| match count {
             0 => Err(PortError::new("the window counted a request and is still at 0")),
@@ -173,7 +174,7 @@ impl<'p> Lookup<'p, Known> {
     }
 }
 
-/// The workspace is within its burst limit.
+/// The state of a lookup within the burst limit.
 #[derive(Debug)]
 pub struct Admitted {
     workspace: WorkspaceId,
@@ -182,7 +183,8 @@ pub struct Admitted {
 }
 
 impl<'p> Lookup<'p, Admitted> {
-    /// Reads the body. Errors: 400 `invalid_request`, then `invalid_email`, then `unsupported_email`.
+    /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`, and that over
+    /// `unsupported_email`.
     pub fn read(self) -> Result<Lookup<'p, Asked>, Reply> {
         match read_email(&self.state.body, &self.policy.emails) {
             Ok(email) => {
@@ -215,7 +217,7 @@ fn read_email(body: &Body, policy: &EmailPolicy) -> Result<Email, Refusal> {
     Ok(email)
 }
 
-/// The request asks for an email that is looked up.
+/// The state of a lookup for a supported email.
 #[derive(Debug)]
 pub struct Asked {
     standing: Standing,
@@ -224,13 +226,13 @@ pub struct Asked {
 }
 
 impl<'p> Lookup<'p, Asked> {
-    /// The question: can these credits be set aside?
+    /// Returns the hold to place.
     pub fn hold(&self) -> &Hold {
         &self.state.hold
     }
 
-    /// The answer of [`crate::ports::Credits::hold`]. Errors: 402 without enough credits, 500 if nobody could tell;
-    /// a hold that was placed all the same expires by itself.
+    /// Continues with the outcome of [`crate::ports::Credits::hold`]. Fails with 402 if the workspace has too few credits,
+    /// and with 500 if the store failed. A hold that was placed in spite of the failure expires by itself.
     pub fn fund(self, held: Result<Holding, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
         let (refusal, fault) = match held {
             Ok(Holding::Granted) => {
@@ -244,7 +246,7 @@ impl<'p> Lookup<'p, Asked> {
     }
 }
 
-/// The credits are held. No transition fails from here on: a granted hold is always settled.
+/// The state of a lookup with a granted hold. No later transition fails, so that the hold is always settled.
 #[derive(Debug)]
 pub struct Funded {
     standing: Standing,
@@ -253,12 +255,12 @@ pub struct Funded {
 }
 
 impl<'p> Lookup<'p, Funded> {
-    /// The question: who is this?
+    /// Returns the query for the resolver.
     pub fn query(&self) -> &Query {
         &self.state.query
     }
 
-    /// The answer of [`crate::ports::Resolver`].
+    /// Continues with the result of [`crate::ports::Resolver`].
     pub fn finish(self, found: Result<Option<ProfileUrl>, PortError>) -> Lookup<'p, Finished> {
         let price = &self.policy.price;
         let (result, credits, fault) = match found {
@@ -271,7 +273,7 @@ impl<'p> Lookup<'p, Funded> {
     }
 }
 
-/// The resolver has answered, or failed.
+/// The state of a lookup after the resolver returned or failed.
 #[derive(Debug)]
 pub struct Finished {
     standing: Standing,
@@ -282,18 +284,18 @@ pub struct Finished {
 }
 
 impl Lookup<'_, Finished> {
-    /// The hold to settle.
+    /// Returns the hold to settle.
     pub fn hold(&self) -> &Hold {
         &self.state.hold
     }
 
-    /// How to settle it.
+    /// Returns how to settle the hold.
     pub fn settlement(&self) -> Settlement {
         Settlement::of(self.state.credits)
     }
 
-    /// The answer of [`crate::ports::Credits::settle`]. A result whose spend failed is not given away: 500. A
-    /// settlement that spends nothing may fail: nothing is owed, and the hold expires by itself.
+    /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the reply is 500 and
+    /// contains no result. A failed release does not change the reply: no credits are due, and the hold expires by itself.
     pub fn close(self, settled: Result<(), PortError>) -> Reply {
         let settlement = self.settlement();
         let Finished { standing, hold, result, credits, fault } = self.state;
@@ -327,31 +329,31 @@ pub enum Outcome {
     NotFound,
 }
 
-/// Everything that an answer needs, and everything that its log line needs.
+/// The data of the response and of the log line.
 #[derive(Debug)]
 pub struct Reply {
-    /// The lookup's identity. Errors don't show it to the client, but the log has it.
+    /// The lookup's id. The log contains it; error responses do not.
     pub lookup_id: LookupId,
-    /// Whose request it was, if the key told.
+    /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,
-    /// Where the workspace stands in its window, once the request was counted.
+    /// The rate-limit headers, if the request was counted.
     pub standing: Option<Standing>,
-    /// The result, or why there is none.
+    /// The result, or the reason for the refusal.
     pub result: Result<Outcome, Refusal>,
-    /// What the lookup cost, in credits.
+    /// The number of credits spent.
     pub credits_spent: u64,
-    /// The port's failure that decided the answer, or that a release met. For the log.
+    /// The port failure that caused the refusal, or the failure of a release. For the log.
     pub fault: Option<PortError>,
 }
 
 impl Reply {
-    /// A refusal of a request of nobody known.
+    /// Creates a refusal of a request without a known workspace.
     pub fn stranger(lookup_id: LookupId, refusal: Refusal) -> Self {
         let result = Err(refusal);
         Self { lookup_id, workspace: None, standing: None, result, credits_spent: 0, fault: None }
     }
 
-    /// The HTTP status (specification 4).
+    /// Returns the HTTP status (specification 4).
     pub const fn status(&self) -> u16 {
         match &self.result {
             Ok(Outcome::Found(_)) => 200,
@@ -360,7 +362,7 @@ impl Reply {
         }
     }
 
-    /// One word for the log: the `status` of a result, the `error` of a refusal.
+    /// Returns the `status` of a result or the `error` of a refusal, for the log.
     pub const fn outcome(&self) -> &'static str {
         match &self.result {
             Ok(Outcome::Found(_)) => "found",

@@ -1,4 +1,5 @@
-//! The ports in memory: for tests, simulations and examples, and the host's windows on one node.
+//! In-memory implementations of the ports, for tests, simulations and examples. A server with a single node also uses
+//! [`WindowTable`].
 
 use std::{fmt, iter, mem};
 
@@ -21,12 +22,12 @@ use crate::window::{Window, Workspace};
 pub struct KeyTable(Mutex<FxHashMap<KeyDigest, Workspace>>);
 
 impl KeyTable {
-    /// From now on `key` is `workspace`'s.
+    /// Assigns `key` to `workspace`.
     pub fn insert(&self, key: KeyDigest, workspace: Workspace) {
         lock(&self.0).insert(key, workspace);
     }
 
-    /// From now on `key` is nobody's.
+    /// Removes `key`.
     pub fn revoke(&self, key: &KeyDigest) {
         lock(&self.0).remove(key);
     }
@@ -39,11 +40,10 @@ impl Keys for KeyTable {
     }
 }
 
-/// Burst counters in memory: of each workspace those of its last windows, for requests that are late. Workspaces that
-/// are silent are forgotten in the end.
+/// Burst counters in memory. Keeps the counters of a workspace's last windows for late requests. Inactive workspaces are
+/// eventually removed.
 ///
-/// It knows the time only by the windows that it is asked to count in. A clock that jumps far ahead and comes back may find
-/// counters forgotten.
+/// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back, counters may be lost.
 #[derive(Debug, Default)]
 pub struct WindowTable(ByWorkspace<Counter>);
 
@@ -52,7 +52,7 @@ struct Counter {
     window: u64,
     count: u64,
     forget_at: Timestamp,
-    /// The one that counted before this one did: most workspaces have one counter or two.
+    /// The previously used counter. Most workspaces have one or two counters.
     before: Option<Box<Counter>>,
 }
 
@@ -75,11 +75,10 @@ impl Windows for WindowTable {
     }
 }
 
-/// Before the table grows, it forgets whom it can. Then there is room for as many as are left: it does not look at all
-/// of them again soon.
+/// Removes expired counters before the table grows. Reserving room for as many entries as are left keeps these scans rare.
 fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
-        let now = window.opens_at(); // it is later, but how much nobody says
+        let now = window.opens_at(); // a lower bound of the current time
         table.retain(|_, counter| counter.all().any(|counter| now < counter.forget_at));
         table.reserve(table.len() + 1);
     }
@@ -90,12 +89,12 @@ impl Counter {
         Self { window: window.number(), count: 0, forget_at: window.forget_at(), before: None }
     }
 
-    /// This one, and those before it.
+    /// Returns an iterator over this counter and the previous ones.
     fn all(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |counter| counter.before.as_deref())
     }
 
-    /// The counter of `window` takes the first place.
+    /// Moves the counter of `window` to the front.
     fn turn_to(&mut self, window: &Window) {
         let last = mem::replace(self, Self::new(window));
         self.before = Some(Box::new(last));
@@ -107,8 +106,9 @@ impl Counter {
         }
     }
 
-    /// Whose counter makes room for that of `window`: the oldest, which nobody can be late for any more; but where a clock has
-    /// jumped back, so that others are out of its reach, the one that has not counted for longest.
+    /// Returns the window whose counter is evicted for that of `window`. This is the oldest one, for which no request can be
+    /// late any more. If a clock has jumped back, so that other counters are out of its reach, it is the least recently used
+    /// one.
     fn in_the_way(&self, window: &Window) -> u64 {
         let reach = window.number().saturating_add(window.countable_max() as u64);
         let others = || self.all().skip(1).map(|counter| counter.window);
@@ -118,7 +118,7 @@ impl Counter {
     }
 }
 
-/// Takes the counter of `window` out of the list that begins there.
+/// Removes the counter of `window` from a linked list.
 fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
     let counter = list.as_mut()?;
     if counter.window != window {
@@ -133,17 +133,17 @@ fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
 pub struct AccountTable(ByWorkspace<Account>);
 
 impl AccountTable {
-    /// Gives `workspace` `credits` more. Errors: [`AccountFault::TooLarge`].
+    /// Grants `credits` to `workspace`. Fails with [`AccountFault::TooLarge`].
     pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
         self.with(workspace, |account| account.grant(credits))
     }
 
-    /// The totals of `workspace`.
+    /// Returns the totals of `workspace`.
     pub fn balance(&self, workspace: &WorkspaceId) -> Balance {
         self.0.lock(workspace).get(workspace).map(Account::balance).unwrap_or_default()
     }
 
-    /// Tells all accounts that it is `now`, so that holds past their time expire.
+    /// Advances all accounts to `now`, so that overdue holds expire.
     pub fn advance(&self, now: Timestamp) {
         self.0.shards().for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));
     }
@@ -168,12 +168,12 @@ impl Credits for AccountTable {
     }
 }
 
-/// A people directory in memory, keyed by the canonical email.
+/// A directory of people in memory, keyed by canonical email.
 #[derive(Default)]
 pub struct Directory(Mutex<FxHashMap<String, ProfileUrl>>);
 
 impl Directory {
-    /// From now on `email` is found as `profile`.
+    /// Maps `email` to `profile`.
     pub fn insert(&self, email: &Email, profile: ProfileUrl) {
         lock(&self.0).insert(email.canonical(), profile);
     }

@@ -1,4 +1,4 @@
-//! The specification's nouns.
+//! The domain types of the specification.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A moment, in whole milliseconds since the Unix epoch.
+/// A point in time, in whole milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The moment `ms` milliseconds after the Unix epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     pub const fn from_unix_ms(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the number of milliseconds since the Unix epoch.
     pub const fn unix_ms(self) -> u64 {
         self.0
     }
@@ -40,33 +40,33 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// What the world adds to a request: its identity and the one reading of the clock that all its checks use.
+/// The identity and the arrival time of a request. All checks of the lookup use this one clock reading.
 ///
-/// Time and randomness enter the library by this door alone.
+/// Time and randomness enter the library only through this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The identity of the lookup.
+    /// The lookup's id.
     pub id: LookupId,
-    /// When the request arrived.
+    /// The time at which the request arrived.
     pub now: Timestamp,
 }
 
 impl Arrival {
-    /// A request that arrives `now`; `random` makes its lookup id unguessable.
+    /// Creates the arrival of a request at `now`. `random` makes the lookup id unguessable.
     pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
         Self { id: LookupId::new(now, random), now }
     }
 }
 
-/// The unique identifier of a lookup (specification 2.2): a UUIDv7 (RFC 9562, 5.7), shown as `lookup_` and
-/// 32 hex digits.
+/// The unique identifier of a lookup (specification 2.2): a UUIDv7 (RFC 9562, 5.7), formatted as `lookup_` and 32 hex
+/// digits.
 ///
-/// Ids sort by the time of their arrival. Clients take them as opaque.
+/// Ids sort by arrival time. Clients treat them as opaque.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LookupId([u8; 16]);
 
 impl LookupId {
-    /// The id of a lookup that arrived `now`.
+    /// Creates the id of a lookup that arrived at `now`.
     pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
         let mut id = [0; 16];
         id[..6].copy_from_slice(&now.unix_ms().to_be_bytes()[2..]);
@@ -76,18 +76,18 @@ impl LookupId {
         Self(id)
     }
 
-    /// When the lookup arrived.
+    /// Returns the time at which the lookup arrived.
     pub const fn arrived_at(&self) -> Timestamp {
         let [a, b, c, d, e, f, ..] = self.0;
         Timestamp(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 
-    /// The sixteen bytes of the UUID.
+    /// Returns the 16 bytes of the UUID.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// An id from the sixteen bytes that [`LookupId::as_bytes`] gave.
+    /// Creates an id from the bytes that [`LookupId::as_bytes`] returned.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -97,7 +97,7 @@ impl LookupId {
     const PREFIX: &[u8; 7] = b"lookup_";
     const TEXT_OCTETS: usize = Self::PREFIX.len() + 32;
 
-    /// What a client is shown. `format!` would take ten times as long, for each lookup.
+    /// Formats the id. `format!` would take ten times as long.
     pub(crate) fn text(&self) -> [u8; Self::TEXT_OCTETS] {
         let mut text = [0; Self::TEXT_OCTETS];
         let (prefix, digits) = text.split_at_mut(Self::PREFIX.len());
@@ -111,7 +111,7 @@ impl LookupId {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// The order of the bytes, as one number: maps of ids compare a lot.
+/// Compares the bytes as one integer, because maps of ids compare often.
 impl Ord for LookupId {
     fn cmp(&self, other: &Self) -> Ordering {
         u128::from_be_bytes(self.0).cmp(&u128::from_be_bytes(other.0))
@@ -136,13 +136,13 @@ impl fmt::Debug for LookupId {
     }
 }
 
-/// The name of a workspace: 1 to 64 of `A-Z a-z 0-9 . _ -`, starting with a letter or a digit.
+/// The name of a workspace: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, starting with a letter or a digit.
 ///
-/// Wide enough for a UUID or a tenant's slug, so that a gateway can use the ids it has. Cheap to clone.
+/// UUIDs and slugs are valid names, so that a gateway can use its existing ids. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkspaceId(Arc<str>);
 
-/// Why a text is no [`WorkspaceId`].
+/// The error for a text that is not a valid [`WorkspaceId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a workspace is named by 1 to 64 letters, digits, dots, dashes or underscores, and starts with a letter or a digit"
@@ -150,10 +150,10 @@ pub struct WorkspaceId(Arc<str>);
 pub struct WorkspaceIdFault;
 
 impl WorkspaceId {
-    /// The longest name, in octets.
+    /// The maximum length of a name, in octets.
     pub const OCTETS_MAX: usize = 64;
 
-    /// The name as text.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -183,26 +183,26 @@ impl fmt::Debug for WorkspaceId {
     }
 }
 
-/// The LinkedIn profile of a matched person (specification 2.2), in its one form:
-/// `https://www.linkedin.com/in/` and the profile's name.
+/// The LinkedIn profile URL of a matched person (specification 2.2), in its canonical form: `https://www.linkedin.com/in/`
+/// and the profile's name.
 ///
-/// A profile URL is about a person: it has no `Display`, and its `Debug` hides it.
+/// A profile URL is personal data: this type has no `Display`, and its `Debug` redacts it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProfileUrl(String);
 
-/// Why a text is no [`ProfileUrl`].
+/// The reason why a text is not a valid [`ProfileUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProfileUrlFault {
-    /// Another scheme than `http` or `https`.
+    /// The scheme is neither `http` nor `https`.
     #[error("not an https address")]
     Scheme,
-    /// Another host than `linkedin.com` or one of its subdomains.
+    /// The host is neither `linkedin.com` nor one of its subdomains.
     #[error("not at linkedin.com")]
     Host,
-    /// Another path than `/in/` and a name: a company, a school, a search.
+    /// The path is not `/in/` and a name, but for example that of a company, a school or a search.
     #[error("not a person's profile: the path has to be /in/ and a name")]
     Path,
-    /// The name is empty, too long, or has characters that no profile's name has.
+    /// The name is empty, too long, or has characters that are not allowed in a profile's name.
     #[error("the profile's name is empty, longer than 300 octets, or has characters that no name has")]
     Name,
 }
@@ -211,8 +211,8 @@ impl ProfileUrl {
     const PREFIX: &'static str = "https://www.linkedin.com/in/";
     const NAME_OCTETS_MAX: usize = 300;
 
-    /// Reads a profile's address and brings it to its one form: a missing scheme, `http`, a country's subdomain, a
-    /// trailing slash, a query and a fragment are accepted and dropped; letters outside ASCII are percent-encoded.
+    /// Parses a profile's URL and converts it to its canonical form. The scheme may be `http` or missing. A country's
+    /// subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are percent-encoded.
     pub fn parse(text: &str) -> Result<Self, ProfileUrlFault> {
         let rest = match text.trim().split_once("://") {
             Some((scheme, rest)) if ["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => rest,
@@ -232,7 +232,7 @@ impl ProfileUrl {
         Self::from_name(name)
     }
 
-    /// The profile with this name: the last part of its URL.
+    /// Creates the URL of the profile with this name, which is the last segment of the path.
     pub fn from_name(name: &str) -> Result<Self, ProfileUrlFault> {
         if name.is_empty() || name.len() > Self::NAME_OCTETS_MAX {
             return Err(ProfileUrlFault::Name);
@@ -248,19 +248,19 @@ impl ProfileUrl {
                 _ => return Err(ProfileUrlFault::Name),
             }
         }
-        // Encoded it has to fit as well: a store keeps it so, and makes the profile of that.
+        // Stores keep the encoded name and parse it again, so it must not exceed the maximum length either.
         if url.len() > Self::PREFIX.len() + Self::NAME_OCTETS_MAX {
             return Err(ProfileUrlFault::Name);
         }
         Ok(Self(url))
     }
 
-    /// The whole URL.
+    /// Returns the whole URL.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last part of the URL, from which [`ProfileUrl::from_name`] makes the same profile again.
+    /// Returns the last segment of the path. [`ProfileUrl::from_name`] converts it to the same URL.
     pub fn name(&self) -> &str {
         &self.0[Self::PREFIX.len()..]
     }
@@ -349,7 +349,7 @@ mod tests {
             ("https://linkedin.com/in/a%2", Name),
             ("https://linkedin.com/in/a\"b", Name),
             (&format!("linkedin.com/in/{}", "x".repeat(301)), Name),
-            (&format!("linkedin.com/in/{}", "ë".repeat(51)), Name), // six octets each, once they are encoded
+            (&format!("linkedin.com/in/{}", "ë".repeat(51)), Name), // six octets each when percent-encoded
         ] {
             assert_eq!(ProfileUrl::parse(text), Err(fault), "{text}");
         }

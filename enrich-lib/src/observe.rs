@@ -1,6 +1,6 @@
-//! The observer: told once of each lookup how it ended, what it cost and where its time went.
+//! Lookup events for logs, metrics and traces.
 //!
-//! Log lines, metrics and traces are made of it. No email, key or profile reaches it.
+//! Each lookup produces one event with its outcome, cost and timings. Events never contain an email, key or profile.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,20 +38,19 @@ use crate::refusal::{PortError, Refusal};
 ///
 /// Methods run inside the lookup and must not block. A panic is caught and changes neither the reply nor the credits spent.
 pub trait Observer: Send + Sync {
-    /// What a clock says that never goes back, from any moment on. The library has none.
+    /// Returns the time of a monotonic clock with an arbitrary origin. The library itself reads no clock.
     fn now(&self) -> Duration;
 
-    /// A lookup has ended.
+    /// Called once per lookup, when it completes, is cancelled or panics.
     fn ended(&self, lookup: &Observed<'_>);
 
-    /// Whether the time of each port is wanted, and not only that of the whole lookup. It takes a reading of the clock more
-    /// for each of them.
+    /// Returns whether to time each port call, which takes one more clock reading per call. Defaults to `true`.
     fn times_ports(&self) -> bool {
         true
     }
 }
 
-/// Nobody observes.
+/// Discards all events.
 impl Observer for () {
     fn now(&self) -> Duration {
         Duration::ZERO
@@ -64,43 +63,43 @@ impl Observer for () {
     }
 }
 
-/// A lookup that has ended.
+/// A finished lookup.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// The lookup's identity.
+    /// The lookup's id.
     pub lookup_id: LookupId,
-    /// Whose request it was, if the key told and the lookup came to a reply.
+    /// The workspace, if the key was valid and the lookup produced a reply.
     pub workspace: Option<&'a WorkspaceId>,
-    /// How it ended.
+    /// How the lookup ended.
     pub ending: Ending,
-    /// The step that decided the ending.
+    /// The step that determined the ending.
     pub step: Step,
-    /// What it cost, in credits.
+    /// The number of credits spent.
     pub credits_spent: u64,
-    /// Where its time went.
+    /// The duration of the lookup and of its port calls.
     pub durations: Durations,
-    /// The port's failure that decided the answer, or that a release met.
+    /// The port failure that caused the refusal, or the failure of a release.
     pub fault: Option<&'a PortError>,
 }
 
 /// How a lookup ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With a match.
+    /// A match was found.
     Found,
-    /// Without one.
+    /// No match was found.
     NotFound,
-    /// With an error. The refusal's `Display` gives the reason. For a 400 it names the violated rule, and never a value from
-    /// the request.
+    /// The lookup was refused. The refusal's `Display` gives the reason. For a 400 it names the violated rule, and never a
+    /// value from the request.
     Refused(Refusal),
-    /// A port panicked. If credits were held, they are until they expire.
+    /// A port panicked. Held credits stay held until the hold expires.
     Panicked,
-    /// Its future was dropped half-way. If credits were held, they are until they expire.
+    /// The future was dropped before it completed. Held credits stay held until the hold expires.
     Abandoned,
 }
 
 impl Ending {
-    /// One word: the `status` of a result, the `error` of a refusal; `panicked` or `abandoned` where there is no reply.
+    /// Returns the `status` of a result or the `error` of a refusal, and `panicked` or `abandoned` if there is no reply.
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -111,7 +110,7 @@ impl Ending {
         }
     }
 
-    /// The HTTP status (specification 4), if there is a reply.
+    /// Returns the HTTP status (specification 4), if there is a reply.
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Found => Some(200),
@@ -130,27 +129,27 @@ impl Ending {
     }
 }
 
-/// The steps of a lookup, in their order: the transitions of [`crate::lookup`].
+/// The steps of a lookup, in order: the transitions of [`crate::lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// The key has the right form.
+    /// Checks the form of the key.
     Receive,
-    /// The key is a workspace's: asks [`crate::ports::Keys`].
+    /// Finds the workspace of the key; calls [`crate::ports::Keys`].
     Identify,
-    /// The workspace is within its burst limit: asks [`crate::ports::Windows`].
+    /// Checks the burst limit; calls [`crate::ports::Windows`].
     Admit,
-    /// The body asks for an email that is looked up.
+    /// Parses and checks the body.
     Read,
-    /// The credits are held: asks [`crate::ports::Credits::hold`].
+    /// Holds the credits; calls [`crate::ports::Credits::hold`].
     Fund,
-    /// The person is found, or not: asks [`crate::ports::Resolver`].
+    /// Finds the person; calls [`crate::ports::Resolver`].
     Finish,
-    /// The hold is settled: asks [`crate::ports::Credits::settle`].
+    /// Settles the hold; calls [`crate::ports::Credits::settle`].
     Close,
 }
 
 impl Step {
-    /// The name of the transition.
+    /// Returns the name of the transition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Receive => "receive",
@@ -164,25 +163,28 @@ impl Step {
     }
 }
 
-/// How long each port took, from the answer of the one before it; `None` for those that did not answer, were not asked, or
-/// are not [timed](Observer::times_ports). What the chain does between two ports is counted to the second one, as it takes less than a microsecond.
+/// The duration of each port call. `None` for ports that did not answer, were not called, or are not
+/// [timed](Observer::times_ports).
+///
+/// A duration starts when the previous port answered. It includes the library's own work between the two calls, which takes
+/// less than a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Of [`crate::ports::Keys`].
+    /// The duration of [`crate::ports::Keys`].
     pub keys: Option<Duration>,
-    /// Of [`crate::ports::Windows`].
+    /// The duration of [`crate::ports::Windows`].
     pub windows: Option<Duration>,
-    /// Of [`crate::ports::Credits::hold`].
+    /// The duration of [`crate::ports::Credits::hold`].
     pub hold: Option<Duration>,
-    /// Of [`crate::ports::Resolver`].
+    /// The duration of [`crate::ports::Resolver`].
     pub resolver: Option<Duration>,
-    /// Of [`crate::ports::Credits::settle`].
+    /// The duration of [`crate::ports::Credits::settle`].
     pub settle: Option<Duration>,
-    /// Of the whole lookup.
+    /// The duration of the whole lookup.
     pub whole: Duration,
 }
 
-/// Watches one lookup for an observer, which is told when it is over, or else when this is dropped.
+/// Collects one lookup's event and reports it to the observer, at the latest on drop.
 pub(crate) struct Watch<'o, O: Observer + ?Sized> {
     observer: &'o O,
     lookup_id: LookupId,
@@ -190,7 +192,7 @@ pub(crate) struct Watch<'o, O: Observer + ?Sized> {
     durations: Durations,
     times_ports: bool,
     started_at: Duration,
-    /// When a port that is timed last answered.
+    /// The time at which a timed port last answered.
     answered_at: Duration,
     is_over: bool,
 }
@@ -212,12 +214,12 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
         }
     }
 
-    /// From now on it is this step that decides.
+    /// Sets the step that determines the ending.
     pub(crate) fn enter(&mut self, step: Step) {
         self.step = step;
     }
 
-    /// Awaits what a port answers in this step.
+    /// Awaits a port's answer in this step and records the duration.
     pub(crate) async fn ask<T>(&mut self, step: Step, answer: impl Future<Output = T>) -> T {
         self.enter(step);
         let answer = answer.await;
@@ -228,7 +230,7 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
         let asked_at = std::mem::replace(&mut self.answered_at, now);
         let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
         let duration = match step {
-            Step::Receive | Step::Read => return answer, // they ask nobody
+            Step::Receive | Step::Read => return answer, // no port call
             Step::Identify => keys,
             Step::Admit => windows,
             Step::Fund => hold,
@@ -243,7 +245,7 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
         self.is_over = true;
         let ending = Ending::of(reply);
         if ending == Ending::Refused(Refusal::LookupError) {
-            self.step = Step::Finish; // the hold was released after it
+            self.step = Step::Finish; // the release of the hold came after it
         }
         if !self.times_ports || matches!(self.step, Step::Receive | Step::Read) {
             self.answered_at = self.now();
@@ -289,8 +291,8 @@ impl<O: Observer + ?Sized> Drop for Watch<'_, O> {
     }
 }
 
-/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have spent credits. During
-/// unwinding it would abort the process.
+/// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have spent credits.
+/// During unwinding, it would abort the process.
 fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

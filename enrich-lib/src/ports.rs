@@ -1,8 +1,8 @@
-//! The four ports: what the library asks of the world.
+//! The four ports: the interfaces to the stores and the resolver.
 //!
-//! Each is one atomic primitive; the arithmetic stays in the library. An implementation answers, or fails
-//! with a [`PortError`]: *which transition receives it* decides the status. None may put an email or a key into
-//! its error.
+//! Each method is one atomic operation; the arithmetic stays in the library. An implementation returns a value or fails with
+//! a [`PortError`]. The transition that receives the error determines the HTTP status. An error must not contain an email or
+//! a key.
 
 use async_trait::async_trait;
 
@@ -13,37 +13,38 @@ use crate::query::Query;
 use crate::refusal::PortError;
 use crate::window::{Window, Workspace};
 
-/// Knows API keys. A failure is answered with 500 `server_error`.
+/// Finds the workspace of an API key. A failure results in 500 `server_error`.
 #[async_trait]
 pub trait Keys: Send + Sync {
-    /// The workspace of a key, or `None` if the key is unknown or revoked (specification 5.5).
+    /// Returns the workspace of a key, or `None` if the key is unknown or revoked (specification 5.5).
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError>;
 }
 
-/// Counts requests. A failure is answered with 503 `rate_limit_unavailable`, and nothing is executed.
+/// Counts requests. A failure results in 503 `rate_limit_unavailable`, and the lookup is not executed.
 #[async_trait]
 pub trait Windows: Send + Sync {
-    /// Counts one more request in `window` and returns the new count, 1 for the first: atomic, so that no two
-    /// requests get the same count. The counter is kept until [`Window::forget_at`], by the right time: one that
-    /// began anew would let the limit through again.
+    /// Counts one more request in `window` and returns the new count, starting at 1.
+    ///
+    /// The operation must be atomic, so that no two requests receive the same count. The counter must be kept until a
+    /// correct clock reaches [`Window::forget_at`]. A counter that restarts earlier would admit the full limit again.
     async fn count(&self, window: &Window) -> Result<u64, PortError>;
 }
 
-/// Keeps accounts. A failed hold is answered with 500 `server_error`, and so is a spend that failed.
+/// Holds and settles credits. A failed hold and a failed spend result in 500 `server_error`.
 ///
-/// Both steps are idempotent by lookup id and behave as [`crate::credit::Account`] does. Attempts of one lookup follow one
-/// another: a caller gives one up, by dropping it, before it makes the next. A spend that was given up for good must
-/// not stand, as its lookup is answered with 500.
+/// Both operations are idempotent by lookup id and behave like [`crate::credit::Account`]. Attempts for one lookup are
+/// sequential: a caller drops the future of one attempt before it starts the next. A spend that the caller has given up must
+/// not remain committed, because its lookup results in a 500.
 #[async_trait]
 pub trait Credits: Send + Sync {
-    /// Sets credits aside, if the workspace has them.
+    /// Holds credits, if the workspace has enough.
     async fn hold(&self, hold: &Hold) -> Result<Holding, PortError>;
 
-    /// Ends a hold. Once `Ok`, a spend is durable.
+    /// Settles a hold. A spend is durable when this returns `Ok`.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError>;
 }
 
-/// Finds people. A failure is answered with 502 `lookup_error`, and the hold is released.
+/// Finds people. A failure results in 502 `lookup_error`, and the hold is released.
 #[async_trait]
 pub trait Resolver: Send + Sync {
     /// Returns the profile of the person behind [`Query::email`], or `None` if there is no trusted match.

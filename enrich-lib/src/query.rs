@@ -3,7 +3,7 @@
 use crate::email::Email;
 use crate::model::{LookupId, WorkspaceId};
 
-/// The email to find, and whose lookup it is.
+/// The email to find, and the lookup and workspace that it belongs to.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Identifies the lookup in log lines.

@@ -1,4 +1,4 @@
-//! What operators see of workspaces, keys and credits, whichever store has them. No lookup needs it.
+//! Rows for operators: workspaces, keys and credits, independent of the store. Lookups do not use them.
 
 use crate::credit::Balance;
 use crate::key::KeyDigest;
@@ -14,67 +14,68 @@ pub struct WorkspaceRow {
     pub quota: Quota,
     /// Its credits.
     pub balance: Balance,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
-/// An API key in a list: never the key.
+/// An API key in a list, without its plaintext.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     /// Its public id: `key_` and 8 hex digits.
     pub id: String,
-    /// What its owner calls it.
+    /// The label that its owner gave it.
     pub label: String,
     /// Its first characters.
     pub masked: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last used, to the second; up to a second late, or more where thousands of keys are used in a second.
+    /// When it was last used, in whole seconds. Lags by up to a second, or by more if thousands of keys are used per second.
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// What a store found when it added up its rows, all of them read at one moment.
+/// The result of a store's consistency check, which reads all rows in one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// All workspaces, by name.
     pub workspaces: Vec<AuditRow>,
-    /// Whatever else is wrong with the store, a sentence each.
+    /// All other inconsistencies of the store, one sentence each.
     pub faults: Vec<String>,
 }
 
-/// The totals of a workspace beside what its rows add up to.
+/// The totals of a workspace and the sums of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     /// Its name.
     pub id: WorkspaceId,
     /// Its grants.
     pub granted: Tally,
-    /// Its spends, without those that were voided.
+    /// Its spends, without voided ones.
     pub spent: Tally,
-    /// What nodes have leased; 0 in a store that has one node.
+    /// The credits leased to nodes. 0 in a store with a single node.
     pub leased: Tally,
 }
 
-/// One number, known in two ways. In credits.
+/// A number of credits, from two sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// As the running total says.
+    /// The stored total.
     pub total: u64,
-    /// As the rows add up.
+    /// The sum of the rows.
     pub rows: u64,
 }
 
 impl Audit {
-    /// Whether all is as it should be.
+    /// Returns `true` if no inconsistency was found.
     pub fn reconciles(&self) -> bool {
         self.faults.is_empty() && self.workspaces.iter().all(AuditRow::reconciles)
     }
 }
 
 impl AuditRow {
-    /// Whether the totals are those of the rows, and no more is spent and leased than was granted.
+    /// Returns `true` if the totals equal the sums of the rows, and spent and leased credits together do not exceed granted
+    /// credits.
     pub fn reconciles(&self) -> bool {
         let is_covered =
             u128::from(self.spent.rows) + u128::from(self.leased.rows) <= u128::from(self.granted.rows);
@@ -83,76 +84,76 @@ impl AuditRow {
 }
 
 impl Tally {
-    /// Whether both ways come to the same.
+    /// Returns `true` if both sources agree.
     pub fn agrees(&self) -> bool {
         self.total == self.rows
     }
 }
 
-/// A workspace on its way from one store to another.
+/// A workspace that is copied from one store to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedWorkspace {
-    /// Its number in the store that it comes from: its rows name it by that.
+    /// Its number in the source store. Its rows refer to it by this number.
     pub rowid: i64,
     /// Its name.
     pub id: WorkspaceId,
     /// Its burst limit.
     pub quota: Quota,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// What belongs to it.
+    /// The number of its rows and their credits.
     pub contents: Contents,
 }
 
-/// What a workspace has in a store: rows, and the credits in them.
+/// The number of rows that a workspace has in a store, and the credits in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// API keys.
     pub keys: u64,
     /// Rows of grants.
     pub grants: u64,
-    /// The credits in them.
+    /// The credits in the grants.
     pub granted: u64,
     /// Rows of spends.
     pub spends: u64,
-    /// The credits in them, without those that were voided.
+    /// The credits in the spends, without voided ones.
     pub spent: u64,
     /// Rows of voids.
     pub voids: u64,
 }
 
-/// An API key on its way from one store to another: it goes on working.
+/// An API key that is copied from one store to another. It stays valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedKey {
     /// The workspace, by [`CopiedWorkspace::rowid`].
     pub workspace: i64,
-    /// What its owner finds it by.
+    /// The digest of the key.
     pub digest: KeyDigest,
-    /// The rest.
+    /// The other columns.
     pub row: KeyRow,
 }
 
-/// A grant on its way from one store to another.
+/// A grant that is copied from one store to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedGrant {
-    /// Its number in the store that it comes from. They grow.
+    /// Its number in the source store. The numbers increase.
     pub rowid: i64,
     /// The workspace, by [`CopiedWorkspace::rowid`].
     pub workspace: i64,
-    /// How many credits.
+    /// The number of credits.
     pub credits: u64,
-    /// When.
+    /// When the credits were granted.
     pub at: Timestamp,
 }
 
-/// A spend on its way from one store to another, or what took one back.
+/// A spend or a void that is copied from one store to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedSpend {
-    /// The lookup that it pays for.
+    /// The lookup that was charged.
     pub lookup_id: LookupId,
     /// The workspace, by [`CopiedWorkspace::rowid`].
     pub workspace: i64,
-    /// How many credits.
+    /// The number of credits.
     pub credits: u64,
     /// When the lookup arrived.
     pub at: Timestamp,

@@ -1,4 +1,4 @@
-//! The nine error codes of specification 7, in its order, and the failure of a port, which is behind three of them.
+//! The nine error codes of specification 7, in its order, and the port failures that cause three of them.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::body::BodyFault;
 use crate::email::{EmailFault, Unsupported};
 
-/// Why a request has no lookup result. `Display` tells the reason to an operator; a client gets the code alone.
+/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."
@@ -40,7 +40,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The code in the error body (specification 2.4).
+    /// Returns the code of the error body (specification 2.4).
     pub const fn code(&self) -> &'static str {
         match self {
             Self::InvalidRequest(_) => "invalid_request",
@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// The HTTP status (specification 7).
+    /// Returns the HTTP status (specification 7).
     pub const fn status(&self) -> u16 {
         match self {
             Self::InvalidRequest(_) | Self::InvalidEmail(_) | Self::UnsupportedEmail(_) => 400,
@@ -69,18 +69,18 @@ impl Refusal {
     }
 }
 
-/// A port could not answer. It keeps its source for the log; a client never sees it.
+/// The failure of a port. Its source is for the log; responses never contain it.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct PortError(Box<dyn Error + Send + Sync>);
 
 impl PortError {
-    /// A failure with this source: an error, or a sentence that tells what happened.
+    /// Creates a failure from a source error or a message.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(source.into())
     }
 
-    /// The source, if it is a `T`: for an adapter that decides by the kind of failure of another one.
+    /// Returns the source if it is a `T`, so that an adapter can distinguish the failures of another adapter.
     pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -1,4 +1,4 @@
-//! The locks, in one place, so that a test may put a scheduler's in their stead (tests/interleavings).
+//! Mutexes. `tests/interleavings` replaces them with those of the shuttle scheduler.
 
 use std::sync::PoisonError;
 #[cfg(not(shuttle))]
@@ -7,7 +7,8 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
-/// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
+/// Locks `mutex` and ignores poisoning, because every critical section of this crate leaves its data consistent when it
+/// panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The burst limit (specification 8): fixed windows, as pure arithmetic.
 //!
-//! A window's number and its edges follow from (workspace, quota, now) alone, so every node that knows the time
-//! names the same window, and a store has only to count up a named counter.
+//! The number and the bounds of a window depend only on the workspace, the quota and the time. All nodes with the correct
+//! time compute the same window, so that a store only has to increment a named counter.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use thiserror::Error;
 
 use crate::model::{Timestamp, WorkspaceId};
 
-/// How many requests a workspace may make in a window, and how long a window is.
+/// The maximum number of requests in a window, and the length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     limit: NonZeroU32,
     window_seconds: NonZeroU32,
 }
 
-/// Why two numbers make no [`Quota`].
+/// The reason why two numbers are not a valid [`Quota`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QuotaFault {
-    /// The limit is 0: nothing would ever be answered.
+    /// The limit is 0, which would refuse every request.
     #[error("a burst limit is at least 1 request")]
     Limit,
     /// The window is 0 s or longer than a day.
@@ -29,11 +29,11 @@ pub enum QuotaFault {
 }
 
 impl Quota {
-    /// The longest window: a day, in seconds.
+    /// The maximum length of a window, in seconds: one day.
     pub const WINDOW_SECONDS_MAX: u32 = 86_400;
 
-    /// At most `limit` requests in each window of `window_seconds`. Errors: a limit of 0, or a window of 0 s or above
-    /// [`Quota::WINDOW_SECONDS_MAX`].
+    /// Creates a quota of `limit` requests per `window_seconds`. Fails if the limit is 0, or if the window is 0 s or longer
+    /// than [`Quota::WINDOW_SECONDS_MAX`].
     pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaFault> {
         let limit = NonZeroU32::new(limit).ok_or(QuotaFault::Limit)?;
         let window_seconds = NonZeroU32::new(window_seconds)
@@ -42,20 +42,20 @@ impl Quota {
         Ok(Self { limit, window_seconds })
     }
 
-    /// The most requests in a window.
+    /// Returns the maximum number of requests in a window.
     pub const fn limit(&self) -> u32 {
         self.limit.get()
     }
 
-    /// The length of a window in seconds.
+    /// Returns the length of a window in seconds.
     pub const fn window_seconds(&self) -> u32 {
         self.window_seconds.get()
     }
 
-    /// The window in which a request of `workspace` falls that arrives `now`.
+    /// Returns the window of a request that `workspace` makes at `now`.
     ///
-    /// Windows are shifted by a hash of the workspace, so that tenants do not all reset in the same second. The
-    /// hash is CRC-32: every node and every version has to find the same edges.
+    /// Windows are shifted by a hash of the workspace, so that workspaces do not all reset in the same second. The hash is
+    /// CRC-32, because every node and every version must compute the same bounds.
     pub fn window(&self, workspace: &WorkspaceId, now: Timestamp) -> Window {
         let length_ms = u64::from(self.window_seconds.get()) * 1_000;
         let shift_ms = u64::from(crc32fast::hash(workspace.as_str().as_bytes())) % length_ms;
@@ -67,7 +67,7 @@ impl Quota {
 }
 
 impl Default for Quota {
-    /// 500 requests per 60 s: the order of magnitude that the field uses.
+    /// 500 requests per 60 s, the order of magnitude that comparable APIs use.
     fn default() -> Self {
         const LIMIT: NonZeroU32 = NonZeroU32::new(500).unwrap();
         const WINDOW_SECONDS: NonZeroU32 = NonZeroU32::new(60).unwrap();
@@ -84,7 +84,7 @@ pub struct Workspace {
     pub quota: Quota,
 }
 
-/// One window of one workspace: the name of a counter.
+/// One window of one workspace, which identifies a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     workspace: WorkspaceId,
@@ -94,61 +94,62 @@ pub struct Window {
 }
 
 impl Window {
-    /// How late a request may be counted: a node's clock may be 5 s behind, and 5 s may go by between the reading of the
-    /// clock and the count, in which the key is found.
+    /// The maximum delay of a count. A node's clock may be 5 s slow, and finding the key may take 5 s between the reading of
+    /// the clock and the count.
     pub const LATE_MAX: Duration = Duration::from_secs(10);
 
-    /// Whose window it is.
+    /// Returns the workspace.
     pub const fn workspace(&self) -> &WorkspaceId {
         &self.workspace
     }
 
-    /// Which of the workspace's windows it is: with the workspace, the counter's name.
+    /// Returns the window's number. The workspace and the number identify the counter.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// When it began, or the first moment of all if it began before that.
+    /// Returns the start of the window, at the earliest the Unix epoch.
     pub fn opens_at(&self) -> Timestamp {
         self.closes_at - Duration::from_secs(self.quota.window_seconds().into())
     }
 
-    /// When it ends.
+    /// Returns the end of the window.
     pub const fn closes_at(&self) -> Timestamp {
         self.closes_at
     }
 
-    /// When a store may forget the counter. Forgotten sooner, it would begin anew for a request that is late, and let the
-    /// limit through again.
+    /// Returns the time from which a store may drop the counter. If a store dropped it earlier, the counter would restart
+    /// for a late request and admit the full limit again.
     pub fn forget_at(&self) -> Timestamp {
         self.closes_at + Self::LATE_MAX
     }
 
-    /// How many windows of this length requests may be counted in at one moment: the current one, and those that a
-    /// request may be late for.
+    /// Returns the number of windows of this length in which requests may be counted at one time: the current window, and
+    /// those of late requests.
     pub(crate) fn countable_max(&self) -> usize {
         let length = u64::from(self.quota.window_seconds());
         usize::try_from(Self::LATE_MAX.as_secs().div_ceil(length)).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// What the `count`-th request of this window (counted from 1) is told, `Err` if it is over the limit.
+    /// Returns the rate-limit state after the `count`-th request of this window, counted from 1. It is an `Err` if the count
+    /// exceeds the limit.
     pub fn admit(&self, count: u64, now: Timestamp) -> Result<Standing, Standing> {
         let limit = u64::from(self.quota.limit());
         let left_ms = self.closes_at.unix_ms().saturating_sub(now.unix_ms());
         let standing = Standing {
             limit: self.quota.limit(),
             remaining: u32::try_from(limit.saturating_sub(count)).unwrap_or(u32::MAX),
-            // Rounded up, at least 1: rounded down, clients would come back early.
+            // Rounded up and at least 1, so that clients do not retry too early.
             reset_seconds: left_ms.div_ceil(1_000).max(1),
         };
         if count <= limit { Ok(standing) } else { Err(standing) }
     }
 }
 
-/// Where a workspace stands in its window: the headers of specification 8.2.
+/// The rate-limit state of a workspace: the headers of specification 8.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// `RateLimit-Limit`: the most requests in the current window.
+    /// `RateLimit-Limit`: the maximum number of requests in the current window.
     pub limit: u32,
     /// `RateLimit-Remaining`: requests left in the current window.
     pub remaining: u32,
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(Quota::new(500, 60), Ok(Quota::default()));
     }
 
-    /// Nodes of several versions share counters: these numbers are for ever.
+    /// Nodes of different versions share counters, so that these numbers must never change.
     #[test]
     fn every_version_names_the_same_windows() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);

@@ -1,4 +1,5 @@
-//! HTTP at the edge: headers and body in, a whole response out. No I/O: any server can use it.
+//! The HTTP mapping: from headers and body to a request, and from a reply to a response. It does no I/O, so that any server
+//! can use it.
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ use crate::lookup::{Outcome, Reply, Request};
 use crate::refusal::Refusal;
 use crate::window::Standing;
 
-/// The path of the one operation (specification 4).
+/// The path of the only operation (specification 4).
 pub const PATH: &str = "/api/v1/person/enrich";
 
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
@@ -20,10 +21,10 @@ const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remai
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Whether a request is for the one operation; if not, the answer to give.
+/// Checks that a request is for the only operation. Otherwise, returns the response to send.
 ///
-/// An unknown path is a 404 whose body can't be taken for `not_found`: it has `error`, not `status`. Another method
-/// is a 405 that says which one is allowed (RFC 9110, 15.5.6).
+/// An unknown path results in a 404 with `error` instead of `status` in its body, so that clients cannot mistake it for
+/// `not_found`. Another method results in a 405 with an `Allow` header (RFC 9110, 15.5.6).
 pub fn route(method: &Method, path: &str) -> Result<(), Box<Response<Bytes>>> {
     if path != PATH {
         Err(Box::new(error(StatusCode::NOT_FOUND, "invalid_request")))
@@ -36,21 +37,21 @@ pub fn route(method: &Method, path: &str) -> Result<(), Box<Response<Bytes>>> {
     }
 }
 
-/// The answer to what is no HTTP request: 400 `invalid_request`.
+/// Returns the response to a malformed HTTP request: 400 `invalid_request`.
 pub fn malformed() -> Response<Bytes> {
     error(StatusCode::BAD_REQUEST, "invalid_request")
 }
 
-/// The answer when the service itself broke down: 500 `server_error`.
+/// Returns the response after an internal failure: 500 `server_error`.
 pub fn broken() -> Response<Bytes> {
     error(StatusCode::INTERNAL_SERVER_ERROR, "server_error")
 }
 
-/// What the chain takes, of what HTTP brought. A wrong content type takes the body's place: it matters when the
-/// body does, after the key and the burst.
+/// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is
+/// reported only after the checks of the key and the burst limit.
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
     let (mut authorization, mut content_type) = (Only::None, Only::None);
-    // Of a few headers, to look at all is faster than two look-ups.
+    // With few headers, one iteration is faster than two lookups by name.
     for (name, value) in headers {
         if *name == AUTHORIZATION {
             authorization.add(value);
@@ -65,7 +66,7 @@ pub fn request(headers: &HeaderMap, body: Body) -> Request {
     }
 }
 
-/// A header that may stand only once.
+/// A header that may occur only once.
 enum Only<'h> {
     None,
     One(&'h HeaderValue),
@@ -82,24 +83,24 @@ impl<'h> Only<'h> {
     }
 }
 
-/// `Authorization: Bearer <API_KEY>` (specification 5.1); the scheme in any case (RFC 9110, 11.1).
+/// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110, 11.1).
 fn bearer_key(credentials: &HeaderValue) -> Option<KeyDigest> {
     let (scheme, token) = credentials.as_bytes().split_first_chunk::<{ b"Bearer ".len() }>()?;
     let spaces = token.iter().take_while(|byte| **byte == b' ').count();
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| KeyDigest::of_key(&token[spaces..]))?
 }
 
-/// `application/json`, with any parameters: JSON is UTF-8 whatever they say (RFC 8259, 8.1 and 11).
+/// Checks for `application/json` with any parameters, because JSON is always UTF-8 (RFC 8259, 8.1 and 11).
 fn is_json(content_type: &HeaderValue) -> bool {
     let essence = || content_type.to_str().ok()?.split(';').next();
     content_type == JSON
         || essence().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The whole response to a lookup: status, headers and body.
+/// Creates the response to a lookup: status, headers and body.
 pub fn response(reply: &Reply) -> Response<Bytes> {
     let mut text = Text::new();
-    // Nothing in it needs an escape: an id is hex digits, and a profile's URL has neither quotes nor backslashes.
+    // No escapes are needed: ids are hex digits, and profile URLs have neither quotes nor backslashes.
     let id = reply.lookup_id.text();
     let body = match &reply.result {
         // Specification 2.2, 2.3 and 2.4.
@@ -131,9 +132,9 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
     json(status, headers, body)
 }
 
-/// Specification 8.2. The three are sent once the count is known, so that clients pace themselves.
+/// Returns the headers of specification 8.2. Every reply after the count has them, so that clients can pace themselves.
 fn with_standing(standing: Standing, text: &mut Text) -> HeaderMap {
-    /// A clone takes less than half of what four insertions do.
+    /// Cloning takes less than half the time of four insertions.
     static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
         let mut headers = json_headers();
         for name in [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET] {
@@ -172,11 +173,11 @@ fn json(status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Bytes> 
     response
 }
 
-/// A reply's body and its numbers, in one allocation.
+/// A buffer for the body and the header numbers of a reply, in one allocation.
 struct Text(BytesMut);
 
 impl Text {
-    /// Enough for most replies; it grows for others.
+    /// Sufficient for most replies. The buffer grows for others.
     const BYTES: usize = 256;
 
     fn new() -> Self {

@@ -1,4 +1,4 @@
-//! What happens to credits when steps come late, twice, out of order or not at all, each as a story.
+//! An account's behaviour when operations arrive late, twice, out of order or not at all.
 
 use enrich_lib::credit::AccountFault::{Ended, NoHold, OtherHold, OverHold, TooLarge};
 use enrich_lib::credit::Holding::{Granted, Insufficient};
@@ -257,7 +257,7 @@ fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available
     assert_eq!(account.begin_spend(&hold(1, 3), 2), Err(Ended));
 }
 
-/// Its answer was under way for that long: a machine that slept, or a clock that jumped.
+/// A reply can take this long if a machine sleeps or a clock jumps.
 #[test]
 fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
     let mut account = with_credits(5);
@@ -371,7 +371,7 @@ fn with_credits(credits: u64) -> Account {
     Account::new(credits, 0).expect("an account")
 }
 
-/// The hold of a lookup from second 0 to second 10.
+/// Returns a hold that lasts from second 0 to second 10.
 fn hold(lookup: u8, credits: u64) -> Hold {
     Hold {
         lookup_id: LookupId::from_bytes([lookup; 16]),

@@ -1,8 +1,8 @@
-//! The whole product of what a request can bring and what the ports can answer: each combination has exactly one
-//! answer, the earlier check wins, and no port is asked that should not be.
+//! Tests all combinations of request inputs and port results. Each combination has exactly one reply, which the first
+//! failing check determines, and no port is called after that check.
 //!
-//! What is expected is read off a flat list of priorities, the specification's table in the decided order, and not
-//! off the chain.
+//! The expected replies come from a flat list of priorities, the specification's table in the decided order, and not from
+//! the state machine.
 
 mod scripted;
 
@@ -39,7 +39,7 @@ fn each_asks_the_ports_up_to_the_check_that_fails_and_none_after_it() {
     });
 }
 
-/// Said once more without the list of priorities, as this is where money is lost.
+/// Does not use the list of priorities, because a mistake here costs money.
 #[test]
 fn each_settles_a_granted_hold_exactly_once_and_no_other() {
     for_every_combination(|combination, reply, calls| {
@@ -100,7 +100,7 @@ enum Authorization {
     WellFormed,
 }
 
-/// What is around the email.
+/// The structure of the body around the email.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Object,
@@ -140,7 +140,7 @@ const EMAILS: [EmailInput; 5] = [
     EmailInput::Unsupported,
 ];
 const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
-/// 0 is no count: a store that says so has not counted.
+/// 0 is an invalid count, because a count includes the request itself.
 const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
 const HOLDS: [Answer<Holding>; 3] = [Ok(Holding::Granted), Ok(Holding::Insufficient), Err(Fails)];
 const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
@@ -149,7 +149,7 @@ const PRICES: [Price; 3] =
     [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
 
 impl Combination {
-    /// The `n`-th of all, `None` after the last.
+    /// Returns the `n`-th combination, or `None` after the last.
     fn nth(n: usize) -> Option<Self> {
         let mut digits = Digits(n);
         let combination = Self {
@@ -207,7 +207,7 @@ impl Combination {
         .into())
     }
 
-    /// The first line that applies is the answer.
+    /// Returns the reply of the first line that applies.
     fn expected(&self) -> Expected {
         let Script { key, count, hold, person, settle } = self.script;
         let email = self.email;
@@ -215,7 +215,7 @@ impl Combination {
         let invalid_email =
             [EmailInput::Missing, EmailInput::NoString, EmailInput::Malformed].contains(&email);
         let in_order = [
-            // (applies, status, outcome, ports asked until then)
+            // (applies, status, outcome, ports called until then)
             (self.authorization != Authorization::WellFormed, 401, "unauthorized", 0),
             (key == Ok(false), 401, "unauthorized", 1),
             (key == Err(Fails), 500, "server_error", 1),
@@ -244,7 +244,7 @@ impl Combination {
         }
     }
 
-    /// The questions of a request that passes every check.
+    /// Returns the port calls of a request that passes every check.
     fn calls(&self) -> [Call; 5] {
         let hold = Hold {
             lookup_id: arrival().id,
@@ -280,7 +280,7 @@ impl Combination {
     }
 }
 
-/// From the arrival to the end of the window, which is shifted by CRC-32 of `demo`; worked out by hand.
+/// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated by hand.
 const RESET_SECONDS: &str = "54";
 
 #[derive(Debug)]
@@ -304,7 +304,7 @@ impl Expected {
     }
 }
 
-/// A number whose every digit has its own base.
+/// A number in a mixed radix: each digit has its own base.
 struct Digits(usize);
 
 impl Digits {

@@ -1,4 +1,4 @@
-//! The ports in memory, as those who try the library out meet them.
+//! The in-memory ports.
 
 use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;

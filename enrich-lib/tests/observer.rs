@@ -1,4 +1,4 @@
-//! What an observer is told of lookups.
+//! The events that an observer receives.
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Refusal};
 use enrich_lib::window::{Quota, Window, Workspace};
 
-/// What a port does, and for how many milliseconds.
+/// The behaviour of a port, and its duration in milliseconds.
 #[derive(Clone, Copy)]
 enum Port<T> {
     Answers(T, u64),
@@ -182,7 +182,7 @@ impl Observer for PanicsIn {
     }
 }
 
-/// What was told, but for its lifetime.
+/// An owned copy of [`Observed`].
 struct Told {
     lookup_id: LookupId,
     workspace: Option<WorkspaceId>,
@@ -193,7 +193,7 @@ struct Told {
     fault: Option<String>,
 }
 
-/// A clock that only ports move, and all that is told.
+/// A clock that only ports advance, and the events received.
 #[derive(Default)]
 struct Notes {
     ms: AtomicU64,
@@ -222,7 +222,7 @@ impl Observer for Notes {
 }
 
 impl World {
-    /// What an observer is told of one lookup in this world.
+    /// Returns the events of one lookup.
     fn told(self, key: Option<KeyDigest>) -> Vec<Told> {
         let notes = Arc::new(Notes::default());
         let ports = Arc::new(Ports { world: self, notes: notes.clone(), settled: Mutex::default() });
@@ -230,7 +230,7 @@ impl World {
         std::mem::take(&mut notes.told.lock().expect("nothing panics while it is locked"))
     }
 
-    /// The status of the reply, if there is one, and the settlement, if one was asked for.
+    /// Returns the status of the reply and the requested settlement, if any.
     fn observed_by(self, observer: &impl Observer) -> (Option<u16>, Option<Settlement>) {
         let notes = Arc::default();
         let ports = Arc::new(Ports { world: self, notes, settled: Mutex::default() });
@@ -247,7 +247,7 @@ struct Ports {
 }
 
 impl Ports {
-    /// Polls one lookup once, so that a port that hangs leaves it half-way. Returns the status of the reply.
+    /// Polls one lookup once, so that a port that hangs leaves it incomplete. Returns the status of the reply.
     fn poll_once(self: &Arc<Self>, key: Option<KeyDigest>, observer: &impl Observer) -> Option<u16> {
         let service = Service {
             policy: Arc::new(Policy::default()),
@@ -340,7 +340,7 @@ fn one(told: Vec<Told>) -> Told {
     told
 }
 
-/// Of each port in turn, and of all of them.
+/// Returns the given durations of the ports and their sum.
 fn in_ms(ports: [Option<u64>; 5]) -> Durations {
     let whole = Duration::from_millis(ports.iter().flatten().sum());
     let [keys, windows, hold, resolver, settle] = ports.map(|ms| ms.map(Duration::from_millis));

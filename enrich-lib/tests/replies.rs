@@ -55,7 +55,7 @@ fn every_other_reply_has_one_of_the_nine_codes_and_no_other_field() {
     for (case, reply) in every_reply().iter().filter(|(_, reply)| body(reply).get("status").is_none()) {
         let (code, status) =
             *codes.iter().find(|(code, _)| body(reply) == json!({ "error": code })).expect(case);
-        // A path or a method that does not exist keeps HTTP's own status.
+        // An unknown path or method keeps its standard HTTP status.
         assert!(reply.status() == status || [404, 405].contains(&reply.status().as_u16()), "{case}");
         seen.push(code);
     }
@@ -97,7 +97,7 @@ fn only_a_limited_reply_tells_when_to_come_back_and_that_nothing_remains() {
 
 #[test]
 fn a_prober_can_not_tell_a_missing_key_from_a_malformed_unknown_or_revoked_one() {
-    // A revoked key is gone from the store, so it answers as to an unknown one.
+    // The store contains no revoked keys, so that a revoked key is handled like an unknown one.
     let stranger = Script { key: Ok(false), ..GOES_WELL };
     let other = ApiKey::generate(|| 8);
     let missing = text(&respond(None, ADA, GOES_WELL));
@@ -129,7 +129,7 @@ fn a_path_that_does_not_exist_can_not_be_taken_for_a_person_who_was_not_found() 
     assert!(body(&not_found).get("error").is_none());
 }
 
-/// Each reply with the case that it answers, in the order of the checks.
+/// Returns each reply with the name of its case, in the order of the checks.
 fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
     let refused = |method, path| *wire::route(&method, path).expect_err("no such operation");
     vec![
@@ -156,7 +156,7 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
     ]
 }
 
-/// The reply to a workspace that asks with `body`.
+/// Returns the reply to a request with a valid key and `body`.
 fn to(body: &'static str, script: Script) -> Response<bytes::Bytes> {
     respond(Some(&format!("Bearer {}", api_key().reveal())), body, script)
 }
@@ -172,7 +172,7 @@ fn respond(authorization: Option<&str>, body: &'static str, script: Script) -> R
     wire::response(&reply)
 }
 
-/// All of a response, its headers sorted by name.
+/// Formats a whole response, with its headers sorted by name.
 fn text(response: &Response<bytes::Bytes>) -> String {
     let header =
         |(name, value): (_, &http::HeaderValue)| format!("{name}: {}", value.to_str().expect("ASCII"));

@@ -1,4 +1,4 @@
-//! The chain as one table: what each state makes of each kind of answer.
+//! The transitions of the state machine in one table: the result of each input in each state.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn each_state_makes_one_thing_of_each_answer() {
     insta::assert_snapshot!(table);
 }
 
-/// What is told, and what becomes of the lookup.
+/// An input of a state and its result.
 type Row = [String; 6];
 
 const HEADINGS: [&str; 6] = ["state", "is told", "becomes", "left", "spent", "for the log"];
@@ -131,11 +131,11 @@ fn closes() -> Vec<Row> {
         }));
     }
     rows.sort();
-    rows.dedup(); // not every price makes a difference to every answer
+    rows.dedup(); // some inputs have the same result for every price
     rows
 }
 
-/// The row of one transition; `asks` is the question of the next state, as far as it depends on the answer.
+/// Returns the row of one transition. `asks` returns the next state's request, as far as it depends on the input.
 fn row<Next>(
     state: &str,
     told: &str,

@@ -1,5 +1,4 @@
-//! The burst limit as a workspace meets it: a quota, windows and the table that counts them, under a clock that does
-//! what clocks do.
+//! The burst limit of a workspace: a quota, windows and the table that counts requests, with a clock that lags and jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Requests read the clock before they are counted, so they reach the table a little out of order.
+    /// Requests read the clock before they are counted, so that they reach the table slightly out of order.
     #[test]
     fn never_more_than_the_limit_is_admitted_in_a_window(
         quota in quota(),
@@ -56,7 +55,7 @@ proptest! {
         let on_time = |gaps: &[u64]| gaps.iter().map(|gap| (*gap, 0)).collect::<Vec<_>>();
         let mut burst = Burst::new(quota);
         let clock = burst.run(1_000_000_000, &on_time(&before));
-        let admitted = burst.admitted.clone(); // what is elsewhere is counted again when its time comes
+        let admitted = burst.admitted.clone(); // without the jump's windows, which the clock may reach again
         for _ in 0..away {
             burst.request(0, clock.checked_add_signed(jump).unwrap());
         }
@@ -85,7 +84,7 @@ fn a_late_request_of_a_window_between_two_others_costs_the_older_one_its_place()
     let quota = Quota::new(2, 60).unwrap();
     for first in [0, 1, 2] {
         let mut burst = Burst::new(quota);
-        // One window of quiet, a request that is a window late, and the current window goes on counting.
+        // An idle window, a request that is one window late, then more requests in the current window.
         let windows = [10 - first, 10, 12, 11, 12, 12];
         let admitted = windows.map(|window| burst.request(0, 1_000_000_000 + window * 60_000));
         assert_eq!(admitted[2..], [true, true, true, false], "{windows:?}");
@@ -135,7 +134,7 @@ fn threads_at_the_limit_are_admitted_as_often_as_it_says() {
     assert_eq!(admitted, 100);
 }
 
-/// Workspaces that make requests of one table, and how many of them were admitted in each window.
+/// Workspaces that share one table, and the number of requests admitted in each window.
 struct Burst {
     quota: Quota,
     table: WindowTable,
@@ -147,7 +146,7 @@ impl Burst {
         Self { quota, table: WindowTable::default(), admitted: BTreeMap::new() }
     }
 
-    /// Whether a request that read `ms` off the clock is admitted.
+    /// Makes a request whose clock reads `ms`, and returns `true` if it is admitted.
     fn request(&mut self, workspace: usize, ms: u64) -> bool {
         let now = Timestamp::from_unix_ms(ms);
         let window = self.quota.window(&name(workspace), now);
@@ -157,7 +156,8 @@ impl Burst {
         admitted
     }
 
-    /// Requests of one workspace, each so long after the one before and so late at the table. Returns the time.
+    /// Makes requests of one workspace. Each step has the time since the previous request and the delay of the count.
+    /// Returns the final time.
     fn run(&mut self, mut clock: u64, steps: &[(u64, u64)]) -> u64 {
         for (gap, late) in steps {
             clock += gap;
@@ -178,22 +178,22 @@ fn name(workspace: usize) -> WorkspaceId {
     format!("workspace-{workspace}").parse().expect("a name")
 }
 
-/// Small, so that the limit is met often.
+/// Generates small quotas, so that requests often reach the limit.
 fn quota() -> impl Strategy<Value = Quota> {
     (1..6_u32, 1..4_u32).prop_map(|(limit, seconds)| Quota::new(limit, seconds).expect("a quota"))
 }
 
-/// Milliseconds between requests: most in one window, some in the next, a few after some quiet.
+/// Generates milliseconds between requests: mostly within one window, some into the next, a few after an idle time.
 fn gap() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0..200_u64, 3 => 200..1_500_u64, 1 => 1_500..10_000_u64]
 }
 
-/// Milliseconds: a second or two, or very many windows.
+/// Generates clock jumps in milliseconds: a few seconds, or very many windows.
 fn jump() -> impl Strategy<Value = i64> {
     prop_oneof![-5_000..5_000_i64, -900_000_000..900_000_000_i64]
 }
 
-/// Milliseconds that a request is late: less than the shortest window.
+/// Generates the delay of a count in milliseconds: less than the shortest window.
 fn jitter() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(0), 1 => 0..999_u64]
 }

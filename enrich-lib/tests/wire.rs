@@ -1,4 +1,4 @@
-//! HTTP at the edge: which headers carry a key and a JSON body, and which requests are for the one operation.
+//! The HTTP mapping: the headers that contain a key or announce a JSON body, and the requests for the only operation.
 
 use enrich_lib::body::BodyFault;
 use enrich_lib::key::ApiKey;
@@ -6,17 +6,17 @@ use enrich_lib::lookup::Request;
 use enrich_lib::wire::{self, PATH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-/// Stands for the API key in the tables below.
+/// A placeholder for the API key in the tables below.
 const KEY: &str = "<key>";
 
 #[test]
 fn one_authorization_header_with_the_bearer_scheme_and_a_key_is_taken() {
     for value in [
         "Bearer <key>",
-        "bearer <key>", // RFC 9110, 11.1: the scheme in any case
+        "bearer <key>", // RFC 9110, 11.1: the scheme is case-insensitive
         "BEARER <key>",
         "bEaReR <key>",
-        "Bearer  <key>", // RFC 9110, 11.4: one space or more
+        "Bearer  <key>", // RFC 9110, 11.4: one or more spaces
         "Bearer      <key>",
     ] {
         assert!(takes_key(&[value]), "{value:?}");
@@ -53,7 +53,7 @@ fn every_other_authorization_is_as_good_as_none() {
         &["Bearer x<key>"],
         &["Bearer <key>x"],
         &["Bearer <key>\u{e9}"],
-        // Two, even twice the same: nobody can tell which one a proxy before us has judged.
+        // Duplicates, even identical ones: a proxy in front of the server may have checked either of them.
         &["Bearer <key>", "Bearer <key>"],
         &["Bearer <key>", "Basic <key>"],
         &["", "Bearer <key>"],
@@ -74,11 +74,11 @@ fn a_key_is_taken_as_it_is_written_and_no_other_case_of_it() {
 fn the_content_type_is_json_with_any_parameters() {
     for value in [
         "application/json",
-        "Application/JSON", // RFC 9110, 8.3.1: in any case
+        "Application/JSON", // RFC 9110, 8.3.1: case-insensitive
         "application/json; charset=utf-8",
         "application/json;charset=UTF-8",
         "application/json ; charset=\"utf-8\"",
-        "application/json; charset=latin1", // RFC 8259, 11: it has no meaning
+        "application/json; charset=latin1", // RFC 8259, 11: the parameter has no effect
         "application/json;",
         "application/json; profile=x; y=z",
         " application/json ",
@@ -169,7 +169,7 @@ fn one_path_and_one_method_lead_to_the_operation() {
         (method("CONNECT"), 405),
         (method("post"), 405), // RFC 9110, 9.1: methods are case-sensitive
         (method("BREW"), 405),
-        ((Method::GET, "/nowhere"), 404), // the path first
+        ((Method::GET, "/nowhere"), 404), // the path is checked first
     ] {
         let (method, path) = &request;
         let answer = wire::route(method, path).map_or_else(|refused| refused.status().as_u16(), |()| 200);

@@ -1,4 +1,4 @@
-//! The credits of one workspace, and what becomes of its holds.
+//! The credits of one workspace and the states of its holds.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::model::{LookupId, Timestamp};
 pub struct Account {
     granted: u64,
     spent: u64,
-    /// The latest moment that this account was told of.
+    /// The latest time passed to this account.
     now: Timestamp,
-    /// None at rest: most accounts are, and are small then.
+    /// `None` while no lookup is tracked. Most accounts are in this state, which keeps them small.
     lookups: Option<Box<Lookups>>,
 }
 
-/// The lookups that an account knows.
+/// The lookups that an account tracks.
 #[derive(Clone, Debug, Default)]
 struct Lookups {
-    /// What all of them hold.
+    /// The sum of the credits that they hold.
     held: u64,
     entries: Entries<Entry>,
-    /// Each is in one of the two, by the time at which its hold runs out, and then by that at which it is forgotten.
+    /// Each lookup is in one of two queues: in `running` until its hold expires, then in `run_out` until it is forgotten.
     running: Agenda,
     run_out: Agenda,
 }
@@ -38,33 +38,33 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// So many attempts to make the spend durable are under way: the hold can't expire under them.
+    /// A spend is in progress, with this number of attempts to make it durable. The hold cannot expire meanwhile.
     Spending {
         credits: u64,
         attempts: u32,
     },
     Spent(u64),
-    /// Released, or expired: a tombstone, found by a late hold or a late spend.
+    /// Released or expired. A tombstone for a late hold or a late spend.
     Over,
 }
 
-/// What [`Account::begin_spend`] found.
+/// The outcome of [`Account::begin_spend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpendStart {
-    /// The spend has to be made durable. Then one of [`Account::commit_spend`], [`Account::abort_spend`] and
-    /// [`Account::void_spend`] has to be called.
+    /// The caller must make the spend durable and then call [`Account::commit_spend`], [`Account::abort_spend`] or
+    /// [`Account::void_spend`].
     Begun,
-    /// The same spend has been committed before: nothing is left to do.
+    /// The same spend was committed before. The caller has nothing left to do.
     AlreadySpent,
 }
 
 impl Account {
-    /// How long an ended hold is remembered after its expiry, so that a repeated settlement finds its first.
+    /// How long an ended hold is remembered after its expiry, so that a repeated settlement returns the result of the first.
     pub const MEMORY: Duration = Duration::from_secs(30);
 
-    /// An account with these totals and no holds, as a store reads it back.
+    /// Creates an account with these totals and no holds, as read from a store.
     ///
-    /// Errors: [`AccountFault::OverHold`] if more was spent than granted.
+    /// Fails with [`AccountFault::OverHold`] if `spent` exceeds `granted`.
     pub fn new(granted: u64, spent: u64) -> Result<Self, AccountFault> {
         if spent > granted {
             return Err(AccountFault::OverHold);
@@ -72,7 +72,7 @@ impl Account {
         Ok(Self { granted, spent, ..Self::default() })
     }
 
-    /// The totals at this moment.
+    /// Returns the current totals.
     pub fn balance(&self) -> Balance {
         Balance { granted: self.granted, available: self.available(), held: self.held(), spent: self.spent }
     }
@@ -85,45 +85,46 @@ impl Account {
         self.lookups.as_ref().map_or(0, |lookups| lookups.held)
     }
 
-    /// Gives the workspace `credits` more. Errors: [`AccountFault::TooLarge`], and nothing is given.
+    /// Grants `credits`. Fails with [`AccountFault::TooLarge`] and then grants nothing.
     pub fn grant(&mut self, credits: u64) -> Result<(), AccountFault> {
         self.granted = self.granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
         Ok(())
     }
 
-    /// Takes up to `credits_max` available credits out of the account, and tells how many: what was granted is less by so
-    /// many.
+    /// Removes up to `credits_max` available credits and returns the number removed. The granted total decreases by this
+    /// number.
     pub fn withdraw(&mut self, credits_max: u64) -> u64 {
         let credits = self.available().min(credits_max);
         self.granted -= credits;
         credits
     }
 
-    /// True if this lookup's hold is here, or how it ended is still remembered.
+    /// Returns `true` if the lookup's hold is tracked or its end is still remembered.
     pub fn knows(&self, lookup_id: LookupId) -> bool {
         self.lookups.as_ref().is_some_and(|lookups| lookups.entries.get(lookup_id).is_some())
     }
 
-    /// True if a spend of this lookup's hold was begun, and neither committed nor aborted nor voided yet.
+    /// Returns `true` if a spend of the lookup's hold has begun and was not yet committed, aborted or voided.
     pub fn is_spending(&self, lookup_id: LookupId) -> bool {
         let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(lookup_id));
         entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
     }
 
-    /// True if no lookup's hold is here, and no end of one is remembered.
+    /// Returns `true` if no hold is tracked and no ended hold is remembered.
     pub fn is_at_rest(&self) -> bool {
         self.lookups.is_none()
     }
 
-    /// When [`Account::advance`] has something to do next, if ever.
+    /// Returns the time at which [`Account::advance`] next has work to do, if any.
     pub fn next_due(&self) -> Option<Timestamp> {
         let lookups = self.lookups.as_ref()?;
         [&lookups.running, &lookups.run_out].into_iter().filter_map(Agenda::next_due).min()
     }
 
-    /// Sets `hold` aside. Asked again with the same hold, it answers the same.
+    /// Holds credits. A repeated call with the same hold returns the same outcome.
     ///
-    /// Errors: [`AccountFault::OtherHold`]; [`AccountFault::Ended`] if it was settled, released or ran out before.
+    /// Fails with [`AccountFault::OtherHold`] if the lookup holds another number of credits, and with
+    /// [`AccountFault::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
         self.pass(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
@@ -143,9 +144,9 @@ impl Account {
         Ok(Holding::Granted)
     }
 
-    /// Ends `hold`. Asked again with the same settlement, it answers the same.
+    /// Settles `hold`. A repeated call with the same settlement returns the same result.
     ///
-    /// Errors: those of [`Account::release`] and [`Account::begin_spend`].
+    /// Fails with the errors of [`Account::release`] and [`Account::begin_spend`].
     pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountFault> {
         match settlement {
             Settlement::Release => self.release(hold),
@@ -158,9 +159,9 @@ impl Account {
         }
     }
 
-    /// Makes all of `hold` available again. A release that overtakes its hold leaves a tombstone for it.
+    /// Releases all credits of `hold`. A release that arrives before its hold leaves a tombstone.
     ///
-    /// Errors: [`AccountFault::Ended`] if it was spent, or is about to be.
+    /// Fails with [`AccountFault::Ended`] if the hold was spent or a spend is in progress.
     pub fn release(&mut self, hold: &Hold) -> Result<(), AccountFault> {
         match self.find(hold) {
             Some((entry, held)) => match entry.state {
@@ -181,10 +182,11 @@ impl Account {
         }
     }
 
-    /// First half of a spend in a store with a disk: from here on the hold can neither expire nor be released.
+    /// Begins a spend. Durable stores settle a spend in two steps, of which this is the first. Until the second step, the
+    /// hold can neither expire nor be released.
     ///
-    /// Errors: [`AccountFault::NoHold`], [`AccountFault::OverHold`]; [`AccountFault::Ended`] if it was released, ran out, or
-    /// other credits were spent of it.
+    /// Fails with [`AccountFault::NoHold`], with [`AccountFault::OverHold`], or with [`AccountFault::Ended`] if the hold was
+    /// released, has expired, or was spent with another number of credits.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountFault> {
         let (entry, _) = self.find(hold).ok_or(AccountFault::NoHold)?;
         if credits > entry.credits {
@@ -204,7 +206,7 @@ impl Account {
         }
     }
 
-    /// Second half: the spend of `hold` is durable. Without a spend under way it does nothing.
+    /// Commits a spend that has become durable (second step). Does nothing if no spend is in progress.
     pub fn commit_spend(&mut self, hold: &Hold) {
         if let Some((entry, held)) = self.find(hold)
             && let State::Spending { credits, .. } = entry.state
@@ -215,8 +217,8 @@ impl Account {
         }
     }
 
-    /// Second half: this attempt to make the spend of `hold` durable failed. When none is left under way, the
-    /// credits are held as before, past their time for [`Account::MEMORY`] at most.
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
+    /// most [`Account::MEMORY`] past their expiry.
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
@@ -228,8 +230,8 @@ impl Account {
         }
     }
 
-    /// The spend of `credits` of `hold` is durable, but nobody took the answer: it is under way again, to be voided. If it
-    /// was forgotten meanwhile, it is remembered anew.
+    /// Reopens a durable spend that was not acknowledged, so that it can be voided. If the lookup was forgotten, it is
+    /// tracked again.
     pub fn reopen_spend(&mut self, hold: &Hold, credits: u64) {
         let state = State::Spending { credits, attempts: 1 };
         match self.find(hold) {
@@ -243,8 +245,8 @@ impl Account {
         self.spent -= credits;
     }
 
-    /// The spend of `hold` was durable, nobody was told of it, and it was durably taken back. Its credits are available
-    /// again, and the hold has ended.
+    /// Voids a spend (second step). The spend was durable but not acknowledged, and it was durably undone. Its credits are
+    /// available again, and the hold has ended.
     pub fn void_spend(&mut self, hold: &Hold) {
         if let Some((entry, held)) = self.find(hold)
             && let State::Spending { .. } = entry.state
@@ -254,8 +256,10 @@ impl Account {
         }
     }
 
-    /// Tells the account that it is `now`: holds past their time expire, and ended ones are forgotten in the end. A clock
-    /// that was set back takes all deadlines with it; if by [`Account::MEMORY`] or less, it is waited for.
+    /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten.
+    ///
+    /// If the clock was set back by more than [`Account::MEMORY`], all deadlines move back with it. After a smaller step
+    /// back, the account's time stands still until the clock has caught up.
     pub fn advance(&mut self, now: Timestamp) {
         let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
         if back > Self::MEMORY {
@@ -268,14 +272,14 @@ impl Account {
         self.pass(now);
     }
 
-    /// Tells the account that it was `now` at some time before: it has missed what [`Account::advance`] would have told it.
+    /// Applies an [`Account::advance`] to `now` that this account missed. Does nothing if `now` is in the account's past.
     pub fn catch_up(&mut self, now: Timestamp) {
         if now > self.now {
             self.pass(now);
         }
     }
 
-    /// Time goes on. It can't be a hold that sets it back: that one may just be late.
+    /// Advances the time. An earlier `now` is ignored, because a hold may just be late.
     fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         if let Some(lookups) = &mut self.lookups {
@@ -286,7 +290,7 @@ impl Account {
         }
     }
 
-    /// What is known of the lookup, and what all of them hold.
+    /// Returns the lookup's entry and the sum of all held credits.
     fn find(&mut self, hold: &Hold) -> Option<(&mut Entry, &mut u64)> {
         let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
         Some((entries.get_mut(hold.lookup_id)?, held))
@@ -303,7 +307,7 @@ impl Account {
 
 impl Lookups {
     fn pass(&mut self, now: Timestamp) {
-        // A spend that is under way is left alone, and looked at again then.
+        // A spend in progress is left as it is and checked again at this time.
         let again_at = now + Account::MEMORY;
         while let Some((due, id)) = self.running.pop_due(now) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
@@ -331,7 +335,7 @@ impl Lookups {
 }
 
 impl Entry {
-    /// What it still holds.
+    /// Returns the number of credits still held.
     fn held(&self) -> u64 {
         match self.state {
             State::Held | State::Spending { .. } => self.credits,

@@ -1,4 +1,4 @@
-//! Lookups by the time that they are due at, which comes nearly in order.
+//! A deadline queue of lookups, for input that is nearly sorted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use crate::model::{LookupId, Timestamp};
 
-/// What is due when. Nearly all is appended. What comes a few places late is put where it belongs, and what comes later than
-/// that, as from a node whose clock is behind, goes into a heap: nothing ever moves many others.
+/// A deadline queue of lookups.
+///
+/// Most entries are appended to a sorted deque. An entry that is a few places out of order is inserted at its place. An
+/// entry that is further out of order, for example from a node whose clock is slow, goes into a heap. No insertion moves
+/// many entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
     in_order: VecDeque<Due>,
@@ -16,7 +19,7 @@ pub(super) struct Agenda {
 
 type Due = (Timestamp, LookupId);
 
-/// How many places.
+/// The maximum number of places by which an entry of the deque may be out of order.
 const PLACES_MAX: usize = 64;
 
 impl Agenda {
@@ -31,14 +34,14 @@ impl Agenda {
         }
     }
 
-    /// When the first is due.
+    /// Returns the earliest deadline.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let in_order = self.in_order.front().map(|(due, _)| *due);
         let late = self.late.peek().map(|Reverse((due, _))| *due);
         in_order.into_iter().chain(late).min()
     }
 
-    /// One that is due `now`, if there is any, and since when.
+    /// Removes an entry whose deadline is not after `now`, and returns it with its deadline.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
         if self.in_order.front().is_some_and(|(due, _)| *due <= now) {
             return self.in_order.pop_front();
@@ -49,14 +52,14 @@ impl Agenda {
         None
     }
 
-    /// All are due so much earlier.
+    /// Moves all deadlines back.
     pub(super) fn set_back(&mut self, by: Duration) {
         self.in_order.iter_mut().for_each(|(due, _)| *due = *due - by);
         let late = self.late.drain().map(|Reverse((due, id))| Reverse((due - by, id)));
         self.late = late.collect();
     }
 
-    /// Gives memory back of which less than an eighth is in use.
+    /// Releases memory if less than an eighth of it is in use.
     pub(super) fn give_back(&mut self) {
         if self.in_order.len() < self.in_order.capacity() / 8 {
             self.in_order.shrink_to(2 * self.in_order.len());
@@ -96,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// Steps of a clock that is read by some who are behind, and when it is looked at what is due.
+        /// Each step advances the clock, adds a deadline that may be out of order, and may pop all due entries.
         #[test]
         fn everything_is_due_once_and_at_its_time(
             steps in prop::collection::vec((0..3_u64, 0..200_u64, any::<bool>()), 1..400),

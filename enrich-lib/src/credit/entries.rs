@@ -1,4 +1,4 @@
-//! Lookups by id.
+//! A map from lookups to values.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::model::LookupId;
 
-/// A value by lookup, in a map for each second in which lookups arrived.
+/// A map from lookups to values, with one bucket for each second in which lookups arrived.
 ///
-/// A map that grows moves all that it has, while its account is locked: in one map, the lookups of a minute would be millions.
-/// Here each begins as large as the one before it became. And what is asked for are mostly the lookups of this moment: of the
-/// others' memory nothing is touched.
+/// A growing map moves all of its entries while the account is locked. A single map would hold millions of entries, those of
+/// a minute. Each bucket starts with the size of the previous one. Most accesses are to recent lookups, so that the memory
+/// of older buckets is not touched.
 #[derive(Clone, Debug)]
 pub(super) struct Entries<V>(VecDeque<Part<V>>);
 
@@ -20,7 +20,7 @@ struct Part<V> {
     values: FxHashMap<LookupId, V>,
 }
 
-/// Which part a lookup is in: the time of its arrival, in units of 1,024 ms.
+/// Returns the number of a lookup's bucket: its arrival time in units of 1,024 ms.
 fn number_of(id: LookupId) -> u64 {
     id.arrived_at().unix_ms() >> 10
 }
@@ -58,7 +58,7 @@ impl<V> Entries<V> {
         value
     }
 
-    /// Where its part is, or would be.
+    /// Returns the index of the lookup's bucket, or the index at which to insert it.
     fn find(&self, id: LookupId) -> Result<usize, usize> {
         let number = number_of(id);
         match self.0.back() {

@@ -1,14 +1,14 @@
 //! Prepaid credits (specification 8.4), as pure arithmetic.
 //!
-//! A lookup first *holds* what it may cost, then *settles*: it spends some of the hold, or releases it. A hold
-//! that nobody settles expires by itself. Each hold ends at most once, and at every moment
+//! A lookup first *holds* its maximum price. It then *settles* the hold: it spends credits and releases the rest. A hold
+//! that is not settled expires by itself. Each hold ends at most once, and this invariant always holds:
 //!
 //! ```text
 //! granted = available + held + spent
 //! ```
 //!
-//! Both steps are idempotent by lookup id, so a caller that lost an answer asks again. [`Account`] is the
-//! arithmetic of one workspace and the model that every store is tested against.
+//! Both operations are idempotent by lookup id, so that a caller can repeat one whose reply was lost. [`Account`] implements
+//! the arithmetic for one workspace. It is also the model that every store is tested against.
 
 mod account;
 mod agenda;
@@ -20,48 +20,48 @@ pub use self::account::{Account, SpendStart};
 
 use crate::model::{LookupId, Timestamp, WorkspaceId};
 
-/// What a lookup costs, in credits, by its result. Errors are free.
+/// The price of a lookup by result. Errors are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
-    /// The price of a `found`, in credits.
+    /// The price of a `found` result, in credits.
     pub found: u64,
-    /// The price of a `not_found`, in credits.
+    /// The price of a `not_found` result, in credits.
     pub not_found: u64,
 }
 
 impl Price {
-    /// What is held while the result is unknown: the larger of the two.
+    /// Returns the number of credits to hold while the result is unknown: the larger of the two prices.
     pub fn most(&self) -> u64 {
         self.found.max(self.not_found)
     }
 }
 
 impl Default for Price {
-    /// Matches are billed, misses are free.
+    /// Charges 1 credit for a match and nothing for a miss.
     fn default() -> Self {
         Self { found: 1, not_found: 0 }
     }
 }
 
-/// Credits set aside for one lookup.
+/// Credits held for one lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The lookup that they are set aside for: the hold's identity.
+    /// The lookup. Its id identifies the hold.
     pub lookup_id: LookupId,
-    /// Whose credits they are.
+    /// The workspace that pays.
     pub workspace: WorkspaceId,
-    /// How many.
+    /// The number of credits.
     pub credits: u64,
-    /// When they were asked for.
+    /// The time of the request.
     pub placed_at: Timestamp,
-    /// When the hold ends if nobody settles it.
+    /// The time at which the hold expires unless it is settled.
     pub expires_at: Timestamp,
 }
 
-/// The answer to a request for a hold.
+/// The outcome of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// The credits are set aside.
+    /// The credits are held.
     Granted,
     /// The workspace has too few available credits (402).
     Insufficient,
@@ -70,48 +70,48 @@ pub enum Holding {
 /// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// So many of the held credits are spent, the rest is available again.
+    /// Spends this number of the held credits and releases the rest.
     Spend(u64),
-    /// All of the held credits are available again.
+    /// Releases all held credits.
     Release,
 }
 
 impl Settlement {
-    /// The settlement of a lookup that costs `credits`.
+    /// Returns the settlement of a lookup that costs `credits`.
     pub fn of(credits: u64) -> Self {
         if credits == 0 { Self::Release } else { Self::Spend(credits) }
     }
 }
 
-/// Why an account refuses a step. All of them are faults of a caller or of time, none is a person's.
+/// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AccountFault {
-    /// The lookup's hold was settled another way, or ran out.
+    /// The lookup's hold was settled in another way or has expired.
     #[error("the hold of this lookup has already ended")]
     Ended,
-    /// There is no hold of this lookup.
+    /// The lookup has no hold.
     #[error("there is no hold of this lookup")]
     NoHold,
-    /// The same lookup asked for another number of credits before.
+    /// The lookup already holds another number of credits.
     #[error("the lookup already holds another number of credits")]
     OtherHold,
-    /// More was to be spent than was held.
+    /// The spend exceeds the hold.
     #[error("a lookup can't spend more than it holds")]
     OverHold,
-    /// The number of credits is too large to count.
+    /// The total of granted credits would overflow.
     #[error("an account can't be granted that many credits")]
     TooLarge,
 }
 
-/// The totals of an account. `granted = available + held + spent`.
+/// The totals of an account, where `granted = available + held + spent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// All credits that the workspace was ever given.
+    /// The credits granted to the workspace.
     pub granted: u64,
-    /// What new lookups can hold.
+    /// The credits available to new lookups.
     pub available: u64,
-    /// What running lookups hold.
+    /// The credits held by running lookups.
     pub held: u64,
-    /// What finished lookups cost.
+    /// The credits spent on finished lookups.
     pub spent: u64,
 }

@@ -1,26 +1,26 @@
-//! Which addresses reach one mailbox: one person, one record.
+//! The canonical form of all addresses that reach one mailbox.
 //!
-//! Only what a provider documents: a rule too many would answer with another person's profile.
+//! Applies only rules that a provider documents. A rule too many would return another person's profile.
 
 use super::lower;
 
-/// What a provider ignores in a local part.
+/// The differences that a provider ignores in a local part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ignores {
-    /// Nothing but case.
+    /// Only case.
     Case,
-    /// A `+` and what follows it (RFC 5233 subaddressing).
+    /// A `+` and the text after it (RFC 5233 subaddressing).
     Tag,
-    /// A tag, and dots.
+    /// A tag and dots.
     TagAndDots,
 }
 
-/// Lower case, and the rules of providers that document theirs.
+/// Converts an address to lower case and applies its provider's documented rules.
 pub(super) fn canonical(local: &str, domain: &str) -> String {
     let domain = lower(domain);
     let (domain, ignores) = rules(&domain);
     let has_dots = ignores != Ignores::TagAndDots;
-    // What is before a tag has to be a mailbox's name itself: not empty, and not `ada.`.
+    // The text before a tag must be a mailbox name itself: not empty, and not `ada.`.
     let is_name = |name: &str| !(name.is_empty() || has_dots && name.ends_with('.'));
     let tag = || local.bytes().position(|byte| byte == b'+').filter(|&at| is_name(&local[..at]));
     let name = if ignores == Ignores::Case { local } else { &local[..tag().unwrap_or(local.len())] };
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_tag_behind_a_dot_leaves_an_address_when_it_is_dropped() {
         for (address, form) in [
-            ("ada.+x@outlook.com", "ada.+x@outlook.com"), // `ada.@outlook.com` is no address
+            ("ada.+x@outlook.com", "ada.+x@outlook.com"), // `ada.@outlook.com` is not a valid address
             ("ada.+x@gmail.com", "ada@gmail.com"),
         ] {
             let canonical = Email::parse(address).unwrap().canonical();

@@ -1,7 +1,7 @@
-//! The email input: its syntax, its canonical form, and whether it is supported.
+//! Email addresses: syntax, canonical form and supported addresses.
 //!
-//! Each question has its file: `syntax` what is an address (else `invalid_email`), `support` which addresses
-//! are looked up (else `unsupported_email`), `canonical` which addresses are one person's.
+//! Each check has its own file: `syntax` decides if a text is an address (else `invalid_email`), `support` decides if an
+//! address is supported (else `unsupported_email`), and `canonical` decides which addresses belong to one person.
 
 mod canonical;
 mod support;
@@ -15,47 +15,47 @@ pub use syntax::EmailFault;
 
 /// A well-formed email address (RFC 5321, 4.1.2, `Mailbox`).
 ///
-/// An email is a person: this type has no `Display`, and its `Debug` hides it.
+/// An email is personal data: this type has no `Display`, and its `Debug` redacts it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Email {
     address: String,
-    /// Where the `@` between local part and domain stands.
+    /// The position of the `@` between the local part and the domain.
     at: usize,
 }
 
 impl Email {
-    /// The longest address, in octets (RFC 5321, 4.5.3.1.3, less the angle brackets).
+    /// The maximum length of an address, in octets (RFC 5321, 4.5.3.1.3, less the angle brackets).
     pub const OCTETS_MAX: usize = 254;
 
-    /// Reads an address as it is: no space is trimmed, nothing is decoded. Errors: what a lookup answers with 400
-    /// `invalid_email`.
+    /// Parses an address, without trimming spaces or decoding. A failure results in 400 `invalid_email`.
     pub fn parse(text: &str) -> Result<Self, EmailFault> {
         let at = syntax::check(text)?;
         Ok(Self { address: text.to_owned(), at })
     }
 
-    /// The address as it was given.
+    /// Returns the address as it was given.
     pub fn as_str(&self) -> &str {
         &self.address
     }
 
-    /// The part before the `@`.
+    /// Returns the part before the `@`.
     pub fn local_part(&self) -> &str {
         &self.address[..self.at]
     }
 
-    /// The part after the `@`.
+    /// Returns the part after the `@`.
     pub fn domain(&self) -> &str {
         &self.address[self.at + 1..]
     }
 
-    /// The one form of all addresses that reach the same mailbox: what a directory is keyed by, never shown.
+    /// Returns the canonical form of all addresses that reach the same mailbox. It serves as a directory's key and is never
+    /// shown.
     pub fn canonical(&self) -> String {
         canonical::canonical(self.local_part(), self.domain())
     }
 }
 
-/// In lower case, which most addresses are already.
+/// Converts to lower case. Most addresses are in lower case already and are not copied.
 fn lower(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         text.to_ascii_lowercase().into()

@@ -1,6 +1,6 @@
-//! Which well-formed addresses are looked up. Specification 7 leaves open what is "not supported for
-//! enrichment": an address passes if one person can be behind it. Work and unknown domains pass, as lists of
-//! consumer providers always miss real ones.
+//! The supported addresses. Specification 7 leaves open what is "not supported for enrichment": an address is supported if
+//! it may belong to one person. Addresses at work domains and unknown domains are supported, because lists of consumer
+//! providers are never complete.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -10,47 +10,47 @@ use thiserror::Error;
 
 use super::{Email, lower};
 
-/// Why an address is not looked up. None of them repeats the address.
+/// The reason why an address is not supported. Messages do not contain the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unsupported {
-    /// Letters outside ASCII (RFC 6531).
+    /// Non-ASCII letters (RFC 6531).
     #[error("the email is internationalised")]
     Internationalised,
-    /// A local part in quotes.
+    /// A quoted local part.
     #[error("the email's local part is quoted")]
     QuotedLocalPart,
-    /// An IP address in the place of a domain.
+    /// An IP address instead of a domain.
     #[error("the email's domain is an address literal")]
     AddressLiteral,
     /// A single label, a numeric top-level domain, or a special-use domain (RFC 2606, RFC 6761).
     #[error("the email's domain is not a public one")]
     NotPublic,
-    /// A provider of throw-away addresses.
+    /// A provider of disposable addresses.
     #[error("the email's provider is disposable")]
     Disposable,
-    /// A service that forwards to an address it hides.
+    /// A forwarding service that hides the recipient's address.
     #[error("the email is a private relay's")]
     Relay,
     /// A local part that names a role, such as `info` or `noreply`.
     #[error("the email names a role and not a person")]
     Role,
-    /// A provider that is not on the operator's list.
+    /// A provider that is not on the operator's allow-list.
     #[error("the email's provider is not on the allow-list")]
     NotAllowed,
 }
 
-/// The operator's choice of supported addresses.
+/// The operator's settings for supported addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmailPolicy {
-    /// Whether addresses at disposable providers are refused.
+    /// Refuses addresses at disposable providers.
     pub refuse_disposable: bool,
-    /// Disposable providers beside those of our list: domains in lower case, each with all that lies under it.
+    /// Additional disposable domains in lower case, each including its subdomains.
     pub disposable_domains: BTreeSet<String>,
-    /// Whether addresses of private relays are refused.
+    /// Refuses addresses of private relays.
     pub refuse_relays: bool,
-    /// Whether addresses that name a role are refused.
+    /// Refuses addresses that name a role.
     pub refuse_roles: bool,
-    /// If set, only addresses at exactly these domains (in lower case) are looked up.
+    /// If set, only addresses at exactly these domains (in lower case) are supported.
     pub providers_allowed: Option<BTreeSet<String>>,
 }
 
@@ -67,7 +67,7 @@ impl Default for EmailPolicy {
 }
 
 impl EmailPolicy {
-    /// Whether `email` is looked up. Errors: what a lookup answers with 400 `unsupported_email`.
+    /// Checks that `email` is supported. A failure results in 400 `unsupported_email`.
     pub fn check(&self, email: &Email) -> Result<(), Unsupported> {
         if !email.as_str().is_ascii() {
             return Err(Unsupported::Internationalised);
@@ -104,7 +104,7 @@ impl EmailPolicy {
     }
 }
 
-/// More than one label, and the last of them no number.
+/// Returns `true` if the domain has more than one label and the last one is not a number.
 fn has_public_form(domain: &str) -> bool {
     let top = domain.bytes().rposition(|byte| byte == b'.').map(|dot| &domain.as_bytes()[dot + 1..]);
     top.is_some_and(|top| !top.iter().all(u8::is_ascii_digit))
@@ -115,20 +115,20 @@ fn is_role(local: &str) -> bool {
     ROLES.contains(&*lower(&local[..tag.unwrap_or(local.len())]))
 }
 
-/// `domain`, and each domain that it lies under.
+/// Returns an iterator over `domain` and its parent domains.
 fn suffixes(domain: &str) -> impl Iterator<Item = &str> {
-    // Byte by byte: labels are too short for a search to pay.
+    // Searches byte by byte, because labels are too short for a faster algorithm to pay off.
     let parent = |domain: &&'_ str| domain.bytes().position(|byte| byte == b'.').map(|dot| dot + 1);
     std::iter::successors(Some(domain), move |domain| domain.get(parent(domain)?..))
 }
 
-/// A kind of domains: a bit in [`LISTED`].
+/// A kind of domain: a bit in [`LISTED`].
 type Kind = u8;
 const SPECIAL_USE: Kind = 1;
 const RELAY: Kind = 2;
 const DISPOSABLE: Kind = 4;
 
-/// Tells of which kinds `domain` is, or a domain that it lies under.
+/// Returns a function that checks whether `domain` or one of its parent domains is of a kind.
 fn kinds(domain: &str) -> impl Fn(Kind) -> bool {
     let kinds = suffixes(domain).filter_map(|domain| LISTED.get(domain)).fold(0, |all, kinds| all | kinds);
     move |kind| kinds & kind != 0
@@ -152,7 +152,7 @@ const DOMAINS: [(Kind, &str); 3] = [
 ];
 const ROLE_ACCOUNTS: &str = include_str!("data/role_accounts.txt");
 
-/// The names of a list, one a line; lines that start with `#` tell where it comes from.
+/// Returns the names of a list with one name per line. Lines that start with `#` name the list's source.
 fn names(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.lines().filter(|line| !line.starts_with('#'))
 }

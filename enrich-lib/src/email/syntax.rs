@@ -1,26 +1,26 @@
-//! The syntax of RFC 5321, 4.1.2 (`Mailbox`), which JSON Schema's `format: email` names too, widened by the
-//! letters outside ASCII of RFC 6531, 3.3: those are well-formed here and refused as unsupported.
+//! The syntax of RFC 5321, 4.1.2 (`Mailbox`), to which JSON Schema's `format: email` refers as well. It is extended by the
+//! non-ASCII letters of RFC 6531, 3.3, which are well-formed here and refused as unsupported.
 
 use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// Why a text is no email address. None of them repeats the text.
+/// The reason why a text is not an email address. Messages do not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EmailFault {
-    /// The `email` field is missing, or no string.
+    /// The `email` field is missing or not a string.
     #[error("the email is missing or no string")]
     Missing,
-    /// Longer than 254 octets.
+    /// The address is longer than 254 octets.
     #[error("the email is longer than 254 octets")]
     TooLong,
-    /// Not an `@` after the local part.
+    /// The local part is not followed by an `@`.
     #[error("the email has no local part followed by an @")]
     NoAt,
     /// The part before the `@` is malformed or longer than 64 octets.
     #[error("the part before the @ is malformed or longer than 64 octets")]
     LocalPart,
-    /// The part after the `@` is no domain name and no address literal.
+    /// The part after the `@` is neither a domain name nor an address literal.
     #[error("the part after the @ is no domain name")]
     Domain,
 }
@@ -29,7 +29,7 @@ const LOCAL_OCTETS_MAX: usize = 64; // RFC 5321, 4.5.3.1.1
 const DOMAIN_OCTETS_MAX: usize = 253; // RFC 1035, 2.3.4, as text
 const LABEL_OCTETS_MAX: usize = 63; // RFC 1035, 2.3.4
 
-/// Where the `@` of a well-formed address stands.
+/// Checks an address and returns the position of its `@`.
 pub(super) fn check(text: &str) -> Result<usize, EmailFault> {
     if text.len() > super::Email::OCTETS_MAX {
         return Err(EmailFault::TooLong);
@@ -47,7 +47,7 @@ pub(super) fn check(text: &str) -> Result<usize, EmailFault> {
     if domain_fits { Ok(at) } else { Err(EmailFault::Domain) }
 }
 
-/// `Quoted-string = DQUOTE *QcontentSMTP DQUOTE`, followed by `@`: where the `@` stands.
+/// Parses `Quoted-string = DQUOTE *QcontentSMTP DQUOTE` followed by `@`, and returns the position of the `@`.
 fn quoted_end(text: &str) -> Option<usize> {
     let mut chars = text.char_indices().skip(1);
     while let Some((i, char)) = chars.next() {
@@ -97,7 +97,7 @@ const fn is(class: Class, byte: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
-/// The classes of each byte, letters outside ASCII among them.
+/// The classes of each byte. Non-ASCII bytes count as letters.
 const CLASSES: [Class; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -116,11 +116,11 @@ const CLASSES: [Class; 256] = {
     classes
 };
 
-/// `IPv4-address-literal` or `IPv6-address-literal`: RFC 5321 has no other tag registered.
+/// Checks for `IPv4-address-literal` or `IPv6-address-literal`, the only literals that are registered for RFC 5321.
 fn is_address_literal(literal: &str) -> bool {
     match literal.split_at_checked(5) {
         Some((tag, address)) if tag.eq_ignore_ascii_case("IPv6:") => address.parse::<Ipv6Addr>().is_ok(),
-        // Not std's parser: RFC 5321's `Snum` allows leading zeros.
+        // Does not use std's parser, because RFC 5321's `Snum` allows leading zeros.
         _ => literal.split('.').count() == 4 && literal.split('.').all(is_snum),
     }
 }
@@ -134,7 +134,8 @@ mod tests {
     use super::*;
     use EmailFault::*;
 
-    /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`), each with its verdict.
+    /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`) with their expected
+    /// results.
     #[test]
     fn judges_as_the_json_schema_test_suite_does() {
         for valid in [

@@ -1,4 +1,4 @@
-//! Ports that answer what a script says, and write down what they were asked.
+//! Ports that return scripted results and record their calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,25 +13,25 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 
-/// What each port answers, if it is asked.
+/// The result of each port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Whether the key is a workspace's.
+    /// `true` if the key belongs to a workspace.
     pub(crate) key: Answer<bool>,
     pub(crate) count: Answer<u64>,
     pub(crate) hold: Answer<Holding>,
-    /// Whether the person is found.
+    /// `true` if the person is found.
     pub(crate) person: Answer<bool>,
     pub(crate) settle: Answer<()>,
 }
 
 pub(crate) type Answer<T> = Result<T, Fails>;
 
-/// The port fails.
+/// A port failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fails;
 
-/// One question to one port, with all that it was asked with.
+/// One call of a port, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     FindKey(KeyDigest),
@@ -44,7 +44,7 @@ pub(crate) enum Call {
 /// The burst limit of [`demo`].
 pub(crate) const LIMIT: u64 = 5;
 
-/// The reply to `request`, and the questions on the way to it.
+/// Returns the reply to `request` and the port calls that led to it.
 pub(crate) fn answer(policy: &Arc<Policy>, script: Script, request: Request) -> (Reply, Vec<Call>) {
     let ports = Arc::new(Ports { script, calls: Mutex::default() });
     let service = Service {

@@ -1,4 +1,4 @@
-//! A gateway of axum that gains the service by one layer: `cargo run -p enrich-tower --example axum [ADDRESS]`.
+//! An axum gateway with the enrichment layer: `cargo run -p enrich-tower --example axum [ADDRESS]`.
 
 mod sample;
 
@@ -15,17 +15,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The gateway's own paths, behind the layer.
+/// Serves lookups and the gateway's own paths.
 pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<()> {
     let lookups = enrich.lookups();
     let gateway = Router::new().route("/hello", get(async || "hello\n")).layer(enrich);
     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
-    lookups.finished().await; // those whose clients hung up
+    lookups.finished().await; // lookups of disconnected clients
     Ok(())
 }
 
 async fn ctrl_c() {
-    // Without a signal to wait for it serves until it is killed.
+    // Without a signal handler, serves until the process is killed.
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }

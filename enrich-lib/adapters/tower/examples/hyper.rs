@@ -1,4 +1,4 @@
-//! A gateway of hyper that gains the service by one layer: `cargo run -p enrich-tower --example hyper [ADDRESS]`.
+//! A hyper gateway with the enrichment layer: `cargo run -p enrich-tower --example hyper [ADDRESS]`.
 
 mod sample;
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     match serve(sample::listener().await?, EnrichLayer::new(sample::service()?)).await? {}
 }
 
-/// Serves until it can't accept any more.
+/// Serves lookups and the gateway's own paths until accepting a connection fails.
 pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<Infallible> {
     let gateway = enrich.layer(service_fn(others));
     let mut http = auto::Builder::new(TokioExecutor::new());
@@ -29,12 +29,12 @@ pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Res
     loop {
         let (stream, _) = listener.accept().await?;
         let (http, gateway) = (http.clone(), TowerToHyperService::new(gateway.clone()));
-        // A connection that ends early ends alone.
+        // A failed connection does not affect the others.
         tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), gateway).await.ok() });
     }
 }
 
-/// The gateway's own paths.
+/// Answers requests for the gateway's own paths.
 async fn others(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::default());
     match request.uri().path() {

@@ -1,4 +1,4 @@
-//! The door by which time and randomness enter.
+//! The source of time and randomness.
 
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
@@ -8,21 +8,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use enrich_lib::model::{Arrival, Timestamp};
 use sha2::{Digest, Sha256};
 
-/// Gives each lookup its identity and its one reading of the clock. A simulation brings its own.
+/// Provides the id and the arrival time of each lookup. Simulations have their own implementation.
 pub trait Arrivals: Send + Sync {
-    /// The arrival of one more lookup.
+    /// Returns the arrival of the next lookup.
     fn arrive(&self) -> Arrival;
 }
 
-/// The system's clock, and randomness that nobody can guess.
+/// The system clock and unpredictable randomness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemArrivals;
 
 impl SystemArrivals {
-    /// What the system's clock says.
+    /// Returns the time of the system clock.
     #[expect(clippy::disallowed_methods, reason = "this is the door")]
     pub fn now() -> Timestamp {
-        // A clock before 1970 is a clock that was never set.
+        // A time before 1970 means that the clock was never set.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
     }
@@ -40,8 +40,8 @@ impl Arrivals for SystemArrivals {
 const TAIL_BYTES: usize = 10;
 const TAILS_PER_BLOCK: usize = 3;
 
-/// A thread's source of tails: SHA-256 of a secret seed and a counter. Whoever sees tails learns nothing of the seed, and
-/// so nothing of other tails.
+/// A per-thread generator of the random parts of lookup ids: SHA-256 of a secret seed and a counter. Its output reveals
+/// neither the seed nor other output.
 struct Tails {
     seed: [u8; 32],
     blocks: u64,
@@ -50,9 +50,9 @@ struct Tails {
 }
 
 impl Tails {
-    /// The seed is the operating system's: 128 bits, which the standard library asks it for once a thread, from "a high
-    /// quality, secure source of randomness provided by the host" (`HashMap`'s documentation). A crate that asks for more
-    /// is one that gateways don't have.
+    /// Creates a generator with a seed from the operating system: 128 bits, which the standard library reads once per thread
+    /// from "a high quality, secure source of randomness provided by the host" (`HashMap`'s documentation). Reading more
+    /// would need a dependency that gateways do not have.
     fn seeded() -> Self {
         let system = RandomState::new();
         let mut seed = Sha256::new();
@@ -108,7 +108,7 @@ mod tests {
                 *ones += usize::from(tail[bit / 8] >> (bit % 8) & 1);
             }
         }
-        // Ten standard deviations from the middle.
+        // Ten standard deviations from the mean.
         assert!(ones.iter().all(|ones| (4_500..5_500).contains(ones)), "{ones:?}");
     }
 }

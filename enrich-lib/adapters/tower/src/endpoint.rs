@@ -1,4 +1,4 @@
-//! The one operation for any server: a body gathered, a lookup answered whatever happens to its client.
+//! The only operation, for any server: reads a body and completes the lookup even if its client disconnects.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,40 +19,40 @@ use crate::arrivals::{Arrivals, SystemArrivals};
 use crate::gather::{BodyLimits, Gathering};
 use crate::lookups::{InFlight, Lookups};
 
-/// Answers requests for the one operation, whichever server they come from. [`EnrichLayer`](crate::EnrichLayer) has one;
-/// a server without tower uses it by itself, after it has [routed](wire::route) a request.
+/// An endpoint that answers requests for the only operation, independent of the server. [`EnrichLayer`](crate::EnrichLayer)
+/// contains one. A server without tower uses it directly, after it has [routed](wire::route) a request.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Answers the lookups.
+    /// Runs the lookups.
     pub service: Service,
-    /// The clock and the randomness.
+    /// The source of time and randomness.
     pub arrivals: Arc<dyn Arrivals>,
-    /// Is told of each lookup: nobody, if it is not set.
+    /// Receives one event per lookup. The default discards events.
     pub observer: Arc<dyn Observer>,
-    /// What a request's body may take.
+    /// The limits on a request's body.
     pub body: BodyLimits,
-    /// Those in flight. Each outlives a client that hangs up, so that its hold is settled.
+    /// The lookups in flight. Each continues after its client disconnects, so that its hold is settled.
     pub lookups: Lookups,
 }
 
 impl Endpoint {
-    /// By the system's clock, with the default limits.
+    /// Creates an endpoint with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, body) = (Arc::new(SystemArrivals), BodyLimits::default());
         Self { service, arrivals, observer: Arc::new(()), body, lookups: Lookups::default() }
     }
 
-    /// Gathers a request's body: its bytes, or why there are none. It belongs into [`answer`](Self::answer) either way, as a
-    /// stranger's does: the chain decides when it matters.
+    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid: the
+    /// lookup reports an invalid body only after the checks that come before it.
     ///
-    /// Needs a tokio runtime with time, if the body is not there at once.
+    /// Requires a tokio runtime with its timer enabled, unless the body is available immediately.
     pub fn gather<B: http_body::Body>(&self, body: B) -> Gathering<B> {
         Gathering::new(body, self.body)
     }
 
-    /// Answers one request. A part of the service that panics is a 500.
+    /// Answers one request. A panic of the service results in a 500.
     ///
-    /// If the future is dropped half-way, a task of the tokio runtime finishes the lookup.
+    /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
     pub fn answer(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Answering {
         let (endpoint, in_flight) = (self.clone(), self.lookups.begin());
         let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
@@ -75,12 +75,12 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// A lookup that is finished, whoever stops waiting for it. See [`Endpoint::answer`].
+/// The future of a response, whose lookup completes even if the future is dropped. See [`Endpoint::answer`].
 ///
-/// It runs where it is awaited, which spares it a task; if it is dropped half-way, the rest runs in a task.
+/// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned task.
 #[must_use = "the response is for the client"]
 pub struct Answering {
-    /// `None` once it is finished: there is nothing left to hand over.
+    /// `None` after completion.
     lookup: Option<Guarded>,
 }
 
@@ -89,7 +89,7 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
         let Some(lookup) = &mut self.lookup else {
-            return Poll::Pending; // polled after its end
+            return Poll::Pending; // polled after completion
         };
         let polled = Pin::new(lookup).poll(cx);
         if polled.is_ready() {
@@ -102,15 +102,15 @@ impl Future for Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         let Some(lookup) = self.lookup.take() else { return };
-        // Without a runtime the whole process is about to end, and holds expire by themselves.
+        // Without a runtime, the process is about to exit, and holds expire by themselves.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(lookup);
         }
     }
 }
 
-/// A lookup whose panic is a response. It is caught here and not by the one who awaits: after a hang-up nobody does. Its
-/// message goes no further: it could quote the email.
+/// A lookup whose panic becomes a response. The panic is caught here, because nothing awaits the lookup after a disconnect.
+/// Its message is discarded, because it could contain the email.
 struct Guarded {
     lookup: Pin<Box<dyn Future<Output = Reply> + Send>>,
     _in_flight: InFlight,

@@ -1,4 +1,4 @@
-//! A request's body, gathered within a limit of bytes and of time.
+//! Reads a request's body within limits on size and time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyFault};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
-/// What a stranger's request body may take. The defaults are those of the decided gaps.
+/// The limits on a request's body. The README's table of decided gaps gives the reasons for the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
-    /// The body, in bytes.
+    /// The maximum size of the body, in bytes.
     pub bytes_max: usize,
-    /// For the body, from the end of the request's head.
+    /// The timeout for the body, counted from the end of the request's head.
     pub time_max: Duration,
 }
 
@@ -26,14 +26,14 @@ impl Default for BodyLimits {
 }
 
 pin_project! {
-    /// Gathers a body: its bytes, or why there are none. Trailers are left out. See [`Endpoint::gather`].
+    /// The future of a request's body. Trailers are discarded. See [`Endpoint::gather`].
     ///
     /// [`Endpoint::gather`]: crate::Endpoint::gather
     #[must_use = "futures do nothing unless they are awaited"]
     pub struct Gathering<B> {
         #[pin]
         body: B,
-        // Armed only when the body lets us wait: mostly it is there at once.
+        // Started only when the body is pending: most bodies are available immediately.
         #[pin]
         timer: Option<Sleep>,
         chunks: Chunks,
@@ -53,7 +53,7 @@ impl<B: http_body::Body> Future for Gathering<B> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Body> {
         let mut this = self.project();
         let room_bytes = |chunks: &Chunks| this.limits.bytes_max.saturating_sub(chunks.len());
-        // What can only become too large is not read at all.
+        // Does not read a body that is certain to be too large.
         if this.body.size_hint().lower() > room_bytes(this.chunks) as u64 {
             return Poll::Ready(Err(BodyFault::TooLarge));
         }
@@ -78,18 +78,18 @@ impl<B: http_body::Body> Future for Gathering<B> {
     }
 }
 
-/// Says nothing of the body: it has an email in it.
+/// Omits the body, which contains an email.
 impl<B> fmt::Debug for Gathering<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gathering").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// The data so far. One chunk, as most bodies are, is not copied.
+/// The data so far. A single chunk, the usual case, is not copied.
 #[derive(Default)]
 struct Chunks {
     first: Bytes,
-    /// All of them, once there are several.
+    /// All chunks, if there are several.
     all: BytesMut,
 }
 

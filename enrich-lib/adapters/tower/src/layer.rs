@@ -1,4 +1,4 @@
-//! The layer and its service.
+//! The tower layer and its service.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,40 +19,40 @@ use crate::gather::{BodyLimits, Gathering};
 use crate::lookups::Lookups;
 use crate::response::ResponseBody;
 
-/// Puts [`Enrich`] in front of a service.
+/// A layer that wraps a service in [`Enrich`].
 #[derive(Clone, Debug)]
 pub struct EnrichLayer {
     endpoint: Arc<Endpoint>,
 }
 
 impl EnrichLayer {
-    /// By the system's clock, with the default limits.
+    /// Creates a layer with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         Self { endpoint: Arc::new(Endpoint::new(service)) }
     }
 
-    /// What a request's body may take.
+    /// Sets the limits on a request's body.
     #[must_use]
     pub fn limits(mut self, body: BodyLimits) -> Self {
         Arc::make_mut(&mut self.endpoint).body = body;
         self
     }
 
-    /// Another clock, other randomness.
+    /// Sets the source of time and randomness.
     #[must_use]
     pub fn arrivals(mut self, arrivals: Arc<dyn Arrivals>) -> Self {
         Arc::make_mut(&mut self.endpoint).arrivals = arrivals;
         self
     }
 
-    /// Who is told of each lookup.
+    /// Sets the observer, which receives one event per lookup.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         Arc::make_mut(&mut self.endpoint).observer = observer;
         self
     }
 
-    /// The lookups in flight in all services of this layer and its clones: a gateway that stops waits for them.
+    /// Returns the lookups in flight in all services of this layer and its clones. A gateway waits for them before it exits.
     pub fn lookups(&self) -> Lookups {
         self.endpoint.lookups.clone()
     }
@@ -66,8 +66,8 @@ impl<S> Layer<S> for EnrichLayer {
     }
 }
 
-/// Answers `POST /api/v1/person/enrich`, and 405 to other methods there. Any other path is the inner service's, whose
-/// requests and responses pass untouched.
+/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other paths
+/// and their responses pass unchanged to and from the inner service.
 #[derive(Clone, Debug)]
 pub struct Enrich<S> {
     inner: S,
@@ -102,7 +102,7 @@ where
 }
 
 pin_project! {
-    /// The response of [`Enrich`]. If it is dropped once the lookup has begun, the lookup is finished all the same.
+    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed nevertheless.
     #[must_use = "futures do nothing unless they are awaited"]
     pub struct ResponseFuture<B, F> {
         #[pin]
@@ -136,10 +136,10 @@ where
                 }
                 StageProjected::Refused { response } => match response.take() {
                     Some(response) => return Poll::Ready(Ok(response.map(ResponseBody::ours))),
-                    None => return Poll::Pending, // polled after its end
+                    None => return Poll::Pending, // polled after completion
                 },
                 StageProjected::Gathering { gathering, headers, endpoint } => {
-                    // A stranger's too: refused without a look at it, a prober could tell 401s apart.
+                    // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
                     let body = ready!(gathering.poll(cx));
                     endpoint.answer(headers, body)
                 }
@@ -153,7 +153,7 @@ where
     }
 }
 
-/// Says nothing of the request: it has a key and an email in it.
+/// Omits the request, which contains a key and an email.
 impl<B, F> fmt::Debug for ResponseFuture<B, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

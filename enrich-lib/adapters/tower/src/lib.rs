@@ -1,16 +1,16 @@
-//! The person enrichment service as a [tower] layer, for gateways of axum, hyper, tonic and others.
+//! The person enrichment service as a [tower] layer, for gateways built on axum, hyper, tonic and others.
 //!
-//! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and hands everything
-//! else to the service behind it. It gathers a request's body within [limits](BodyLimits), reads the clock, and finishes
-//! a lookup whose client hangs up, so that its hold is settled.
+//! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and passes every
+//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and completes
+//! a lookup whose client disconnects, so that its hold is settled.
 //!
-//! It needs a tokio runtime, and no crate that a gateway of axum and `enrich-lib` does not have.
+//! It requires a tokio runtime. It adds no crate to the dependencies of a gateway that uses axum and `enrich-lib`.
 //!
 //! [tower]: https://docs.rs/tower
 //!
 //! # Example
 //!
-//! A gateway from nothing, with the sources of the service beside it:
+//! These commands create a gateway next to the sources of the service:
 //!
 //! ```sh
 //! cargo new gateway && cd gateway
@@ -18,7 +18,7 @@
 //! cargo add --path ../enrich/enrich-lib && cargo add --path ../enrich/enrich-lib/adapters/tower
 //! ```
 //!
-//! Its `main.rs`:
+//! The complete `main.rs`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,7 +38,7 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     // A workspace with a key, 10 credits and 500 requests a minute, and a directory of one person.
 //!     let demo = Workspace { id: "demo".parse()?, quota: Quota::new(500, 60)? };
-//!     let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+//!     let key = ApiKey::generate(|| 7); // in production: cryptographically secure random bytes
 //!     let (keys, credits, people) = (KeyTable::default(), AccountTable::default(), Directory::default());
 //!     credits.grant(&demo.id, 10)?;
 //!     keys.insert(key.digest(), demo);
@@ -68,28 +68,28 @@
 //! #   let response = tower::ServiceExt::oneshot(gateway.clone(), request).await?;
 //! #   assert_eq!(response.status(), 200);
 //! #   async fn ctrl_c() {}
-//!     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?; // a future of yours
-//!     lookups.finished().await; // those whose clients hung up
+//!     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?; // your shutdown signal
+//!     lookups.finished().await; // lookups of disconnected clients
 //!     Ok(())
 //! }
 //! ```
 //!
-//! The curl line that it prints answers `200 OK` with the person's profile. `examples/axum.rs` and `examples/hyper.rs` are
-//! gateways to start from: `cargo run -p enrich-tower --example axum`.
+//! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` and `examples/hyper.rs` are
+//! complete gateways: `cargo run -p enrich-tower --example axum`.
 //!
-//! # Around it
+//! # Integration
 //!
-//! - Layers that are added after it run before it: a limit on connections, a trace, CORS.
-//! - A request waits until the inner service is ready, as all requests do in a stack of tower.
-//! - Logs and metrics are the gateway's: an [`Observer`](enrich_lib::observe::Observer) is told of each lookup.
-//! - Over HTTP/1, a client whose body was refused half-read loses its connection, as hyper can't find the next request.
-//! - A server without tower takes the [`Endpoint`], as the standalone host does.
+//! - Layers that are added after it run before it: a connection limit, tracing, CORS.
+//! - A request waits until the inner service is ready, as in every tower stack.
+//! - The gateway provides logs and metrics: an [`Observer`](enrich_lib::observe::Observer) receives one event per lookup.
+//! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot find the next
+//!   request.
+//! - A server without tower uses the [`Endpoint`], as the standalone host does.
 //!
 //! # Layout
 //!
-//! In reading order: [`Arrivals`] the clock and the randomness · [`BodyLimits`], [`Gathering`] a request's body ·
-//! [`Lookups`] those in flight · [`Endpoint`] one request, for any server · [`ResponseBody`] · [`EnrichLayer`],
-//! [`Enrich`].
+//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`], [`Gathering`] a request's body · [`Lookups`] lookups
+//! in flight · [`Endpoint`] one request, for any server · [`ResponseBody`] · [`EnrichLayer`], [`Enrich`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! The lookups in flight, and how to wait for them.
+//! The lookups in flight.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// The lookups in flight, those too whose clients have hung up. Cheap to clone: all clones are of the same lookups.
+/// The lookups in flight, including those whose clients have disconnected. Cheap to clone: clones share their state.
 #[derive(Clone, Default)]
 pub struct Lookups(Arc<Shared>);
 
@@ -17,16 +17,16 @@ struct Shared {
 }
 
 impl Lookups {
-    /// How many there are.
+    /// Returns the number of lookups in flight.
     pub fn count(&self) -> usize {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Waits until there are none. To be awaited after the server has stopped: lookups whose clients hung up are still to be
-    /// settled then. Give it a deadline.
+    /// Waits until no lookup is in flight. Call it after the server has stopped, because lookups of disconnected clients may
+    /// still be unsettled then. Use it with a timeout.
     pub async fn finished(&self) {
         loop {
-            // Enlisted before the count is looked at, so that the last one's notice can't be missed.
+            // Registers before reading the count, so that the last notification is not missed.
             let mut none_left = std::pin::pin!(self.0.none_left.notified());
             none_left.as_mut().enable();
             if self.count() == 0 {
@@ -36,7 +36,7 @@ impl Lookups {
         }
     }
 
-    /// Counts one more, until what is returned is dropped.
+    /// Counts one more lookup until the returned guard is dropped.
     pub(crate) fn begin(&self) -> InFlight {
         self.0.count.fetch_add(1, Ordering::Relaxed);
         InFlight(self.clone())
@@ -49,7 +49,7 @@ impl fmt::Debug for Lookups {
     }
 }
 
-/// One lookup, from its first moment to its last.
+/// A guard that counts one lookup as in flight.
 pub(crate) struct InFlight(Lookups);
 
 impl Drop for InFlight {

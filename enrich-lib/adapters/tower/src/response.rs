@@ -1,4 +1,4 @@
-//! The body of a response, ours or the inner service's.
+//! The body of a response, from this layer or from the inner service.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use http_body_util::Full;
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of a response of [`Enrich`](crate::Enrich): ours, or the inner service's as it is.
+    /// The body of a response of [`Enrich`](crate::Enrich): its own, or the inner service's unchanged.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]

@@ -1,4 +1,4 @@
-//! HTTP over Pingora's session: a lookup's request is read and answered here, any other goes to the upstream.
+//! HTTP on a Pingora session: answers lookups, and passes every other request on to the upstream.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,19 +23,19 @@ use crate::walk;
 /// A proxy in front of `upstream` that answers lookups itself.
 #[derive(Debug)]
 pub struct Gateway {
-    /// The policy, and the four stores.
+    /// The policy and the four ports.
     pub service: Service,
-    /// Where all that is no lookup goes, in plain HTTP.
+    /// The address that receives all other requests, in plain HTTP.
     pub upstream: SocketAddr,
-    /// How long a client may take for its body, from the end of its head.
+    /// The timeout for a client's body, counted from the end of the request head.
     pub body_time_max: Duration,
 }
 
 impl Gateway {
-    /// For a body, unless the operator sets another.
+    /// The default timeout for a body.
     pub const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
-    /// For a client to take note that its connection ends.
+    /// The timeout for reading the rest of a body before the connection closes.
     const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 }
 
@@ -45,16 +45,17 @@ impl ProxyHttp for Gateway {
 
     fn new_ctx(&self) {}
 
-    /// Answers lookups. `false` passes the request on.
+    /// Answers lookups. Returns `false` to pass the request on.
     async fn request_filter(&self, session: &mut Session, _: &mut ()) -> Result<bool> {
         if session.req_header().uri.path() != wire::PATH {
             return Ok(false);
         }
-        session.set_pipelining_enabled(true); // what came behind this request is answered after it
+        session.set_pipelining_enabled(true); // answer the next request after this one
         let response = match check(session.req_header()) {
             Err(response) => *response,
             Ok(()) => {
-                // A stranger's too: with it unread the connection would end, and a prober could tell 401s apart.
+                // Reads the body even if the key is invalid. Pingora closes a connection with an unread body, so that a
+                // client could distinguish the reasons of a 401.
                 let body = self.gather(session).await;
                 self.look_up(wire::request(&session.req_header().headers, body)).await
             }
@@ -67,7 +68,7 @@ impl ProxyHttp for Gateway {
         Ok(Box::new(HttpPeer::new(self.upstream, false, String::new())))
     }
 
-    /// What the log says of a request that failed: not its query, in which a client may have put an email.
+    /// Returns the description of a failed request for the log, without the query, which may contain an email.
     fn request_summary(&self, session: &Session, _: &()) -> String {
         let head = session.req_header();
         format!("{} {}", head.method, head.uri.path())
@@ -75,7 +76,7 @@ impl ProxyHttp for Gateway {
 }
 
 impl Gateway {
-    /// The body, or why there is none. No more of it is kept than a lookup may have.
+    /// Reads the body. Keeps at most [`BODY_BYTES_MAX`] bytes.
     async fn gather(&self, session: &mut Session) -> Body {
         let length = session.get_header(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: u64| length > BODY_BYTES_MAX as u64) {
@@ -83,7 +84,7 @@ impl Gateway {
         }
         let body = async {
             if expects_continue(session.req_header()) {
-                let keepalive = session.get_keepalive(); // which Pingora ends with any head before the body's end
+                let keepalive = session.get_keepalive(); // any head sent before the body's end resets it
                 session.write_continue_response().await.map_err(|_| BodyFault::CutOff)?;
                 session.set_keepalive(keepalive);
             }
@@ -99,45 +100,45 @@ impl Gateway {
         timeout(self.body_time_max, body).await.unwrap_or(Err(BodyFault::TooSlow))
     }
 
-    /// In a task of its own: whatever becomes of the client and its session, the hold is settled, and a store that
-    /// panics is a 500.
+    /// Runs the lookup in its own task, so that the hold is settled even if the client disconnects, and a panic of a store
+    /// results in a 500.
     async fn look_up(&self, request: Request) -> Response<Bytes> {
         match tokio::spawn(walk::look_up(self.service.clone(), arrive(), request)).await {
             Ok(reply) => wire::response(&reply),
             Err(_) => {
-                log::error!("a lookup panicked"); // over what is not said: it could quote the email
+                log::error!("a lookup panicked"); // without its message, which could contain the email
                 wire::broken()
             }
         }
     }
 }
 
-/// Whether a request for the path is one that is looked up; if not, the answer to give.
+/// Checks that a request for the path is a lookup. Otherwise, returns the response to send.
 fn check(head: &RequestHeader) -> Result<(), Box<Response<Bytes>>> {
     // "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header field" (RFC
-    // 9112, 3.2). Pingora refuses two of them by itself.
+    // 9112, 3.2). Pingora itself refuses duplicates.
     if head.version == Version::HTTP_11 && !head.headers.contains_key(HOST) {
         return Err(Box::new(wire::malformed()));
     }
     wire::route(&head.method, head.uri.path())
 }
 
-/// HTTP/1.0 knows no `Expect` (RFC 9110, 10.1.1).
+/// Returns `true` if the client waits for a `100 Continue`. HTTP/1.0 does not have `Expect` (RFC 9110, 10.1.1).
 fn expects_continue(head: &RequestHeader) -> bool {
     let expect = head.headers.get(EXPECT).map_or(&b""[..], HeaderValue::as_bytes);
     head.version != Version::HTTP_10 && expect.eq_ignore_ascii_case(b"100-continue")
 }
 
-/// The clock and the randomness are the gateway's.
+/// Creates the arrival of a request. The gateway provides the clock and the randomness.
 fn arrive() -> Arrival {
-    // A clock before 1970 is a clock that was never set.
+    // A time before 1970 means that the clock was never set.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_unix_ms(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
     Arrival::new(now, rand::random())
 }
 
-/// Sends a whole response, its header names as they are. Pingora adds `Date` and `Connection`, and on HTTP/1 ends a
-/// connection on which a body was left unread: the next request could only be found behind the rest of this one.
+/// Sends a whole response with unchanged header names. Pingora adds `Date` and `Connection`. On HTTP/1, it closes a
+/// connection with an unread body, because the next request only starts after that body.
 async fn respond(session: &mut Session, response: Response<Bytes>) -> Result<()> {
     let mut head = ResponseHeader::build(response.status(), Some(8))?;
     if session.req_header().version == Version::HTTP_10 {
@@ -151,11 +152,12 @@ async fn respond(session: &mut Session, response: Response<Bytes>) -> Result<()>
     session.write_response_body(Some(response.into_body()), true).await?;
 
     if !session.is_body_done() {
-        // Our half ends, which on HTTP/2 it has, then what the client still sends is read: what is left unread would reset
-        // the connection, or the stream, and a reset overtakes our reply (RFC 9112, 9.6).
+        // Closes the sending half, unless HTTP/2 has done so already, and reads the rest of the request. Otherwise, the
+        // unread bytes would reset the connection or the stream, and the reset could reach the client before the response
+        // (RFC 9112, 9.6).
         session.shutdown().await;
         session.set_total_drain_timeout(Some(Gateway::CLOSE_TIME_MAX));
-        let _ = session.drain_request_body().await; // whether it came to its end matters to nobody
+        let _ = session.drain_request_body().await; // best effort
     }
     Ok(())
 }

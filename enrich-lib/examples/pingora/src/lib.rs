@@ -1,9 +1,9 @@
-//! A gateway on [Pingora](https://github.com/cloudflare/pingora) that answers lookups itself, and passes everything else
+//! A gateway on [Pingora](https://github.com/cloudflare/pingora) that answers lookups itself and passes every other request
 //! on to an upstream.
 //!
 //! # Layout
 //!
-//! In reading order: [`gateway`] HTTP over Pingora's session · [`walk`] one lookup, by hand.
+//! In reading order: [`gateway`] HTTP on a Pingora session · [`walk`] the steps of one lookup.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! The gateway, with a sample workspace in memory.
+//! The gateway with a sample workspace in memory.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use pingora::proxy::http_proxy_service;
 use pingora::server::Server;
 use pingora::server::configuration::ServerConf;
 
-/// Somebody who is in the sample.
+/// The email of the sample person.
 const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
 /// A gateway that answers lookups itself, and passes everything else on.
@@ -52,7 +52,7 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
     let listen = find_out(args.listen)
         .map_err(|e| format!("can't listen on {}: {e}. --listen names another address", args.listen))?;
     let (service, key) = sample()?;
-    // A stop waits for the lookups under way: their holds live no longer than this.
+    // A shutdown waits for running lookups, whose holds last no longer than this.
     let grace_period_seconds = Some(service.policy.hold_ttl.as_secs());
     let gateway = Gateway { service, upstream: args.upstream, body_time_max: Gateway::BODY_TIME_MAX };
 
@@ -67,13 +67,13 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
     server.run_forever()
 }
 
-/// The address with its port. Pingora binds it when it runs, and tells neither which port it got nor that it got none: so it
-/// is bound here first, and given back.
+/// Returns the address with its port. Pingora binds the address later and reports neither the chosen port nor a failure.
+/// Therefore this function binds it first and releases it again.
 fn find_out(listen: SocketAddr) -> std::io::Result<SocketAddr> {
     TcpListener::bind(listen)?.local_addr()
 }
 
-/// A workspace `demo` with 1,000 credits and a key, and a directory of one person.
+/// Creates a workspace `demo` with 1,000 credits and a key, and a directory of one person.
 fn sample() -> Result<(Service, ApiKey), Box<dyn Error>> {
     let demo = Workspace { id: "demo".parse()?, quota: Quota::default() };
     let key = ApiKey::generate(rand::random);

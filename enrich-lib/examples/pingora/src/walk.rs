@@ -1,7 +1,7 @@
-//! One lookup, by hand: the gateway asks its stores, waits so long for each, and tells the chain what they answered.
+//! The steps of one lookup: calls each store with a timeout, and passes the results to the state machine.
 //!
-//! [`enrich_lib::drive`] does the same over the ports, without an end to its patience. A gateway with I/O of its own puts
-//! it into these lines; a wrong order of them does not compile.
+//! [`enrich_lib::drive`] does the same over the ports, without timeouts. A gateway with its own I/O calls it in these lines.
+//! The wrong order of the lines does not compile.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use enrich_lib::model::{Arrival, WorkspaceId};
 use enrich_lib::refusal::PortError;
 use tokio::time::timeout;
 
-// Together less than `Policy::hold_ttl`, or holds would expire under their lookups.
+// Their sum is less than `Policy::hold_ttl`, so that no hold expires during its lookup.
 const KEY_TIME_MAX: Duration = Duration::from_secs(1);
-/// A limiter that is slower than this is down.
+/// A rate-limit store that is slower than this counts as unavailable.
 const COUNT_TIME_MAX: Duration = Duration::from_millis(100);
 const HOLD_TIME_MAX: Duration = Duration::from_secs(5);
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Answers one request, and logs it.
+/// Answers one request and logs it.
 pub async fn look_up(stores: Service, arrival: Arrival, request: Request) -> Reply {
     let (Ok(reply) | Err(reply)) = walk(&stores, arrival, request).await;
     log(&reply);
     reply
 }
 
-/// The order of these lines is the order of the checks.
+/// Runs one lookup. The order of the statements is the order of the checks.
 async fn walk(stores: &Service, arrival: Arrival, request: Request) -> Result<Reply, Reply> {
     let lookup = Lookup::receive(&stores.policy, arrival, request)?; // 401
     let found = in_time(KEY_TIME_MAX, stores.keys.find(lookup.key())).await;
@@ -42,7 +42,7 @@ async fn walk(stores: &Service, arrival: Arrival, request: Request) -> Result<Re
     Ok(lookup.close(settled)) // 200, 404, 500, 502
 }
 
-/// The answer of a store, or its failure to give one in time.
+/// Returns the result of a store, or an error after a timeout.
 async fn in_time<T>(
     time_max: Duration,
     answer: impl Future<Output = Result<T, PortError>>,
@@ -51,7 +51,7 @@ async fn in_time<T>(
     timeout(time_max, answer).await.unwrap_or_else(late)
 }
 
-/// One line a lookup, and never an email, a key or a profile in it.
+/// Logs one line per lookup, without an email, key or profile.
 fn log(reply: &Reply) {
     let (id, outcome, status, credits) =
         (reply.lookup_id, reply.outcome(), reply.status(), reply.credits_spent);

@@ -1,4 +1,4 @@
-//! The program, from its command line to its output.
+//! The program: its command line and its output.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -12,7 +12,7 @@ fn program(args: &[&str]) -> Child {
     command.args(args).env("RUST_LOG", "trace").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Does what its curl line says.
+/// Sends the request of the printed curl command.
 #[test]
 fn the_line_that_it_prints_finds_somebody_and_no_log_tells_whom() {
     let mut gateway = program(&["--listen", "127.0.0.1:0"]);
@@ -52,7 +52,7 @@ fn an_address_that_is_taken_is_named() {
     assert!(error.starts_with(&format!("error: can't listen on {address}: ")), "{error}");
 }
 
-/// It prints the line before it listens.
+/// Retries, because the program prints the curl command before it listens.
 fn connect(address: &str) -> TcpStream {
     let started = Instant::now();
     loop {

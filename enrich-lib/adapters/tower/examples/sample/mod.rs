@@ -1,4 +1,4 @@
-//! The sample of the examples: one workspace with 1,000 credits, one person, all in memory.
+//! The setup of the examples: one workspace with 1,000 credits and one person, in memory.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
     })
 }
 
-/// The same each time, as it is a sample's. In earnest: cryptographically strong random bytes.
+/// Returns a fixed sample key. Production code uses cryptographically secure random bytes.
 fn key() -> ApiKey {
     ApiKey::generate(|| 7)
 }
 
-/// Listens where the first argument says, or else at a free port, and prints how to ask.
+/// Listens on the address of the first argument, or on a free port, and prints sample requests.
 #[allow(clippy::print_stdout, reason = "whoever runs an example reads it")]
 pub(crate) async fn listener() -> Result<TcpListener, Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());

@@ -84,7 +84,7 @@ async fn a_body_over_the_limit_is_a_400() {
     for (length, expected) in [(40, StatusCode::OK), (41, StatusCode::BAD_REQUEST)] {
         let gateway = layer().limits(limits).layer(Router::new());
         let email = format!("{:<length$}", r#"{"email":"ada.marlowe@gmail.com"}"#);
-        // In chunks, so that nothing says beforehand how long it is.
+        // Chunked, so that the length is not known in advance.
         let chunks = email
             .into_bytes()
             .chunks(9)
@@ -189,7 +189,7 @@ async fn debug_output_shows_no_key_and_no_email() {
     assert!(!shown.contains("enr_") && !shown.contains("ada"), "{shown}");
 }
 
-/// Says when it is asked, and finds everybody when it is let.
+/// A resolver that signals its calls and returns a match when the gate opens.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Notify, Notify)>);
 
@@ -212,7 +212,7 @@ impl Resolver for Gate {
     }
 }
 
-/// Finds everybody, after 3 s.
+/// A resolver that returns a match after 3 s.
 struct Slow;
 
 #[async_trait]
@@ -232,12 +232,12 @@ impl Resolver for Broken {
     }
 }
 
-/// With nothing behind it.
+/// Returns a gateway whose inner service has no routes.
 fn gateway() -> Enrich<Router> {
     layer().layer(Router::new())
 }
 
-/// Over memory, with the one person who is looked up.
+/// Returns a layer over in-memory ports, with the one person who is looked up.
 fn layer() -> EnrichLayer {
     let people = Directory::default();
     people.insert(

@@ -1,4 +1,4 @@
-//! Gateways of axum and hyper over TCP.
+//! axum and hyper gateways over TCP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -66,7 +66,7 @@ async fn both_finish_a_lookup_whose_client_hangs_up() {
     }
 }
 
-/// Tells, when it is dropped, that the server has let go of a request, answered or not.
+/// Notifies on drop that the server has dropped a request, answered or not.
 struct LetGo(Arc<Notify>);
 
 impl Drop for LetGo {
@@ -75,7 +75,7 @@ impl Drop for LetGo {
     }
 }
 
-/// Around the layer.
+/// Wraps each response future in a [`LetGo`] guard.
 fn telling<F>(let_go: &Arc<Notify>) -> MapFutureLayer<impl Fn(F) -> BoxFuture<F::Output> + Clone + use<F>>
 where
     F: Future + Send + 'static,
@@ -133,7 +133,7 @@ fn lookup() -> String {
     )
 }
 
-/// The whole reply, as far as its `content-length` says.
+/// Sends a request and reads the whole reply, whose end its `content-length` gives.
 async fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut reply = Vec::new();

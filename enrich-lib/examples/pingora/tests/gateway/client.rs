@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A client that sends exactly the given bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ pub struct Client {
     came: Vec<u8>,
 }
 
-/// A whole reply: its status line and headers up to the empty line, and its body.
+/// A complete reply: its status line and headers up to the empty line, and its body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
     pub head: String,
@@ -42,7 +42,7 @@ impl Client {
         self.reply()
     }
 
-    /// The next reply, which has to be whole.
+    /// Reads the next reply, which must be complete.
     pub fn reply(&mut self) -> Reply {
         let head_bytes = loop {
             match self.came.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -59,7 +59,7 @@ impl Client {
         Reply { head, body }
     }
 
-    /// Asserts that nothing more comes but the end. A reset is none.
+    /// Asserts that the server closes the connection without sending more bytes. Fails on a reset.
     #[track_caller]
     pub fn assert_ended(mut self) {
         assert_eq!((self.read(), &self.came[..]), (0, &b""[..]));

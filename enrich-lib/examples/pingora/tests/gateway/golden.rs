@@ -1,4 +1,4 @@
-//! The gateway, held against the transcripts of the host.
+//! Compares the gateway's replies with the host's transcripts.
 
 use enrich_golden::{Kind, Server, Stores, scenarios};
 use enrich_pingora::gateway::Gateway;

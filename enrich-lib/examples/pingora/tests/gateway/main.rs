@@ -1,4 +1,4 @@
-//! The gateway as its clients meet it.
+//! The gateway's replies to clients.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -197,7 +197,8 @@ fn a_body_that_turns_out_too_large_is_refused() {
     client.assert_ended();
 }
 
-/// Closing over unread bytes would reset the connection, and a reset overtakes the reply (RFC 9112, 9.6).
+/// Closing a connection with unread bytes would reset it, and the reset could reach the client before the reply (RFC 9112,
+/// 9.6).
 #[test]
 fn a_client_that_is_answered_in_the_middle_of_its_body_may_send_the_rest() {
     let world = World::open();

@@ -1,4 +1,4 @@
-//! The gateway on a real socket, in front of an upstream that says what it was asked, over stores that can be made to wait.
+//! A gateway on a real socket. Its upstream echoes requests, and tests can block its stores.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::client::{Client, Reply};
 
-/// Somebody who is found, and as whom.
+/// The email of a person who is found.
 pub const KNOWN: &str = "ada.marlowe@gmail.com";
 pub const KNOWN_URL: &str = "https://www.linkedin.com/in/ada-marlowe";
-/// Nobody has it.
+/// An email that is not found.
 pub const UNKNOWN: &str = "nobody.here@gmail.com";
-/// Whoever asks for it makes the resolver panic.
+/// An email that makes the resolver panic.
 pub const POISON: &str = "poison@gmail.com";
 
-/// Long enough for the slowest machine: only a test that fails waits for it.
+/// A timeout for the slowest machine. Only failing tests reach it.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a test sets.
+/// Overrides for tests.
 pub struct Settings {
     pub credits: u64,
     pub limit: u32,
@@ -89,12 +89,12 @@ impl World {
         self.credits.balance(&self.workspace)
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub fn connect(&self) -> Client {
         Client::connect(self.server.address)
     }
 
-    /// The head of a lookup with this key, without the headers of its body and without its end.
+    /// Returns the head of a lookup without the headers of its body and without the empty line.
     pub fn head(&self) -> String {
         format!(
             "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\
@@ -107,13 +107,13 @@ impl World {
         with_body(&self.head(), &format!(r#"{{"email":"{email}"}}"#))
     }
 
-    /// The reply to a lookup on a connection of its own.
+    /// Sends a lookup on a new connection and returns the reply.
     pub fn look_up(&self, email: &str) -> Reply {
         self.connect().ask(self.lookup(email))
     }
 }
 
-/// A gateway that listens, until it is dropped.
+/// A running gateway, which stops on drop.
 pub struct Running {
     pub address: SocketAddr,
     stop: Arc<Notify>,
@@ -158,12 +158,12 @@ impl ShutdownSignalWatch for Stop {
     }
 }
 
-/// `head` with its end, and a body.
+/// Returns `head` with a content length and the empty line, followed by `body`.
 pub fn with_body(head: &str, body: &str) -> String {
     format!("{head}content-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Waits until `probe` holds. For what happens by itself and can't be awaited.
+/// Waits until `probe` returns `true`, for events that cannot be awaited.
 pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     let started = Instant::now();
     while !probe() {
@@ -172,11 +172,11 @@ pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     }
 }
 
-/// People whom a test can keep the resolver from finding for a while.
+/// A resolver that a test can block.
 pub struct People {
     directory: Directory,
     asked: AtomicUsize,
-    /// A permit for each ask; there is no end of them while the gate is open.
+    /// One permit per call. Unlimited while the gate is open.
     gate: Semaphore,
 }
 
@@ -193,7 +193,7 @@ impl People {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// From now on nobody is found, nor not found.
+    /// Blocks all calls until the gate is opened.
     pub fn close_gate(&self) {
         self.gate.forget_permits(Semaphore::MAX_PERMITS);
     }
@@ -213,7 +213,7 @@ impl Resolver for People {
     }
 }
 
-/// Never counts.
+/// A rate-limit store that never answers.
 pub struct HungWindows;
 
 #[async_trait]
@@ -223,14 +223,14 @@ impl Windows for HungWindows {
     }
 }
 
-/// Answers 203 with the request line and the body that it got, and closes.
+/// Starts an upstream that replies 203 with the received request line and body, then closes the connection.
 pub fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for tcp in listener.incoming() {
             let mut client = Client::of(tcp.unwrap());
-            let request = client.reply(); // a request has the same form
+            let request = client.reply(); // a request has the same structure
             let line = request.head.lines().next().unwrap();
             let told = format!("{line}\n{}", request.body);
             client.send(with_body("HTTP/1.1 203 OK\r\nconnection: close\r\n", &told));
