@@ -1,17 +1,17 @@
-//! Tests of concurrent code in many orders of its steps.
+//! Tests of concurrent code under many thread interleavings.
 //!
-//! `explore` runs a test once a schedule. Its threads are `shuttle`'s: one runs at a time, and at each lock and each
-//! operation of a channel a scheduler picks the next. There are two schedulers: one picks at random at every step, the
-//! other (PCT) lets one thread run on and interrupts it at a few steps, as races often need few of them. Both
-//! start from a fixed seed, so a test that fails does so in every run, and a thread that nobody wakes is a deadlock
-//! that is reported.
+//! `explore` runs a test once per schedule. The threads of a test are `shuttle`'s: one runs at a time, and at each lock
+//! and each channel operation a scheduler picks the next. There are two schedulers. One picks at random at every step.
+//! The other (PCT) lets one thread continue and interrupts it at a few steps, because races often need few
+//! interruptions. Both start from a fixed seed, so a failure is reproducible. A thread that is never woken is reported
+//! as a deadlock.
 //!
 //! ```sh
 //! RUSTFLAGS='--cfg shuttle' cargo test -p enrich-interleavings --target-dir target/shuttle
 //! ```
 //!
-//! `SCHEDULES=100000` tries more of them, `SHUTTLE_RANDOM_SEED=7` others. A failure prints its schedule: with that in
-//! `REPLAY`, the test runs this one alone.
+//! `SCHEDULES=100000` sets the number of schedules, `SHUTTLE_RANDOM_SEED=7` the seed. A failure prints its schedule. To
+//! run a test with that schedule only, set `REPLAY` to it.
 
 #![cfg(shuttle)]
 
@@ -29,16 +29,16 @@ pub use scene::{
 
 const SEED: u64 = 0x5eed;
 
-/// How often PCT interrupts a thread: a race that needs more of that is left to chance.
+/// Number of times that PCT interrupts a thread. Races that need more interruptions are left to the random scheduler.
 const INTERRUPTIONS: usize = 3;
 
-/// The most steps of one schedule. The longest takes a tenth of them, so one that takes more is stuck.
+/// Maximum number of steps in a schedule. The longest one takes a tenth of it, so a schedule that exceeds it is stuck.
 const STEPS_MAX: usize = 10_000;
 
-/// SQLite needs more than the default.
+/// Stack size of a thread. SQLite needs more than the default.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// Runs `test` in `schedules` random schedules and in as many of PCT's. `SCHEDULES` sets another number.
+/// Runs `test` with `schedules` random schedules and as many PCT schedules. `SCHEDULES` overrides the number.
 pub fn explore(schedules: usize, test: fn()) {
     if let Ok(schedule) = env::var("REPLAY") {
         run(ReplayScheduler::new_from_encoded(&schedule), test);

@@ -1,4 +1,4 @@
-//! A ledger with a disk of its own, and those who spend from it.
+//! A ledger with its own database, and lookups that spend from it.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -19,54 +19,54 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
-/// What the workspace is granted.
+/// The credits granted to the workspace.
 pub const GRANTED: u64 = 3;
 
 /// When all holds are placed.
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
-/// How long they last.
+/// Lifetime of a hold.
 const HOLD_LIFE: Duration = Duration::from_secs(60);
 
-/// When they expire.
+/// Returns when all holds expire.
 pub fn end() -> Timestamp {
     START + HOLD_LIFE
 }
 
-/// The workspace of all tests.
+/// Returns the workspace of all tests.
 pub fn workspace() -> WorkspaceId {
     "acme".parse().expect("a name")
 }
 
-/// Its key.
+/// Returns the workspace's key.
 pub fn key() -> ApiKey {
     ApiKey::generate(|| 7)
 }
 
-/// The `n`-th lookup, which holds `credits`.
+/// Returns the hold of the `n`-th lookup, of `credits`.
 pub fn hold(n: u8, credits: u64) -> Hold {
     let lookup_id = LookupId::new(START, [n; 10]);
     Hold { lookup_id, workspace: workspace(), credits, placed_at: START, expires_at: end() }
 }
 
-/// Runs a ledger's writer.
+/// Runs a ledger's writer on a thread.
 pub fn write(work: Work) -> JoinHandle<()> {
     thread::spawn(move || block_on(work))
 }
 
-/// A ledger that one schedule has to itself.
+/// A ledger for one schedule.
 #[derive(Debug)]
 pub struct Scene {
-    /// Dropped by [`Scene::leave`], once nobody else has it.
+    /// Dropped by [`Scene::leave`], or later by the last thread that uses it.
     pub ledger: Arc<Ledger>,
     disk: Arc<Disk>,
     dir: TempDir,
 }
 
 impl Scene {
-    /// The ledger, and its writer that has not begun.
+    /// Opens a ledger. Returns its writer, which is not running yet.
     pub fn open() -> (Self, Work) {
-        // No disk waits, where there is a file system in memory.
+        // A file system in memory, where there is one, avoids waiting for a disk.
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         let dir = TempDir::with_prefix_in("enrich-interleavings-", place).expect("a directory");
@@ -79,25 +79,25 @@ impl Scene {
         (Self { ledger: Arc::new(ledger), disk: Arc::new(disk), dir }, work.expect("a writer"))
     }
 
-    /// The operator of this data.
+    /// Opens the accounts as an operator.
     pub fn admin(&self) -> Admin {
         let data = DataDir::open(self.dir.path()).expect("data");
         Admin::open(&data).expect("accounts")
     }
 
-    /// The `n`-th lookup, which has not held its `credits` yet.
+    /// Returns the `n`-th lookup, which does not hold its `credits` yet.
     pub fn spender(&self, n: u8, credits: u64) -> Spender {
         Spender { ledger: self.ledger.clone(), disk: self.disk.clone(), hold: hold(n, credits) }
     }
 
-    /// A lookup that holds them.
+    /// Returns the `n`-th lookup, which holds its `credits`.
     pub fn holding(&self, n: u8, credits: u64) -> Spender {
         let spender = self.spender(n, credits);
         assert_eq!(spender.hold(), Holding::Granted);
         spender
     }
 
-    /// Tells the time, one moment after the other, in a thread of its own.
+    /// Ticks the ledger at each of `moments`, on a separate thread.
     pub fn clock<const N: usize>(&self, moments: [Timestamp; N]) -> JoinHandle<()> {
         let ledger = self.ledger.clone();
         thread::spawn(move || {
@@ -108,8 +108,8 @@ impl Scene {
         })
     }
 
-    /// After a last tick, memory and disk agree: both have what was told and nothing else, and when the ledger is
-    /// dropped, its writer ends and leaves it so.
+    /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends and no others. Then
+    /// drops the ledger, and checks that its writer ends and the disk is unchanged.
     pub fn close(self, writer: JoinHandle<()>, ended: &[Ended]) {
         block_on(self.ledger.tick(end() + 10 * HOLD_LIFE)).expect("the last tick");
         let balance = check(&self.ledger);
@@ -121,13 +121,13 @@ impl Scene {
         left.check(ended);
     }
 
-    /// Drops the ledger, perhaps while others still have it.
+    /// Drops this reference to the ledger. Other threads may still use it.
     pub fn leave(self) -> Left {
         Left { disk: self.disk, _dir: self.dir }
     }
 }
 
-/// What is there when a ledger has been dropped.
+/// The data that remains after a ledger has been dropped.
 #[derive(Debug)]
 pub struct Left {
     disk: Arc<Disk>,
@@ -135,34 +135,34 @@ pub struct Left {
 }
 
 impl Left {
-    /// On the disk is what was told and nothing else.
+    /// Checks that the disk contains the acknowledged spends and no others.
     pub fn check(self, ended: &[Ended]) {
         self.disk.check(ended);
     }
 }
 
-/// Makes sure of the one equation of credits.
+/// Checks that the granted credits equal the sum of available, held and spent credits.
 fn check(ledger: &Ledger) -> Balance {
     let balance = ledger.balance(&workspace()).expect("a balance");
     assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");
     balance
 }
 
-/// What became of a spend.
+/// The result of a spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Its caller was told that it is spent.
+    /// Acknowledged to the caller.
     Told,
-    /// Its caller was told that it is not.
+    /// The caller received an error.
     Refused,
-    /// Its caller did not wait for an answer.
+    /// The caller stopped waiting.
     GivenUp,
 }
 
-/// A lookup, and the last answer that it got.
+/// The hold of a lookup, and the result of its last attempt to spend.
 pub type Ended = (Hold, Answer);
 
-/// A lookup at work.
+/// A lookup that holds, spends or releases credits.
 #[derive(Clone, Debug)]
 pub struct Spender {
     ledger: Arc<Ledger>,
@@ -171,32 +171,32 @@ pub struct Spender {
 }
 
 impl Spender {
-    /// Holds its credits.
+    /// Holds the credits.
     pub fn hold(&self) -> Holding {
         self.try_hold().expect("a hold that has not expired")
     }
 
-    /// The same, and `None` if the hold has expired.
+    /// Holds the credits. Returns `None` if the hold has expired.
     pub fn try_hold(&self) -> Option<Holding> {
         let holding = block_on(self.ledger.hold(&self.hold)).ok();
         check(&self.ledger);
         holding
     }
 
-    /// Releases them. Whether they are released.
+    /// Releases the credits. Returns `false` if the ledger refuses.
     pub fn release(&self) -> bool {
         let released = block_on(self.ledger.settle(&self.hold, Settlement::Release)).is_ok();
         check(&self.ledger);
         released
     }
 
-    /// Spends them, and waits for the answer.
+    /// Spends the credits and waits for the result.
     pub fn spend(&self) -> Ended {
         let told = block_on(self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits)));
         self.ended(if told.is_ok() { Answer::Told } else { Answer::Refused })
     }
 
-    /// Spends them, and gives up at any moment.
+    /// Spends the credits and stops waiting after a random number of polls.
     pub fn spend_impatiently(&self) -> Ended {
         let patience = thread_rng().gen_range(1..8);
         let mut spend = self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits));
@@ -210,7 +210,7 @@ impl Spender {
         self.ended(told.unwrap_or(Answer::GivenUp))
     }
 
-    /// Whoever is told of a spend finds it spent, in memory and on the disk.
+    /// Checks that an acknowledged spend is present in memory and on disk.
     fn ended(&self, answer: Answer) -> Ended {
         if answer == Answer::Told {
             assert!(self.disk.has(&self.hold), "told, and not on the disk");
@@ -220,17 +220,17 @@ impl Spender {
     }
 }
 
-/// One step of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 pub fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// What a reader finds there. No thread is switched while it reads.
+/// A reader of the database. The scheduler does not switch threads while it reads.
 #[derive(Debug)]
 struct Disk(Mutex<Connection>);
 
 impl Disk {
-    /// Exactly what was told is spent. How many credits that is.
+    /// Checks that the acknowledged spends, and no others, are on disk. Returns their credits.
     fn check(&self, ended: &[Ended]) -> u64 {
         let mut spent = 0;
         for (hold, answer) in ended {
@@ -244,7 +244,7 @@ impl Disk {
         spent
     }
 
-    /// Whether a spend stands: it was written, and not taken back.
+    /// Returns whether a spend is committed and not voided.
     fn has(&self, hold: &Hold) -> bool {
         let select = "SELECT EXISTS (SELECT 1 FROM credit_spend WHERE lookup_id = ?1)
              AND NOT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?1)";
@@ -253,7 +253,7 @@ impl Disk {
     }
 }
 
-/// The accounts that each schedule begins with: made once, as that takes longer than a schedule.
+/// The initial database of each schedule. It is created once, because that takes longer than a schedule.
 fn accounts() -> &'static [u8] {
     static ACCOUNTS: OnceLock<Vec<u8>> = OnceLock::new();
     ACCOUNTS.get_or_init(|| {

@@ -14,7 +14,7 @@ use shuttle::thread;
 
 const SCHEDULES: usize = 10_000;
 
-/// A workspace of 3 credits.
+/// Returns a table with a workspace of 3 credits.
 fn table() -> Arc<AccountTable> {
     let table = AccountTable::default();
     table.grant(&workspace(), 3).unwrap();
@@ -39,7 +39,7 @@ fn settles(table: &AccountTable, hold: &Hold, settlement: Settlement) -> bool {
     is_settled
 }
 
-/// What each of `acts` returns, all of them at once.
+/// Runs `acts` concurrently and returns the results.
 fn together<T: Send + 'static>(table: &Arc<AccountTable>, acts: &[fn(&AccountTable) -> T]) -> Vec<T> {
     let spawn = |act: &fn(&AccountTable) -> T| {
         let (table, act) = (table.clone(), *act);

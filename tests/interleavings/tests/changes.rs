@@ -1,4 +1,4 @@
-//! An operator changes what a ledger is reading at that moment.
+//! An operator makes changes while the ledger reads the same data.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -16,7 +16,7 @@ const SCHEDULES: usize = 1_500;
 fn a_grant_counts_after_the_next_tick() {
     explore(SCHEDULES, || {
         let (scene, work) = Scene::open();
-        // An account that is in memory already gives a tick more steps.
+        // An account that is already in memory adds steps to a tick.
         let other = "other".parse().unwrap();
         scene.admin().create_workspace(&other, Quota::default(), 1, START).unwrap();
         scene.ledger.balance(&other).unwrap();
@@ -32,7 +32,7 @@ fn a_grant_counts_after_the_next_tick() {
                 block_on(ledger.tick(START)).unwrap();
             }
         });
-        // The first look at the account reads it from the disk.
+        // The first call reads the account from disk.
         let before = scene.ledger.balance(&workspace()).unwrap().granted;
         assert!([GRANTED, GRANTED + 2].contains(&before));
         early.join().unwrap();
@@ -59,7 +59,7 @@ fn a_revoked_key_is_nobodys_after_the_next_tick() {
                 assert!(!is_known(&ledger));
             }
         });
-        // What it reads at that moment may not stay in the cache.
+        // A result read during the change must not stay in the cache.
         is_known(&scene.ledger);
         is_known(&scene.ledger);
         operator.join().unwrap();

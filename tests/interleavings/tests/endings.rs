@@ -1,4 +1,4 @@
-//! A ledger or its writer ends while spends are under way.
+//! The ledger or its writer ends while spends are pending.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -10,7 +10,7 @@ use shuttle::thread;
 
 const SCHEDULES: usize = 1_500;
 
-/// Whoever is done last drops the ledger: what is queued then is done before the writer ends.
+/// The last thread to finish drops the ledger. The writer finishes the jobs that are queued then.
 #[test]
 fn a_ledger_that_is_dropped_leaves_on_the_disk_what_was_told() {
     explore(2 * SCHEDULES, || {
@@ -28,7 +28,8 @@ fn a_ledger_that_is_dropped_leaves_on_the_disk_what_was_told() {
     });
 }
 
-/// As the end of its executor, or a panic, would stop it: nothing that was told is lost, nothing else is billed.
+/// The writer stops as if its executor had ended or it had panicked. Acknowledged spends stay, and no others are
+/// charged.
 #[test]
 fn a_writer_that_stops_leaves_nobody_waiting() {
     explore(SCHEDULES, || {

@@ -1,4 +1,4 @@
-//! Spends from a ledger, and the writer that makes them durable.
+//! Spends of a ledger, and the writer that makes them durable.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -18,7 +18,7 @@ fn spend_impatiently(spender: Spender) -> JoinHandle<Ended> {
     thread::spawn(move || spender.spend_impatiently())
 }
 
-/// Gives up, perhaps, and then tries the same again, as a lookup with time left does.
+/// Spends, and retries once if it stopped waiting, as a lookup with time left does.
 fn try_again(spender: Spender) -> JoinHandle<Ended> {
     thread::spawn(move || match spender.spend_impatiently() {
         (_, Answer::GivenUp) => spender.spend(),
@@ -30,7 +30,7 @@ fn all<const N: usize>(spends: [JoinHandle<Ended>; N]) -> [Ended; N] {
     spends.map(|spend| spend.join().unwrap())
 }
 
-/// Spends of a ledger that is told these moments meanwhile: in the end, it has what `spends` ended with.
+/// Runs `spends` while the ledger ticks at each of `moments`. Then checks that the ledger matches the results.
 fn while_time_passes<const N: usize>(moments: [Timestamp; N], spends: impl FnOnce(&Scene) -> Vec<Ended>) {
     let (scene, work) = Scene::open();
     let writer = write(work);
@@ -78,7 +78,7 @@ fn a_spend_that_is_given_up_and_tried_again_is_billed_once_or_not_at_all() {
     });
 }
 
-/// Nothing was written yet, so nothing has to be taken back, and the second try of each succeeds.
+/// No spend was written yet, so there is nothing to void, and the second attempt of each succeeds.
 #[test]
 fn a_spend_that_is_given_up_before_the_writer_looks_is_not_written() {
     explore(SCHEDULES, || {

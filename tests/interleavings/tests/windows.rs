@@ -1,4 +1,4 @@
-//! The burst counters in memory.
+//! The rate-limit counters in memory.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -19,7 +19,7 @@ fn window(n: u64) -> Window {
     (0..n).fold(window, |window, _| Quota::new(3, 60).unwrap().window(&workspace(), window.closes_at()))
 }
 
-/// The counts that threads get who count `windows`, each in this order.
+/// Counts requests on one thread per entry of `windows`, in the order of the entry. Returns all counts, sorted.
 fn counted(windows: &'static [&'static [u64]]) -> Vec<(u64, u64)> {
     let table = Arc::new(WindowTable::default());
     let threads: Vec<_> = windows
@@ -47,7 +47,7 @@ fn each_count_of_a_window_is_given_once() {
     });
 }
 
-/// Requests that were read off the clock before the edge are counted among those after it.
+/// A request whose time was read before the edge may be counted after requests of the next window.
 #[test]
 fn each_count_of_two_windows_around_an_edge_is_given_once() {
     explore(SCHEDULES, || {

@@ -1,4 +1,4 @@
-//! What a test holds of a disk.
+//! The interface of a simulated disk for tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,51 +9,52 @@ use crate::shm::lock;
 use crate::state::{Lie, State};
 use crate::vfs;
 
-/// A disk under one directory: all databases there are on it until it is dropped.
+/// A simulated disk for one directory. All databases in the directory are on it until it is dropped.
 #[derive(Debug)]
 pub struct Disk {
     dir: PathBuf,
     state: Arc<Mutex<State>>,
 }
 
-/// All files of a disk.
+/// A copy of all files of a disk.
 #[derive(Clone, Debug)]
 pub struct Image(BTreeMap<String, File>);
 
 impl Disk {
-    /// An empty disk whose sectors have `sector_bytes`. What its cuts leave is drawn from `seed`.
+    /// Mounts an empty disk with sectors of `sector_bytes`. The effects of its power cuts are random, drawn from
+    /// `seed`.
     pub fn mount(dir: &Path, sector_bytes: usize, lie: Lie, seed: u64) -> Self {
         let state = Arc::new(Mutex::new(State::new(sector_bytes, lie, seed)));
         vfs::mount(dir, &state);
         Self { dir: dir.to_owned(), state }
     }
 
-    /// The power goes after `steps` more writes, syncs and deletions: in the middle of the next one.
+    /// Schedules a power cut: `steps` more writes, syncs and deletions succeed, and the next one is interrupted.
     pub fn cut_after(&self, steps: u32) {
         lock(&self.state).cut_after(steps);
     }
 
-    /// Whether it has power.
+    /// Returns whether the disk has power.
     pub fn is_on(&self) -> bool {
         lock(&self.state).is_on()
     }
 
-    /// After a cut: what it left can be read. What was open before stays broken.
+    /// Restores the power after a cut. Files can be opened again; handles opened before the cut keep failing.
     pub fn power_on(&self) {
         lock(&self.state).power_on();
     }
 
-    /// How often a database was synced: what a checkpoint does.
+    /// Returns how often a database was synced, which a checkpoint does.
     pub fn database_syncs(&self) -> u64 {
         lock(&self.state).database_syncs()
     }
 
-    /// All files as they are now.
+    /// Returns a copy of all files in their current state.
     pub fn image(&self) -> Image {
         Image(lock(&self.state).files())
     }
 
-    /// Makes all files as they were. Nothing may be open.
+    /// Replaces all files with those of `image`. No file may be open.
     pub fn restore(&self, image: Image) {
         lock(&self.state).put(image.0);
     }

@@ -1,4 +1,4 @@
-//! One file, as the cache sees it and as it may be found after a cut.
+//! A file: its cached content, and the possible contents after a power cut.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// How often a sector that has to be written when the power goes is written in part.
+/// Probability that a cut tears an unsynced sector, that is, writes only part of it.
 const TEAR: f64 = 0.1;
 
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     sector_bytes: usize,
-    /// What is read: all that was written.
+    /// The content that a read returns: everything written so far.
     cached: Vec<u8>,
-    /// What is there after any cut.
+    /// The content that survives any cut.
     durable: Vec<u8>,
-    /// The contents that a sector has had since the last sync, oldest first. Each may be the one that is found: the
-    /// cache writes when it likes and in the order that it likes.
+    /// The contents of each sector since the last sync, oldest first. A cut may leave any of them, because a cache
+    /// writes at any time and in any order.
     unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
-    /// The sizes that the file has had since the last sync.
+    /// The sizes of the file since the last sync.
     unsynced_sizes: Vec<usize>,
-    /// The file before it was made shorter, if that is not synced. A file system does that at once or not at all, and
-    /// gives new sectors to what is written past the end later: of these and the old ones, no mix is found.
+    /// The file before an unsynced truncation. A file system truncates atomically, and later allocates new sectors for
+    /// data written past the end. A cut therefore never leaves a mix of old and new sectors.
     before_truncation: Option<Box<File>>,
 }
 
@@ -42,7 +42,7 @@ impl File {
         self.cached.len()
     }
 
-    /// Fills `buffer` from `offset`, with zeros past the end; tells how many bytes were there.
+    /// Reads into `buffer` from `offset` and fills the rest with zeros. Returns the number of bytes read.
     pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> usize {
         let there = self.cached.get(offset..).unwrap_or_default();
         let count = there.len().min(buffer.len());
@@ -83,8 +83,8 @@ impl File {
         self.before_truncation = None;
     }
 
-    /// What a cut leaves: of each unsynced sector any of its contents, or parts of two. `newest` is the probability that
-    /// a sector has its last one.
+    /// Returns the file after a cut: each unsynced sector has any of its contents, or parts of two. `newest` is the
+    /// probability that a sector has its latest content.
     pub(crate) fn after_cut(&self, newest: f64, rng: &mut StdRng) -> Self {
         if let Some(before) = &self.before_truncation
             && !rng.random_bool(newest)
@@ -130,13 +130,13 @@ impl File {
     }
 }
 
-/// The bytes of a sector that a file of `size` has.
+/// Returns the byte range of a sector in a file of `size` bytes.
 fn span(sector: usize, sector_bytes: usize, size: usize) -> std::ops::Range<usize> {
     let start = sector * sector_bytes;
     start.min(size)..(start + sector_bytes).min(size)
 }
 
-/// A whole sector, with zeros past the end of the file.
+/// Returns a whole sector, with zeros past the end of the file.
 fn span_of(content: &[u8], sector: usize, sector_bytes: usize) -> Vec<u8> {
     let mut whole = content[span(sector, sector_bytes, content.len())].to_vec();
     whole.resize(sector_bytes, 0);

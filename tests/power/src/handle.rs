@@ -1,4 +1,4 @@
-//! An open file: what SQLite asks of one, in Rust. What fails, fails with SQLite's code for it.
+//! An open file: SQLite's operations on it, in safe Rust. Errors are SQLite's result codes.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,8 @@ pub(crate) struct Handle {
     state: Arc<Mutex<State>>,
     inode: Inode,
     id: HandleId,
-    /// Its first sync also makes its name durable: so does SQLite on Unix with the logs and journals that it makes.
+    /// Set if the first sync must also make the name durable. SQLite does this on Unix for logs and journals that it
+    /// creates.
     syncs_directory: bool,
     shm: Option<Arc<Shm>>,
 }
@@ -28,7 +29,7 @@ impl Handle {
             () if has(ffi::SQLITE_OPEN_WAL) => Kind::Log,
             () => Kind::Other,
         };
-        // A database is there: the adapter makes its empty file without SQLite, so that only its owner can read it.
+        // A database always exists: the adapter creates the empty file itself, so that only its owner can read it.
         let create = has(ffi::SQLITE_OPEN_CREATE) || kind == Kind::Database;
         let mut disk = lock(state);
         let inode = disk.open(name, kind, create).map_err(|PowerOff| ffi::SQLITE_CANTOPEN)?;
@@ -79,14 +80,14 @@ impl Handle {
         self.with_node(|node| node.locks.is_reserved()).or(Err(ffi::SQLITE_IOERR_CHECKRESERVEDLOCK))
     }
 
-    /// A null pointer if the region is not there and is not to be made.
+    /// Maps a region of shared memory. Returns a null pointer if it does not exist and `make` is `false`.
     pub(crate) fn map_region(&mut self, index: usize, make: bool) -> Result<*mut c_void, c_int> {
         let shm = lock(&self.state).shm(self.inode).or(Err(ffi::SQLITE_IOERR_SHMMAP))?;
         let shm = self.shm.get_or_insert(shm);
         Ok(shm.region(index, make).unwrap_or_default())
     }
 
-    /// `count` locks from `first`.
+    /// Takes or releases `count` locks, starting with `first`.
     pub(crate) fn lock_log(&self, first: c_int, count: c_int, flags: c_int) -> Result<(), c_int> {
         let shm = self.shm.as_ref().ok_or(ffi::SQLITE_IOERR_SHMLOCK)?;
         let bits = (first..first + count).fold(0, |bits, n| bits | 1 << n);
@@ -120,7 +121,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.unmap();
-        // After a cut there is no such file, and no lock.
+        // Ignore the error: after a cut, the file and its locks no longer exist.
         let _ = self.with_node(|node| node.locks.lower(self.id, Level::Unlocked));
     }
 }

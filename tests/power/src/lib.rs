@@ -1,17 +1,17 @@
-//! A disk for SQLite that loses its power.
+//! A simulated disk for SQLite that can lose power.
 //!
-//! A [`Disk`] stands in for one directory, in memory. Like a real one it has a cache: what was written and not synced
-//! is anywhere between there and not there when the power goes, sector by sector. The directory's own entries too:
-//! a new file can be gone, a deleted one can be back.
+//! A [`Disk`] replaces one directory, in memory. Like a real disk it has a cache: after a power cut, each sector that
+//! was written but not synced may have its old content, its new content or parts of both. The same holds for directory
+//! entries: a new file may be missing, and a deleted file may be back.
 //!
-//! SQLite reaches it through a VFS (<https://sqlite.org/vfs.html>), which is made the default of the process: whatever
-//! opens a database by its path, under a directory that has a [`Disk`], is on it, and needs not know.
+//! SQLite accesses the disk through a VFS (<https://sqlite.org/vfs.html>), which is registered as the default of the
+//! process. Any code that opens a database by its path in a directory with a [`Disk`] uses it without changes.
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `file` the sectors of one file · `locks` who may use it · `shm` the memory
-//! that connections share · `state` the files, their names, the power · `handle` an open file · `methods` and `vfs` the
-//! C interface, the only ones with `unsafe` in them · `disk` what a test holds.
+//! Each module uses only the modules before it: `file` the sectors of one file · `locks` file and log locks · `shm`
+//! shared memory of connections · `state` files, names and power · `handle` an open file · `methods` and `vfs` the C
+//! interface, the only modules with `unsafe` code · `disk` the interface for tests.
 
 #![deny(missing_docs)]
 

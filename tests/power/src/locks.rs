@@ -1,15 +1,15 @@
-//! The two kinds of locks that SQLite asks a file system for. Nobody waits here: who can't have a lock is told so.
+//! The two kinds of locks that SQLite requires from a file system. Requests never block: they fail if a lock is taken.
 
 use std::collections::BTreeMap;
 
-/// Names an open file.
+/// The id of an open file.
 pub(crate) type HandleId = u64;
 
-/// Another open file has a lock that stands in the way.
+/// Another open file has a conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// How an open file uses a database (<https://sqlite.org/lockingv3.html>). The numbers are SQLite's.
+/// The lock level of an open database (<https://sqlite.org/lockingv3.html>), numbered as in SQLite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Unlocked = 0,
@@ -23,7 +23,7 @@ pub(crate) enum Level {
 pub(crate) struct FileLocks(BTreeMap<HandleId, Level>);
 
 impl FileLocks {
-    /// Takes a stronger lock.
+    /// Raises the lock of `handle` to the level `wanted`.
     pub(crate) fn raise(&mut self, handle: HandleId, wanted: Level) -> Result<(), Busy> {
         let compatible = |other: Level| match wanted {
             Level::Unlocked => true,
@@ -39,7 +39,7 @@ impl FileLocks {
         Ok(())
     }
 
-    /// Gives up what is stronger than `kept`.
+    /// Lowers the lock of `handle` to the level `kept`.
     pub(crate) fn lower(&mut self, handle: HandleId, kept: Level) {
         match kept {
             Level::Unlocked => drop(self.0.remove(&handle)),
@@ -52,7 +52,7 @@ impl FileLocks {
     }
 }
 
-/// The eight locks beside a write-ahead log (<https://sqlite.org/walformat.html#wal_locks>): a bit each.
+/// The eight locks of a write-ahead log (<https://sqlite.org/walformat.html#wal_locks>), one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct LogLocks(BTreeMap<HandleId, Held>);
 

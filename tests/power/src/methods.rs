@@ -1,5 +1,7 @@
-//! The C interface, open files: the functions that SQLite calls on one, each a thin cover of a method of [`Handle`]. The
-//! safety comments rest on what <https://sqlite.org/c3ref/io_methods.html> promises. A panic in here ends the process.
+//! The C interface of open files: the functions that SQLite calls, each a thin wrapper of a method of [`Handle`].
+//!
+//! The safety comments rely on the guarantees in <https://sqlite.org/c3ref/io_methods.html>. A panic in this module
+//! aborts the process.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
@@ -10,10 +12,10 @@ use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods};
 use crate::handle::Handle;
 use crate::shm::REGION_BYTES;
 
-/// What SQLite takes a Linux disk's sectors for, whatever they are.
+/// The sector size that SQLite assumes for every disk on Linux.
 const SECTOR_BYTES: c_int = 4096;
 
-/// What SQLite keeps for an open file: its own head, and our part.
+/// SQLite's representation of an open file: its own header, followed by our fields.
 #[repr(C)]
 pub(crate) struct Slot {
     pub(crate) head: sqlite3_file,
@@ -21,7 +23,7 @@ pub(crate) struct Slot {
 }
 
 pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
-    iVersion: 2, // with shared memory, without mapped files
+    iVersion: 2, // with shared memory, without memory-mapped files
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -42,6 +44,8 @@ pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
+/// Returns the handle of an open file.
+///
 /// # Safety
 ///
 /// `file` was opened by the VFS and is not closed. SQLite calls one function on it at a time: a file belongs to one
@@ -49,7 +53,7 @@ pub(crate) static METHODS: sqlite3_io_methods = sqlite3_io_methods {
 unsafe fn handle<'call>(file: *mut sqlite3_file) -> &'call mut Handle {
     // SAFETY: it is a `Slot`, as the VFS filled it when it opened the file.
     let handle = unsafe { (*file.cast::<Slot>()).handle };
-    // SAFETY: the VFS made it from a box; nobody else refers to it during this call.
+    // SAFETY: the VFS made it from a box; there is no other reference to it during this call.
     unsafe { &mut *handle }
 }
 
@@ -62,17 +66,17 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut sqlite3_file, out: *mut c_void, count: c_int, offset: i64) -> c_int {
-    // SAFETY: `out` has `count` writable bytes, and nobody else uses them during this call. They need not be
-    // initialised, and are first of all.
+    // SAFETY: `out` has `count` writable bytes and is not accessed elsewhere during this call. The bytes may be
+    // uninitialized, so they are initialized first.
     unsafe { out.cast::<u8>().write_bytes(0, count as usize) };
-    // SAFETY: as above; the bytes are initialised now.
+    // SAFETY: as above; the bytes are initialized now.
     let buffer = unsafe { slice::from_raw_parts_mut(out.cast(), count as usize) };
     // SAFETY: the file is open.
     answer(unsafe { handle(file) }.read(offset as usize, buffer))
 }
 
 unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, count: c_int, offset: i64) -> c_int {
-    // SAFETY: `from` has `count` bytes, which nobody writes during this call.
+    // SAFETY: `from` has `count` bytes, which are not modified during this call.
     let bytes = unsafe { slice::from_raw_parts(from.cast(), count as usize) };
     // SAFETY: the file is open.
     answer(unsafe { handle(file) }.write(offset as usize, bytes))
@@ -120,7 +124,7 @@ unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
     SECTOR_BYTES
 }
 
-/// As on Linux: bytes beside a write stay, whatever happens to the write.
+/// As on Linux: a write never changes the bytes next to it, even if the power fails.
 unsafe extern "C" fn characteristics(_: *mut sqlite3_file) -> c_int {
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
@@ -154,7 +158,7 @@ unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _: c_int) -> c_int {
     ffi::SQLITE_OK
 }
 
-/// SQLite's code of what was done.
+/// Converts a result to SQLite's result code.
 pub(crate) fn answer(done: Result<(), c_int>) -> c_int {
     done.err().unwrap_or(ffi::SQLITE_OK)
 }

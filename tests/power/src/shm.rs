@@ -1,5 +1,5 @@
-//! The memory that the connections to a database share: SQLite's index of the write-ahead log. No cut leaves anything
-//! of it.
+//! The memory shared by the connections to a database: SQLite's index of the write-ahead log. It is lost in a power
+//! cut.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::locks::LogLocks;
 
-/// The only size that SQLite asks for.
+/// The only region size that SQLite uses.
 pub(crate) const REGION_BYTES: usize = 32 * 1024;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,8 @@ pub(crate) struct Shm {
     locks: Mutex<LogLocks>,
 }
 
-/// Boxed, as its address stays as long as any connection maps it. Only SQLite looks inside.
+/// A region of shared memory. It is boxed, because its address must not change while it is mapped. Only SQLite accesses
+/// it.
 #[derive(Debug)]
 struct Region(Box<UnsafeCell<[u64; REGION_BYTES / 8]>>);
 
@@ -25,7 +26,7 @@ impl Shm {
         lock(&self.locks)
     }
 
-    /// Where the region is. None if it is not there and is not to be made.
+    /// Returns the address of a region. Returns `None` if it does not exist and `make` is `false`.
     pub(crate) fn region(&self, index: usize, make: bool) -> Option<*mut c_void> {
         let mut regions = lock(&self.regions);
         if make {

@@ -1,4 +1,4 @@
-//! The files of one disk, their names, and its power.
+//! The files of a disk, their names and the disk's power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -11,22 +11,22 @@ use crate::file::File;
 use crate::locks::FileLocks;
 use crate::shm::Shm;
 
-/// What a disk says is synced and is not: to see that a test notices.
+/// Syncs that a disk falsely reports as done. Used to verify that the tests detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// An honest disk.
+    /// All syncs are done.
     None,
-    /// Write-ahead logs are synced only when a checkpoint is about to begin: what `synchronous=NORMAL` does.
+    /// Write-ahead logs are synced only when a checkpoint begins, as with `synchronous=NORMAL`.
     Commits,
     /// Databases are not synced.
     Checkpoints,
 }
 
-/// The power is off: nothing is read, written or answered.
+/// The power is off. Every operation fails.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PowerOff;
 
-/// Names a file for as long as the power is on: what was open before a cut is no file after it.
+/// The id of a file while the power is on. A cut invalidates all ids.
 pub(crate) type Inode = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,11 @@ pub(crate) struct State {
     lie: Lie,
     rng: StdRng,
     is_on: bool,
-    /// How many more writes and syncs are done.
+    /// Number of writes, syncs and deletions before the power cut.
     steps_left: Option<u32>,
     nodes: BTreeMap<Inode, Node>,
     names: BTreeMap<String, Inode>,
-    /// The directory as it is after any cut.
+    /// The directory entries that survive any cut.
     durable_names: BTreeMap<String, Inode>,
     numbers: u64,
     database_syncs: u64,
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// A number that was not used on this disk.
+    /// Returns a number that was not used on this disk before.
     pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -99,12 +99,12 @@ impl State {
         self.database_syncs
     }
 
-    /// The files by name, as they are read.
+    /// Returns the current files by name.
     pub(crate) fn files(&self) -> BTreeMap<String, File> {
         self.names.iter().map(|(name, inode)| (name.clone(), self.nodes[inode].content.clone())).collect()
     }
 
-    /// Takes `files` for all that is there, and durably so.
+    /// Replaces all files with `files`, as durable content.
     pub(crate) fn put(&mut self, files: BTreeMap<String, File>) {
         self.nodes.clear();
         self.names.clear();
@@ -131,7 +131,7 @@ impl State {
         Ok(self.names.contains_key(name))
     }
 
-    /// Tells whether there was such a file.
+    /// Deletes a file. Returns whether it existed.
     pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, PowerOff> {
         self.powered()?;
         let existed = self.names.remove(name).is_some();
@@ -146,7 +146,7 @@ impl State {
         Ok(self.node(inode)?.content.read(offset, buffer))
     }
 
-    /// A write that the cut interrupts is as unsynced as those before it.
+    /// Writes to the cache. A write that a cut interrupts is unsynced like earlier ones.
     pub(crate) fn write(&mut self, inode: Inode, offset: usize, bytes: &[u8]) -> Result<(), PowerOff> {
         if self.lie == Lie::Commits && self.node(inode)?.kind == Kind::Database {
             let logs = self.nodes.values_mut().filter(|node| node.kind == Kind::Log);
@@ -184,7 +184,7 @@ impl State {
         Ok(self.node(inode)?.content.len())
     }
 
-    /// What the connections to the database share; new if nobody has it.
+    /// Returns the memory shared by the connections to a database. Creates it if no connection uses it.
     pub(crate) fn shm(&mut self, inode: Inode) -> Result<Arc<Shm>, PowerOff> {
         let node = self.node(inode)?;
         Ok(node.shm.upgrade().unwrap_or_else(|| {
@@ -215,7 +215,7 @@ impl State {
         Ok(())
     }
 
-    /// Some cuts come when nearly all is on the disk, some when nearly nothing is.
+    /// Cuts the power. The fraction of data that reaches the disk varies between cuts, from almost none to almost all.
     fn cut(&mut self) {
         let newest = *[0.0, 0.1, 0.5, 0.9, 1.0].choose(&mut self.rng).unwrap_or(&0.5);
         let mut left = BTreeMap::new();

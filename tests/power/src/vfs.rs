@@ -1,5 +1,7 @@
-//! The C interface, files by name: a VFS (<https://sqlite.org/c3ref/vfs.html>). The safety comments rest on what SQLite
-//! promises there of the arguments. A panic in here ends the process.
+//! The C interface of the file system: a VFS (<https://sqlite.org/c3ref/vfs.html>).
+//!
+//! The safety comments rely on the guarantees that this page gives for the arguments. A panic in this module aborts the
+//! process.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
@@ -14,10 +16,10 @@ use crate::methods::{METHODS, Slot, answer};
 use crate::shm::lock;
 use crate::state::State;
 
-/// The longest path, with its final zero.
+/// Maximum length of a path, including the final zero byte.
 const PATH_BYTES_MAX: c_int = 1024;
 
-/// The time on this disk: some noon in Julian days. SQLite needs it for nothing that is tested here.
+/// The current time, a constant in Julian days. SQLite does not need the real time in these tests.
 const NOW_DAYS: i32 = 2_460_000;
 
 static MOUNTED: Mutex<BTreeMap<PathBuf, Arc<Mutex<State>>>> = Mutex::new(BTreeMap::new());
@@ -31,7 +33,7 @@ pub(crate) fn unmount(dir: &Path) {
     lock(&MOUNTED).remove(dir);
 }
 
-/// Makes this the VFS of all databases that the process opens by path.
+/// Registers the VFS as the default for all databases that the process opens by path.
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -59,7 +61,8 @@ fn register() {
             xGetSystemCall: None,
             xNextSystemCall: None,
         }));
-        // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`; nobody else has it.
+        // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`. There is no other reference
+        // to it.
         let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite takes the VFS");
     });
@@ -73,8 +76,8 @@ unsafe extern "C" fn open(
     out_flags: *mut c_int,
 ) -> c_int {
     let slot = file.cast::<Slot>();
-    // SAFETY: SQLite gives `szOsFile` writable bytes, which is a `Slot`, aligned for any type of it. Without methods, it
-    // does not close what was not opened.
+    // SAFETY: SQLite provides `szOsFile` writable bytes for a `Slot`, aligned for any type. Without methods, it does
+    // not close a file that was not opened.
     unsafe { slot.write(Slot { head: sqlite3_file { pMethods: ptr::null() }, handle: ptr::null_mut() }) };
     // SAFETY: the path is null (a temporary file) or a string that outlives this call.
     let opened = unsafe { find(path) }
@@ -111,7 +114,7 @@ unsafe extern "C" fn access(_: *mut sqlite3_vfs, path: *const c_char, _: c_int, 
     answer(exists.ok_or(ffi::SQLITE_IOERR_ACCESS).map(|exists| unsafe { *out = exists.into() }))
 }
 
-/// Paths are absolute already.
+/// Copies the path, which is already absolute.
 unsafe extern "C" fn full_pathname(
     _: *mut sqlite3_vfs,
     path: *const c_char,
@@ -123,16 +126,16 @@ unsafe extern "C" fn full_pathname(
     if bytes.len() > out_bytes as usize {
         return ffi::SQLITE_CANTOPEN;
     }
-    // SAFETY: `out` has `out_bytes` writable bytes, which are enough, and is no part of the path.
+    // SAFETY: `out` has `out_bytes` writable bytes, which are enough, and does not overlap the path.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len()) };
     ffi::SQLITE_OK
 }
 
-/// The disk and the name on it.
+/// Returns the disk of a path, and the file name on it.
 ///
 /// # Safety
 ///
-/// `path` is null or a string that ends with a zero.
+/// `path` is null or a string that ends with a zero byte.
 unsafe fn find(path: *const c_char) -> Option<(Arc<Mutex<State>>, String)> {
     if path.is_null() {
         return None;
@@ -143,14 +146,14 @@ unsafe fn find(path: *const c_char) -> Option<(Arc<Mutex<State>>, String)> {
     Some((state, path.file_name()?.to_str()?.to_owned()))
 }
 
-/// The same in every process, so that a seed replays.
+/// Returns constant bytes, so that a seed is reproducible.
 unsafe extern "C" fn randomness(_: *mut sqlite3_vfs, count: c_int, out: *mut c_char) -> c_int {
     // SAFETY: `out` has `count` writable bytes.
     unsafe { out.write_bytes(0x5a, count as usize) };
     count
 }
 
-/// Whoever could give up what is waited for is on the same thread.
+/// Returns immediately: a lock can only be released by this same thread.
 unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
     microseconds
 }

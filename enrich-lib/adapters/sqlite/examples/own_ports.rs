@@ -1,4 +1,4 @@
-//! A gateway that knows its tenants and limits them by itself, and takes only the credits and the people from us.
+//! A gateway with its own tenants and its own rate limiter, which uses only the credits and the people of this crate.
 //!
 //! `cargo run -p enrich-sqlite --example own_ports`
 #![allow(clippy::print_stdout, reason = "an example shows something")]
@@ -19,7 +19,7 @@ use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 
-/// The tenants of the gateway, which has their keys: here a map, with you perhaps a cache before your own store.
+/// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own store.
 struct Tenants(HashMap<KeyDigest, Workspace>);
 
 #[async_trait]
@@ -29,7 +29,8 @@ impl Keys for Tenants {
     }
 }
 
-/// The limiter of the gateway. The library says which window a request is in and compares; this counts, and no more.
+/// The gateway's rate limiter. The library computes the window of a request and compares the count; the limiter only
+/// counts.
 #[derive(Default)]
 struct Limiter(Mutex<HashMap<(String, u64), u64>>);
 
@@ -38,7 +39,7 @@ impl Windows for Limiter {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let name = (window.workspace().to_string(), window.number());
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(name).or_default(); // in earnest: kept until window.forget_at(), and then forgotten
+        let count = counts.entry(name).or_default(); // in production: keep it until window.forget_at()
         *count += 1;
         Ok(*count)
     }
@@ -47,13 +48,13 @@ impl Windows for Limiter {
 fn main() -> Result<(), Box<dyn Error>> {
     let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
     let acme = Workspace { id: "acme".parse()?, quota: Quota::new(2, 60)? };
-    let key = ApiKey::generate(|| 7); // in earnest: cryptographically strong random bytes
+    let key = ApiKey::generate(|| 7); // in production: cryptographically strong random bytes
 
-    // Ours: credits and people, in a directory of their own.
+    // From this crate: credits and people, in a separate data directory.
     let files = tempfile::tempdir()?;
     let dir = DataDir::create(files.path())?;
     Admin::open(&dir)?.create_workspace(&acme.id, acme.quota, 10, now)?;
-    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?; // random bytes here too
+    let people = People::open(&dir, People::CONFIDENCE_MIN, [7; 16])?; // random bytes in production
     let mut import = people.import()?;
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
@@ -70,10 +71,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);
         let request = Request { key: Some(key.digest()), body: Ok(body.into()) };
-        // In a handler: `.await`. And a UUID's worth of randomness for each.
+        // In a handler, use `.await` and fresh random bytes for each request.
         let arrival = Arrival::new(now, std::array::from_fn(|i| email.as_bytes()[i]));
         let reply = futures_executor::block_on(service.answer(arrival, request));
-        println!("{:#?}", wire::response(&reply)); // 200, 404, and 429 of our own limiter
+        println!("{:#?}", wire::response(&reply)); // 200, 404, and 429 from the gateway's own limiter
     }
     println!("{:?}", ledger.balance(&acme.id)?);
     Ok(())

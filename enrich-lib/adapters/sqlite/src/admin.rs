@@ -1,4 +1,4 @@
-//! What an operator does: workspaces, keys, grants. Works while another process serves the same data.
+//! Operator commands: workspaces, keys and grants. They work while another process serves the same data.
 
 use enrich_lib::credit::{AccountFault, Balance};
 use enrich_lib::key::ApiKey;
@@ -12,7 +12,7 @@ use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::StoreError;
 
-/// The accounts of a data directory, as its operator sees them.
+/// Administrative access to the accounts of a data directory.
 #[derive(Debug)]
 pub struct Admin {
     db: Connection,
@@ -20,12 +20,14 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Opens the accounts of `dir`, and makes them if there are none.
+    /// Opens the accounts of `dir` and creates them if they do not exist.
     pub fn open(dir: &DataDir) -> Result<Self, StoreError> {
         Ok(Self { db: database::create(&dir.accounts(), Schema::Accounts)?, dir: dir.clone() })
     }
 
-    /// Makes a workspace with `credits`.
+    /// Creates a workspace with `credits`.
+    ///
+    /// Errors: [`StoreError::WorkspaceExists`], [`StoreError::Account`] if `credits` is too large.
     pub fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -49,7 +51,7 @@ impl Admin {
         })
     }
 
-    /// All workspaces, by name.
+    /// Returns all workspaces, by name.
     pub fn workspaces(&self) -> Result<Vec<WorkspaceRow>, StoreError> {
         let is_served = self.dir.is_served();
         let mut select = self.db.prepare(
@@ -67,7 +69,7 @@ impl Admin {
         rows.collect()
     }
 
-    /// Gives `workspace` `credits` more, and tells its new balance.
+    /// Grants `credits` to `workspace` and returns its new balance.
     pub fn grant(
         &mut self,
         workspace: &WorkspaceId,
@@ -78,7 +80,7 @@ impl Admin {
         self.balance(workspace)
     }
 
-    /// The credits of `workspace`. What is held is up to a second old.
+    /// Returns the credits of `workspace`. The held credits are up to one second old.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         let select = "SELECT granted, spent, held FROM account WHERE id = ?";
         let is_served = self.dir.is_served();
@@ -87,7 +89,7 @@ impl Admin {
         row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
     }
 
-    /// Files a new key of `workspace` and tells its id.
+    /// Stores a new key of `workspace` and returns its id.
     pub fn create_key(
         &mut self,
         workspace: &WorkspaceId,
@@ -107,7 +109,7 @@ impl Admin {
         Ok(id)
     }
 
-    /// The keys of `workspace`, oldest first.
+    /// Returns the keys of `workspace`, oldest first.
     pub fn keys(&self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError> {
         let mut select = self.db.prepare(
             "SELECT id, label, masked, created_at, last_used_at, revoked_at FROM api_key
@@ -126,7 +128,7 @@ impl Admin {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Revokes a key for good. Revoked again, it keeps its first date.
+    /// Revokes a key permanently. A key that is already revoked keeps its first revocation date.
     pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
         let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?";
         self.write(|tx| match tx.execute(update, params![ms(now), id])? {
@@ -135,7 +137,7 @@ impl Admin {
         })
     }
 
-    /// Reads as of one moment.
+    /// Begins a read transaction, which sees one snapshot of the data.
     pub(crate) fn read(&mut self) -> Result<Transaction<'_>, StoreError> {
         Ok(self.db.transaction_with_behavior(TransactionBehavior::Deferred)?)
     }
@@ -145,7 +147,7 @@ impl Admin {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        self.dir.check_not_moved()?; // after it began: whoever moves them waits for it
+        self.dir.check_not_moved()?; // inside the transaction, because an export waits for it
         let done = work(&tx)?;
         tx.commit()?;
         Ok(done)
@@ -169,7 +171,7 @@ fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, StoreError> {
     row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
 }
 
-/// The totals in the first three columns: granted, spent, held. Holds end with the process that serves.
+/// Reads granted, spent and held credits from the first three columns. Holds end with the process that serves.
 fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
     let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
     let left = granted.saturating_sub(spent);

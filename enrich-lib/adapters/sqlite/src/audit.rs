@@ -1,4 +1,4 @@
-//! Whether the totals are what the rows add up to: from any process, while another one serves.
+//! Verifies that the totals match the sums of the rows. Any process can run it while another one serves.
 
 use enrich_lib::records::{Audit, AuditRow, Tally};
 use rusqlite::{Connection, Row};
@@ -7,7 +7,7 @@ use crate::admin::Admin;
 use crate::column::parsed;
 use crate::error::StoreError;
 
-/// What keeps the ledgers append-only.
+/// The triggers that keep the ledger tables append-only.
 const TRIGGERS: [&str; 6] = [
     "credit_grant_stays",
     "credit_grant_remains",
@@ -17,7 +17,7 @@ const TRIGGERS: [&str; 6] = [
     "credit_void_remains",
 ];
 
-/// A row that belongs to no workspace, or takes back what was never spent; a workspace that spent what it never had.
+/// Queries that count inconsistent rows: rows without a workspace, voids without a spend, and overspent workspaces.
 const STRAYS: [(&str, &str); 4] = [
     (
         "grants of no workspace",
@@ -38,7 +38,7 @@ const STRAYS: [(&str, &str); 4] = [
 ];
 
 impl Admin {
-    /// Adds up all rows, as they are at one moment, and checks the file.
+    /// Adds up all rows in one snapshot and checks the integrity of the file.
     pub fn audit(&mut self) -> Result<Audit, StoreError> {
         let tx = self.read()?;
         let workspaces = workspaces(&tx)?;
@@ -69,7 +69,7 @@ fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, StoreError> {
     rows.collect()
 }
 
-/// A total in this column, and what the rows add up to in the next.
+/// Reads a total from `column` and the sum of its rows from the next column.
 fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
     Ok(Tally { total: row.get(column)?, rows: row.get(column + 1)? })
 }
@@ -96,7 +96,7 @@ fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
     Ok(faults)
 }
 
-/// What SQLite itself finds wrong with the file.
+/// Returns the faults that SQLite's integrity check finds in the file.
 fn damage(db: &Connection) -> Result<Vec<String>, StoreError> {
     let mut select = db.prepare("PRAGMA integrity_check")?;
     let found = select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;

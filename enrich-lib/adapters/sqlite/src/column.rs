@@ -1,4 +1,4 @@
-//! Columns of other types than SQLite's.
+//! Conversions between column values and the types of the model.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use enrich_lib::model::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, Type};
 
-/// A column that `parse` makes something of.
+/// Reads a column and converts its value with `parse`.
 pub(crate) fn parsed<C: FromSql, T, E: Error + Send + Sync + 'static>(
     row: &Row<'_>,
     column: usize,
@@ -19,12 +19,12 @@ pub(crate) fn parsed<C: FromSql, T, E: Error + Send + Sync + 'static>(
     parse(row.get(column)?).map_err(failed)
 }
 
-/// A time as a column has it: milliseconds since the Unix epoch.
+/// Converts a time to a column value: milliseconds since the Unix epoch.
 pub(crate) fn ms(time: Timestamp) -> i64 {
     i64::try_from(time.unix_ms()).unwrap_or(i64::MAX)
 }
 
-/// A time out of a column.
+/// Converts a column value, in milliseconds since the Unix epoch, to a time.
 pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or_default())
 }

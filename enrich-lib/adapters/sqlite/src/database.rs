@@ -1,4 +1,4 @@
-//! One SQLite file: how it is opened, and its numbered migrations.
+//! Opening a SQLite file, and its numbered migrations.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use crate::dir::write_private;
 use crate::error::StoreError;
 
-/// How long a statement waits for another process's write to end.
+/// How long a statement waits for another process's write transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The kinds of files, each with its migrations: the n-th brings a file from version n-1 to n.
+/// The kinds of database files. Migration `n` upgrades a file from version `n-1` to `n`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Schema {
     Accounts,
@@ -29,9 +29,9 @@ impl Schema {
     }
 }
 
-/// Opens the file, creates it if it is missing, and brings it to the newest version.
+/// Opens the file, creates it if it is missing, and migrates it to the newest version.
 pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreError> {
-    // An empty file is an empty database; SQLite itself would make it readable by all.
+    // An empty file is an empty database. SQLite itself would create it readable by all users.
     match write_private(path, b"") {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(StoreError::file(path)(error));
@@ -43,29 +43,29 @@ pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreErr
     Ok(db)
 }
 
-/// Opens one more connection to a file that [`create`] has opened before.
+/// Opens another connection to a file that [`create`] has opened before.
 pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
-    // A commit is on the disk before it returns: the reply to a spend waits for nothing else.
+    // A commit is durable when it returns. The reply to a spend depends on nothing else.
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "foreign_keys", true)?;
     db.pragma_update(None, "trusted_schema", false)?;
-    // Without it, a statement is planned anew for each value that is looked up, which takes longer than to run it.
+    // Without it, SQLite plans a statement again for each bound value, which takes longer than running it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(db)
 }
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), StoreError> {
     let migrations = schema.migrations();
-    // Nothing is written to a file that is current: it can be opened, and read, on a disk that is full.
+    // A current file is not written to, so that it can be opened and read while the disk is full.
     if version(db)? == migrations.len() {
         return Ok(());
     }
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version = version(&tx)?; // another process may have been first
+    let version = version(&tx)?; // another process may have migrated it first
     if version > migrations.len() {
         return Err(StoreError::NewerSchema(path.to_owned()));
     }
@@ -81,7 +81,7 @@ fn version(db: &Connection) -> Result<usize, StoreError> {
     Ok(db.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-/// Notices what other connections, of this process or another, commit to the file.
+/// Detects commits to the file by other connections, in this process or another.
 #[derive(Debug)]
 pub(crate) struct Watch {
     data_version: i64,
@@ -92,8 +92,8 @@ impl Watch {
         Ok(Self { data_version: data_version(db)? })
     }
 
-    /// Does `act` if there was a commit since the last time, or if nobody can tell: what can't be verified is not
-    /// relied on. An `act` that fails is due again.
+    /// Calls `act` if there was a commit since the last call, or if this cannot be determined. If `act` fails, the next
+    /// call runs it again.
     pub(crate) fn on_change(
         &mut self,
         db: &Connection,

@@ -1,4 +1,4 @@
-//! The data directory: which files it has, and who serves it.
+//! The data directory: its files and its lock.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -9,7 +9,7 @@ use crate::error::StoreError;
 
 const LOCK: &str = "serve.lock";
 
-/// All files of a data directory, with those that SQLite keeps beside its databases.
+/// All files of a data directory, including SQLite's auxiliary files.
 #[cfg(unix)]
 const FILES: [&str; 9] = [
     "accounts.db",
@@ -23,31 +23,33 @@ const FILES: [&str; 9] = [
     LOCK,
 ];
 
-/// How often [`DataDir::lock`] tries again while others look at the lock.
+/// Maximum number of attempts by [`DataDir::lock`] while other processes probe the lock.
 const LOCK_ATTEMPTS_MAX: u32 = 1_000;
 
 /// A directory with the files of the service:
 ///
-/// | file | has |
+/// | file | content |
 /// |---|---|
 /// | `accounts.db` | workspaces, keys, credits |
 /// | `people.db` | the people directory |
-/// | `people.key` | the key under which emails are hashed: without it, nobody in `people.db` is found |
+/// | `people.key` | the key for hashing emails; without it, no person in `people.db` can be found |
 /// | `accounts.moved` | where the accounts are now, if they were moved to another store |
 /// | `serve.lock` | locked by the process that serves |
 ///
-/// All of them are private to their owner: any user who can open `serve.lock` could lock it and so keep the service from
-/// starting. Wider permissions, as of files from a backup, are narrowed when the directory is opened. The mode of an
-/// existing directory is not changed, because other programs may use it.
+/// All files are private to their owner: any user who can open `serve.lock` could lock it and prevent the service from
+/// starting. Wider permissions, for example of files restored from a backup, are narrowed when the directory is opened.
+/// The mode of an existing directory is not changed, because other programs may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir(PathBuf);
 
-/// While it lives, no other process serves the data directory. The lock ends with the process, however that ends.
+/// An exclusive lock on a data directory. While it exists, no other process serves the directory.
+///
+/// The operating system releases the lock when the process ends, even after a crash.
 #[derive(Debug)]
 pub struct ServeLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
 
 impl DataDir {
-    /// The directory at `path`, made if it is missing, for its owner alone.
+    /// Opens the directory at `path`. Creates it if it is missing, accessible only to its owner.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         let mut builder = fs::DirBuilder::new();
@@ -59,7 +61,9 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// The directory at `path`. Errors: [`StoreError::NoData`] if there are neither accounts nor people in it.
+    /// Opens the directory at `path`.
+    ///
+    /// Errors: [`StoreError::NoData`] if it contains neither accounts nor people.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let dir = Self(path.into());
         let has_data = dir.accounts().is_file() || dir.people().is_file();
@@ -79,24 +83,27 @@ impl DataDir {
             let path = self.0.join(name);
             let Ok(mode) = fs::metadata(&path).map(|meta| meta.permissions().mode()) else { continue };
             if mode & 0o077 != 0 {
-                // Another user's file and file systems without permissions, such as FAT, are no reason to fail.
+                // Ignore errors: the file may belong to another user or be on a file system without permissions, such
+                // as FAT.
                 let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o700));
             }
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Takes the right to serve it. Errors: [`StoreError::Served`] if another process has it.
+    /// Locks the directory for serving.
+    ///
+    /// Errors: [`StoreError::Served`] if another process has locked it.
     pub fn lock(&self) -> Result<ServeLock, StoreError> {
         let file = self.lock_file()?;
         for _ in 0..LOCK_ATTEMPTS_MAX {
             match file.try_lock() {
                 Ok(()) => return Ok(ServeLock(file)),
-                // If a share is to be had, nobody serves: somebody asks `is_served` at this moment.
+                // A shared lock is available, so no process serves: another process is calling `is_served`.
                 Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
                     file.unlock().map_err(StoreError::file(self.0.join(LOCK)))?;
                     thread::yield_now();
@@ -108,8 +115,9 @@ impl DataDir {
         Err(StoreError::Served(self.0.clone()))
     }
 
-    /// Whether a process serves it. It asks for a share of the lock, so that those who ask don't take each other for
-    /// a server.
+    /// Returns whether a process serves the directory.
+    ///
+    /// It tries to take a shared lock, so that concurrent callers do not mistake each other for a server.
     pub fn is_served(&self) -> bool {
         let share = self.lock_file().map(|file| file.try_lock_shared());
         matches!(share, Ok(Err(TryLockError::WouldBlock)))
@@ -133,14 +141,14 @@ impl DataDir {
     }
 }
 
-/// Writes a file that must not exist yet, readable by its owner alone, and waits until it is on the disk.
+/// Creates a file that only its owner can read, writes it and syncs it. Fails if the file exists.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = private().create_new(true).open(path)?;
     io::Write::write_all(&mut file, content)?;
     file.sync_all()
 }
 
-/// Options to write a file that only its owner may read, if they create it.
+/// Options for writing a file. A file that they create is readable only by its owner.
 fn private() -> OpenOptions {
     let mut options = File::options();
     options.write(true);

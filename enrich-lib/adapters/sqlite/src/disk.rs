@@ -1,4 +1,4 @@
-//! The directory on the disk: each look-up is a query.
+//! The people directory on disk. Each lookup runs an SQL query.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::error::StoreError;
 use crate::hash::EmailHash;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// One a core: a look-up takes one that is free.
+/// A pool of connections, one per core. A lookup uses one that is free.
 pub(crate) struct Readers(Vec<Mutex<Reader>>);
 
-/// A connection with a read transaction that stays open from look-up to look-up: a look-up inside one costs a fifth
-/// of a look-up that opens its own.
+/// A connection with a read transaction that stays open between lookups. A lookup that opens its own transaction takes
+/// five times as long.
 struct Reader {
     db: Connection,
     is_reading: bool,
@@ -32,7 +32,7 @@ impl Readers {
     }
 
     pub(crate) fn refresh(&self) -> Result<(), StoreError> {
-        // Whether there was a change or not: while a transaction is open, the log that it reads from can't be cut off.
+        // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead log.
         self.0.iter().try_for_each(|reader| lock(reader).end_transaction())
     }
 

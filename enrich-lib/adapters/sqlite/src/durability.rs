@@ -1,4 +1,4 @@
-//! When a spend is answered, and how the writer is run for that.
+//! When a spend is acknowledged, and how the writer runs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,26 +7,28 @@ use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// The work of the writer, for the executor of the caller's choice.
+/// The writer's future, to be run on an executor of the caller's choice.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// When a spend is answered.
+/// When a spend is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is on the disk.
+    /// Reply after the spend is durable.
     #[default]
     Strict,
-    /// At once. It is on the disk within 2 ms if the disk is well. A crash loses what is not there yet, in favour of the
-    /// workspace; nothing is spent twice. While the disk fails, or falls behind, it is as if strict.
+    /// Reply first, commit within 2 ms if the disk is healthy.
+    ///
+    /// A crash loses the unflushed spends, in favor of the workspace. No credit is spent twice. While the disk fails or
+    /// falls behind, spends behave as in [`Durability::Strict`].
     Relaxed,
 }
 
 impl Durability {
-    /// How long spends gather that nobody waits for.
+    /// How long the writer collects unflushed spends before it commits them.
     const GATHER: Duration = Duration::from_millis(1);
 
-    /// Runs the writer of a ledger of this durability on a thread of its own: what a server wants. A simulation spawns it
-    /// on its own executor.
+    /// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own
+    /// executor instead.
     pub fn on_a_thread(self, mut work: Work) {
         thread::spawn(move || {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));

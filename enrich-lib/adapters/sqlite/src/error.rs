@@ -1,4 +1,4 @@
-//! What can go wrong in a store. Every message tells what to do, and none has an email or a key.
+//! Errors of a store. Every message says what to do, and none contains an email or a key.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use enrich_lib::refusal::PortError;
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
-/// A store can't do what it was asked for.
+/// An error of a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no data directory.
+    /// The directory contains no data.
     #[error("there is no data in {}", .0.display())]
     NoData(PathBuf),
     /// Another process serves this data.
@@ -22,15 +22,15 @@ pub enum StoreError {
     /// The file was written by a newer version of this program.
     #[error("{} was written by a newer version; use that version, or a copy of the file from before", .0.display())]
     NewerSchema(PathBuf),
-    /// The key that hides the emails of the people directory is missing or damaged.
+    /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged: restore it from a backup, as the people in the directory can't be found without it", .0.display())]
     PeopleKey(PathBuf),
-    /// Opt-outs can't be read, so nobody is found.
+    /// The opt-outs cannot be read. Every lookup fails until they are readable.
     #[error(
         "who opted out can't be read from the people directory, so that nobody is found: the log says why"
     )]
     OptOuts,
-    /// The accounts were moved to another store, or are on their way there.
+    /// The accounts were moved to another store, or the move is in progress.
     #[error(
         "the accounts in {} were moved to {target}, or are on their way there: nothing may change them here",
         .dir.display()
@@ -38,44 +38,44 @@ pub enum StoreError {
     Moved {
         /// The data directory.
         dir: PathBuf,
-        /// The file that says so.
+        /// The file that records the move.
         mark: PathBuf,
-        /// Where they are.
+        /// The store with the accounts.
         target: String,
     },
-    /// No workspace has this name.
+    /// The workspace does not exist.
     #[error("there is no workspace {0}")]
     UnknownWorkspace(WorkspaceId),
-    /// A workspace of this name exists.
+    /// The workspace already exists.
     #[error("there is already a workspace {0}")]
     WorkspaceExists(WorkspaceId),
-    /// No key has this id.
+    /// The key does not exist.
     #[error("there is no key with the id {0}")]
     UnknownKey(String),
-    /// The account refused the step.
+    /// The account rejected the operation.
     #[error(transparent)]
     Account(#[from] AccountFault),
-    /// A spend did not become durable; others of the same commit have the same reason.
+    /// The spend could not be made durable. Other spends of the same commit fail with the same reason.
     #[error("the spend was not written: {0}")]
     NotWritten(String),
-    /// The thread that writes has ended.
+    /// The writer has ended.
     #[error("the store has stopped writing")]
     Stopped,
-    /// A file can't be read or written.
+    /// A file cannot be read or written.
     #[error("can't use {}: {source}", .path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// SQLite failed.
+    /// SQLite returned an error.
     #[error("the database failed: {0}")]
     Database(#[from] rusqlite::Error),
 }
 
 impl StoreError {
-    /// What was to be written is refused, and would be however often it is tried.
+    /// Returns whether a retry is pointless, because an account or a database constraint rejected the write.
     pub(crate) fn is_constraint(&self) -> bool {
         match self {
             Self::Account(_) => true,
@@ -84,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: a failure of the file at `path`.
+    /// Returns a closure for `map_err` that wraps an I/O error of the file at `path`.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -1,7 +1,7 @@
-//! The accounts of a data directory, on their way to another store.
+//! Exports the accounts of a data directory to another store.
 //!
-//! From the first step on, nothing changes them any more: the directory is marked, and neither a server nor an operator gets
-//! at its accounts. So a copy that was interrupted goes on where it stopped.
+//! Beginning an export marks the directory. From then on, neither a server nor an operator can change its accounts, so
+//! an interrupted export can resume where it stopped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::database::{self, Schema};
 use crate::dir::{DataDir, ServeLock, write_private};
 use crate::error::StoreError;
 
-/// All accounts of a directory that is served no more, as of one moment.
+/// A snapshot of all accounts of a directory that is no longer served.
 #[derive(Debug)]
 pub struct Export {
     db: Connection,
@@ -26,10 +26,12 @@ pub struct Export {
 }
 
 impl Export {
-    /// Marks the accounts of `dir` as those that go to `target`, which is a name for people. `new_id` is random, and names
-    /// them in the other store; those that were marked before keep theirs.
+    /// Marks the accounts of `dir` as moved to `target`, a human-readable name.
     ///
-    /// Errors: [`StoreError::Served`], [`StoreError::Moved`] if they go elsewhere.
+    /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked keep their
+    /// id.
+    ///
+    /// Errors: [`StoreError::Served`]; [`StoreError::Moved`] if the accounts were moved to a different target.
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, StoreError> {
         let lock = dir.lock()?;
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
@@ -41,24 +43,24 @@ impl Export {
                 new_id
             }
         };
-        // Whoever was writing has finished after this, and whoever comes later sees the mark.
+        // Waits for a running write transaction. Later writers see the mark.
         db.transaction_with_behavior(TransactionBehavior::Immediate)?.commit()?;
         db.execute_batch("BEGIN")?;
         Ok(Self { db, id, _lock: lock })
     }
 
-    /// Takes the mark away: nothing was begun in the other store.
+    /// Removes the mark. Call it only if nothing was written to the other store.
     pub fn give_up(self, dir: &DataDir) -> Result<(), StoreError> {
         let path = mark_path(dir);
         fs::remove_file(&path).map_err(StoreError::file(path))
     }
 
-    /// Their name in the other store.
+    /// Returns the id of the accounts in the other store.
     pub fn id(&self) -> [u8; 16] {
         self.id
     }
 
-    /// All workspaces, by name.
+    /// Returns all workspaces, by name.
     pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, StoreError> {
         let mut select = self.db.prepare(
             "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
@@ -90,7 +92,7 @@ impl Export {
         rows.collect()
     }
 
-    /// All keys, oldest first.
+    /// Returns all keys, oldest first.
     pub fn keys(&self) -> Result<Vec<CopiedKey>, StoreError> {
         let mut select = self.db.prepare(
             "SELECT workspace, digest, id, label, masked, created_at, last_used_at, revoked_at FROM api_key ORDER BY rowid",
@@ -112,7 +114,7 @@ impl Export {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Up to `limit` grants, after the one with the number `after`.
+    /// Returns up to `limit` grants with a rowid greater than `after`.
     pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, StoreError> {
         let mut select = self.db.prepare_cached(
             "SELECT rowid, workspace, credits, at FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?",
@@ -124,13 +126,14 @@ impl Export {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Up to `limit` spends, after the one of the lookup `after`.
+    /// Returns up to `limit` spends with a lookup id greater than `after`.
     pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
         let select = "SELECT lookup_id, workspace, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
     }
 
-    /// Up to `limit` spends that were taken back, each with when its void says that its lookup arrived.
+    /// Returns up to `limit` voided spends with a lookup id greater than `after`. The time of each is the one recorded
+    /// in its void: the arrival of its lookup.
     pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
         let select = "SELECT v.lookup_id, s.workspace, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
              WHERE v.lookup_id > ? ORDER BY v.lookup_id LIMIT ?";
@@ -153,7 +156,7 @@ impl Export {
     }
 }
 
-/// What stands in `accounts.moved`: where the accounts went, and their name there.
+/// The content of `accounts.moved`: the store that received the accounts, and their id there.
 pub(crate) struct Mark {
     id: [u8; 16],
     target: String,
@@ -172,7 +175,9 @@ impl Mark {
 }
 
 impl DataDir {
-    /// Errors: [`StoreError::Moved`] if the accounts are on their way to another store, or there.
+    /// Checks that the accounts were not moved.
+    ///
+    /// Errors: [`StoreError::Moved`] if they were moved to another store, or the move is in progress.
     pub(crate) fn check_not_moved(&self) -> Result<(), StoreError> {
         self.moved()?.map_or(Ok(()), |mark| Err(mark.into_error(self)))
     }
@@ -189,11 +194,11 @@ impl DataDir {
         }
     }
 
-    /// Whole or not at all.
+    /// Writes the mark atomically.
     fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), StoreError> {
         let (path, partial) = (mark_path(self), self.path().join("accounts.moved.partial"));
         let text = format!("{:032x}\n{target}\n", u128::from_be_bytes(id));
-        let _ = fs::remove_file(&partial); // of one who was killed here
+        let _ = fs::remove_file(&partial); // left by a process that was killed here
         let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
         let synced = written.and_then(|()| fs::File::open(self.path())?.sync_all());
         synced.map_err(StoreError::file(path))

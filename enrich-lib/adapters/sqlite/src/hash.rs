@@ -1,6 +1,8 @@
-//! How the people directory knows an email: SipHash-2-4 of its canonical form, with 128 bits, under the key in
-//! `people.key`. It is a keyed hash for short texts: who has the directory and not the key learns nothing of an email.
-//! Two of 10¹² people share a hash with a chance of 10⁻¹⁵.
+//! Email hashes of the people directory.
+//!
+//! An email is hashed as SipHash-2-4 of its canonical form, with 128 bits, under the key in `people.key`. SipHash is a
+//! keyed hash for short inputs: without the key, the directory reveals nothing about an email. The probability that any
+//! two of 10¹² people share a hash is about 10⁻¹⁵.
 
 use std::fmt;
 
@@ -17,8 +19,10 @@ pub(crate) type EmailHash = [u8; 16];
 pub(crate) struct EmailHasher(SipHasher24);
 
 impl EmailHasher {
-    /// With the key of the directory, which is `new_key` if there is no directory yet. A directory without its key is
-    /// damaged, and gets no new one.
+    /// Reads the key of the directory. If neither key nor directory exists, writes `new_key` first.
+    ///
+    /// Errors: [`StoreError::PeopleKey`] if the key is missing or damaged. An existing directory never receives a new
+    /// key.
     pub(crate) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<Self, StoreError> {
         let path = dir.people_key();
         if !path.exists() && !dir.people().exists() {

@@ -1,4 +1,4 @@
-//! Filling the people directory: rows are gathered and sorted on the caller's thread, and written on another.
+//! Bulk import into the people directory. The caller's thread collects and sorts rows; a second thread writes them.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,22 +12,26 @@ use crate::error::StoreError;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::part::{PartId, count_change, part_of};
 
-/// Rows in the first chunk, so that writing starts early. Each one after it has twice as many.
+/// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
 const FIRST_CHUNK_ROWS: usize = 250_000;
 
-/// The most rows in a chunk, and the most bytes of their names. Two chunks are in memory: 200 MB as a rule. A big
-/// directory is written all over by each of them, so they are as large as that.
+/// Maximum number of rows in a chunk, and maximum bytes of their names.
+///
+/// Two chunks are in memory, typically 200 MB. Each chunk updates pages all over a large directory, so chunks are large
+/// to write each page fewer times.
 const CHUNK_ROWS_MAX: usize = 2_000_000;
 const CHUNK_NAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Rows in one commit. They are neighbours in the file, and an opt-out waits for one commit at most.
+/// Rows in one commit. They are adjacent in the file. An opt-out waits for at most one commit.
 const BATCH_ROWS: usize = 100_000;
 
-/// What SQLite may keep of the file while it writes, in KiB: all that one commit touches, as a rule.
+/// SQLite's page cache during an import, in KiB. It usually holds all pages that one commit changes.
 const CACHE_KIB: i64 = 64 * 1024;
 
-/// An import under way: add rows, then finish. Each batch is one commit; an import that breaks off leaves whole
-/// batches, and is simply run again. The last row of an email counts.
+/// An import in progress. Add rows with [`Import::add`], then call [`Import::finish`].
+///
+/// Each batch is one commit. An interrupted import leaves complete batches and can be run again. If an email occurs
+/// more than once, the last row wins.
 pub struct Import<'p> {
     hasher: &'p EmailHasher,
     chunk: Chunk,
@@ -35,12 +39,12 @@ pub struct Import<'p> {
     writer: Writer,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Rows that are new in the directory, or differ from what was there.
+    /// Rows that are new or differ from the existing ones.
     pub changed: u64,
-    /// Rows that were there before, and rows of people who opted out.
+    /// Rows that already existed, and rows of people who opted out.
     pub unchanged: u64,
 }
 
@@ -50,7 +54,9 @@ impl<'p> Import<'p> {
         Ok(Self { hasher, chunk: Chunk::default(), chunk_rows: FIRST_CHUNK_ROWS, writer: Writer::start(db) })
     }
 
-    /// Adds a person; `confidence`, from 0 to 1, tells how sure the match is. Errors can be those of rows before it.
+    /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
+    ///
+    /// Errors may belong to earlier rows.
     pub fn add(&mut self, email: &Email, profile: &ProfileUrl, confidence: f64) -> Result<(), StoreError> {
         self.chunk.push(self.hasher.hash(email), profile.name(), confidence);
         let Chunk { rows, names } = &self.chunk;
@@ -62,14 +68,14 @@ impl<'p> Import<'p> {
         self.writer.write(std::mem::replace(&mut self.chunk, next))
     }
 
-    /// Writes what is left, and counts.
+    /// Writes the remaining rows and returns the counts.
     pub fn finish(mut self) -> Result<Imported, StoreError> {
         self.writer.write(self.chunk)?;
         self.writer.end()
     }
 }
 
-/// Rows, with their names one after the other.
+/// Rows with their names stored in one string.
 #[derive(Default)]
 struct Chunk {
     rows: Vec<Row>,
@@ -85,13 +91,13 @@ struct Row {
 
 impl Chunk {
     fn push(&mut self, hash: EmailHash, name: &str, confidence: f64) {
-        // A chunk's names are far from 4 GiB.
+        // The names of a chunk are far smaller than 4 GiB.
         let (name_at, name_len) = (self.names.len() as u32, name.len() as u32);
         self.names.push_str(name);
         self.rows.push(Row { hash, name_at, name_len, confidence });
     }
 
-    /// In the order of the file; of an email's rows, the last stays last.
+    /// Sorts rows into file order. Rows of the same email keep their order.
     fn sort(&mut self) {
         self.rows.sort_unstable_by_key(|row| (u128::from_be_bytes(row.hash), row.name_at));
     }
@@ -101,7 +107,7 @@ impl Chunk {
     }
 }
 
-/// The thread that writes, one chunk after the other: while it writes one, the next is gathered.
+/// The writer thread. While it writes one chunk, the caller fills the next.
 struct Writer {
     chunks: Option<SyncSender<Chunk>>,
     thread: Option<JoinHandle<Result<Imported, StoreError>>>,
@@ -113,7 +119,9 @@ impl Writer {
         Self { chunks: Some(sender), thread: Some(thread::spawn(|| write_chunks(db, chunks))) }
     }
 
-    /// Waits until the chunk before is written. Errors are those of chunks before.
+    /// Sends a chunk to the writer thread, and waits until the previous one is written.
+    ///
+    /// Errors belong to previous chunks.
     fn write(&mut self, mut chunk: Chunk) -> Result<(), StoreError> {
         chunk.sort();
         match self.chunks.as_ref().map(|chunks| chunks.send(chunk)) {
@@ -130,7 +138,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Whoever gives up has to know that nothing is written any more.
+    /// Waits for the writer thread, so that nothing is written after the drop.
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -141,7 +149,7 @@ fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported,
     for chunk in chunks {
         for batch in chunk.rows.chunks(BATCH_ROWS) {
             let changed = write_batch(&mut db, &chunk, batch).inspect_err(|_| {
-                // What did not fit must not keep the room it took: spends need it, on the same disk.
+                // Truncate the log of the failed batch: spends need the space on the same disk.
                 let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             })?;
             done.changed += changed;
@@ -151,7 +159,7 @@ fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported,
     Ok(done)
 }
 
-/// In one commit; how many rows changed something.
+/// Writes rows in one commit. Returns how many of them changed the directory.
 fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, StoreError> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut changed = 0;

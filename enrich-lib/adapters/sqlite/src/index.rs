@@ -1,7 +1,8 @@
-//! The directory in memory, which answers without waiting for the disk.
+//! The people directory in memory. Lookups do not wait for the disk.
 //!
-//! It is made of [`PARTS`] parts. A commit says which of them it changes, and only those are read again, each in the
-//! place of the one before it: a look-up is answered from the one or from the other. Opt-outs don't wait for that.
+//! The index consists of [`PARTS`] parts. Each commit records which parts it changes, and a refresh reads only those. A
+//! new part replaces the old one under its lock, so a lookup sees either one. Opt-outs take effect before changed parts
+//! are read.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -17,17 +18,18 @@ use crate::hash::EmailHash;
 use crate::part::{PARTS, Part, PartBuilder, PartId, hashes, part_of};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 
-/// The most parts that are read at once: 40,000 of 10⁷ people, in about 10 ms. An opt-out waits for no more than that.
+/// Maximum number of parts to read at once: 40,000 of 10⁷ people, in about 10 ms. This bounds how long an opt-out waits
+/// during a refresh.
 const READ_PARTS: usize = 256;
 
 pub(crate) struct Index {
     slots: Box<[Line]>,
     loader: Mutex<Loader>,
-    /// Whether all opt-outs of the last refresh could be read.
+    /// Set if the last refresh could read all opt-outs.
     has_opt_outs: AtomicBool,
 }
 
-/// In one cache line, as far as a look-up needs it.
+/// A slot, aligned so that the fields of a lookup are in one cache line.
 #[derive(Default)]
 #[repr(align(64))]
 struct Line(RwLock<Slot>);
@@ -35,9 +37,9 @@ struct Line(RwLock<Slot>);
 #[derive(Default)]
 struct Slot {
     part: Part,
-    /// How often it had been changed when it was read.
+    /// The part's change count when it was read.
     changes: i64,
-    /// Those of this part who opted out, whether they were read again since or not.
+    /// All opt-outs in this part, including those made since the part was read.
     opt_outs: Box<[EmailHash]>,
 }
 
@@ -49,12 +51,12 @@ struct Loader {
 struct Disk {
     db: Connection,
     confidence_min: f64,
-    /// The id of the opt-out that was taken over last.
+    /// The id of the newest opt-out that was applied.
     opt_out: Cell<i64>,
 }
 
 impl Index {
-    /// Reads the whole directory. A match below `confidence_min` is left out.
+    /// Reads the whole directory, without matches below `confidence_min`.
     pub(crate) fn load(db: Connection, confidence_min: f64) -> Result<Self, StoreError> {
         let watch = Watch::new(&db)?;
         let loader = Loader { watch, disk: Disk { db, confidence_min, opt_out: Cell::new(0) } };
@@ -68,7 +70,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Takes over what was committed since the last time.
+    /// Applies the commits since the last call.
     pub(crate) fn refresh(&self) -> Result<(), StoreError> {
         let Loader { watch, disk } = &mut *lock(&self.loader);
         watch.on_change(&disk.db, || {
@@ -77,7 +79,7 @@ impl Index {
         })
     }
 
-    /// What `make` makes of the name of this person's profile.
+    /// Finds a person and converts the name of the profile with `make`.
     pub(crate) fn find<T>(
         &self,
         hash: &EmailHash,
@@ -91,7 +93,8 @@ impl Index {
         Ok(self.slot(hash)?.opt_outs.contains(hash))
     }
 
-    /// Who opted out must not be found by accident: nobody is, while that can't be read.
+    /// Returns the slot of a hash. Fails if the opt-outs could not be read, because a lookup must not find an opted-out
+    /// person.
     fn slot(&self, hash: &EmailHash) -> Result<RwLockReadGuard<'_, Slot>, StoreError> {
         if self.has_opt_outs.load(Ordering::Acquire) {
             Ok(self.read(part_of(hash)))
@@ -109,7 +112,7 @@ impl Index {
         taken
     }
 
-    /// Those that were changed since they were read: neighbours together.
+    /// Returns the parts that changed since they were read. Adjacent parts are merged into ranges.
     fn changed_parts(&self, disk: &Disk) -> Result<Vec<RangeInclusive<PartId>>, StoreError> {
         let mut changed: Vec<RangeInclusive<PartId>> = Vec::new();
         disk.changes(0..=PartId::MAX, |id, changes| {
@@ -139,7 +142,7 @@ impl Index {
         let mut slot = self.write(id);
         slot.changes = changes;
         let before = std::mem::replace(&mut slot.part, part);
-        drop(slot); // nobody waits while memory is given back
+        drop(slot); // free the old part's memory outside the lock
         drop(before);
     }
 
@@ -153,7 +156,7 @@ impl Index {
 }
 
 impl Disk {
-    /// Those who opted out since the last time.
+    /// Passes the opt-outs since the last call to `take`.
     fn opt_outs(&self, mut take: impl FnMut(EmailHash)) -> Result<(), StoreError> {
         let mut select =
             self.db.prepare_cached("SELECT id, email_hash FROM suppressed WHERE id > ? ORDER BY id")?;
@@ -166,7 +169,7 @@ impl Disk {
         Ok(())
     }
 
-    /// How often each of `parts` was changed, in their order; those that never were are left out.
+    /// Passes the change count of each part in `parts` to `take`, in order. Skips parts that never changed.
     fn changes(
         &self,
         parts: RangeInclusive<PartId>,
@@ -181,7 +184,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Reads `parts`, with how often they were changed at that moment.
+    /// Reads `parts`, each with its change count, in one snapshot.
     fn parts(
         &self,
         parts: RangeInclusive<PartId>,

@@ -1,4 +1,4 @@
-//! The cache of API keys: one map look-up a request, one query the first time a key is seen.
+//! The cache of API keys. A request takes one map lookup; the first request with a key takes one SQL query.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ use crate::column::parsed;
 use crate::error::StoreError;
 use crate::sync::{Mutex, RwLock, lock};
 
-/// The most keys that a tick says are used: each takes a page of its own to write.
+/// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const USED_MAX: usize = 100;
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct KeyCache {
 #[derive(Debug, Default)]
 struct Known {
     keys: FxHashSet<ByDigest>,
-    /// How often the cache was emptied: an answer read before that must not be filed after it.
+    /// How often the cache was emptied. A result read before the cache was emptied must not be inserted afterwards.
     emptied: u64,
 }
 
@@ -36,23 +36,24 @@ struct Known {
 struct CachedKey {
     digest: KeyDigest,
     workspace: Workspace,
-    /// Not 0 while it is among those that were used.
+    /// Time of the last use, in Unix milliseconds. Not 0 while the key is in the list of used keys.
     last_used_ms: AtomicU64,
 }
 
-/// A key that is found by its digest: a set of pointers is small, however full it is.
+/// A key, hashed and compared by its digest. A set of pointers stays small even when it is full.
 #[derive(Debug)]
 struct ByDigest(Arc<CachedKey>);
 
-/// That a key was used, and when last.
+/// The last use of a key.
 pub(crate) struct Used {
     pub(crate) digest: KeyDigest,
     pub(crate) at_ms: u64,
 }
 
 impl KeyCache {
-    /// The workspace of a live key, which is said to be used `now`. `db` is locked only if the key is not in the cache.
-    /// Strangers' keys are not cached: they would fill it.
+    /// Returns the workspace of a key that is not revoked, and records its use at `now`.
+    ///
+    /// Locks `db` only if the key is not cached. Unknown keys are not cached, because they would fill the cache.
     pub(crate) fn find(
         &self,
         digest: &KeyDigest,
@@ -74,7 +75,7 @@ impl KeyCache {
         Ok(Some(self.use_key(&key, now)))
     }
 
-    /// However often a key is used, it is noted once.
+    /// Records a use. The key is added to the list of used keys only once per tick.
     fn use_key(&self, key: &Arc<CachedKey>, now: Timestamp) -> Workspace {
         if key.last_used_ms.load(Ordering::Relaxed) != now.unix_ms()
             && key.last_used_ms.swap(now.unix_ms(), Ordering::Relaxed) == 0
@@ -84,7 +85,7 @@ impl KeyCache {
         key.workspace.clone()
     }
 
-    /// The keys that were used since this was last asked: no more than can be written beside all else, the others next time.
+    /// Returns the keys used since the last call, up to [`USED_MAX`]. The remaining keys follow in the next call.
     pub(crate) fn take_used(&self) -> Vec<Used> {
         let mut used = lock(&self.used);
         let count = used.len().min(USED_MAX);
@@ -96,7 +97,7 @@ impl KeyCache {
             .collect()
     }
 
-    /// Forgets all keys: some may have been revoked.
+    /// Empties the cache, because keys may have been revoked.
     pub(crate) fn empty(&self) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.keys.clear();

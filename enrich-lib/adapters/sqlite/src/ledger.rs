@@ -1,7 +1,8 @@
-//! Keys and credits for the process that serves.
+//! Keys and credits of the process that serves.
 //!
-//! Holds live in memory and end with the process; grants and spends are on the disk. A spend is queued for the
-//! [`crate::writer`], which commits all that have gathered as one; when it is answered, the [`Durability`] says.
+//! Holds are in memory and end with the process; grants and spends are on disk. A spend is queued for the
+//! [`crate::writer`], which commits all queued spends as one batch. The [`Durability`] determines when the spend is
+//! acknowledged.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +28,9 @@ use crate::spend::{Asked, Spend};
 use crate::sync::oneshot;
 use crate::writer::{Job, Writer};
 
-/// [`Keys`] and [`Credits`] of a data directory. One process has it at a time: until the ledger is dropped and its
+/// [`Keys`] and [`Credits`] of a data directory.
+///
+/// Only one process can open a data directory at a time. The directory is free again when the ledger is dropped and its
 /// writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
@@ -36,16 +39,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// [`Ledger::open_with`] the strict durability.
+    /// Calls [`Ledger::open_with`] with [`Durability::Strict`].
     pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
         Self::open_with(Durability::Strict, dir, now, spawn)
     }
 
-    /// Takes the data directory and starts its writer with `spawn`. The ledger reads no clock: it learns the time
-    /// `now`, and then by [`Ledger::tick`].
+    /// Locks the data directory and starts its writer with `spawn`.
     ///
-    /// Errors: [`StoreError::Served`] if another process has it, [`StoreError::Moved`] if another store has its
-    /// accounts.
+    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`].
+    ///
+    /// Errors: [`StoreError::Served`] if another process has locked it, [`StoreError::Moved`] if the accounts were
+    /// moved to another store.
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
@@ -62,10 +66,13 @@ impl Ledger {
         Ok(Self { shared, durability, queue })
     }
 
-    /// Tells the ledger that it is `now`: holds past their time expire, and what other processes changed since the
-    /// last tick counts from here on. To be called twice a second or more.
+    /// Advances the ledger's time to `now`. Call it at least twice a second.
     ///
-    /// What was spent before it is on the disk after it; it fails if there is anything that could not be written.
+    /// Overdue holds expire, and changes by other processes since the last tick take effect. Spends that were queued
+    /// before the call are durable when it returns.
+    ///
+    /// Errors: [`StoreError::NotWritten`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
+    /// ended, or an error of the database.
     pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
         self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
@@ -73,7 +80,7 @@ impl Ledger {
         answer.await.map_err(|_| StoreError::Stopped)?
     }
 
-    /// The credits of a workspace, to the moment.
+    /// Returns the current credits of a workspace, including spends that are not durable yet.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(self.shared.slot(workspace)?.balance())
     }
@@ -108,16 +115,16 @@ impl Credits for Ledger {
 }
 
 impl Ledger {
-    /// Queues a spend. None if there is nothing to wait for.
+    /// Queues a spend. Returns `None` if there is nothing to wait for.
     fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<Option<Waiting<'_>>, StoreError> {
         let mut account = self.shared.account(&slot);
-        // One of several attempts waits: an earlier one may be about to be voided.
+        // A repeated attempt waits for the disk, because an earlier one may be about to be voided.
         let may_be_told = self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
         if account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
             return Ok(None);
         }
         if credits == 0 {
-            // Nothing is owed, so nothing has to be on the disk.
+            // A spend of zero credits needs no durable record.
             account.commit_spend(hold);
             return Ok(None);
         }
@@ -129,7 +136,7 @@ impl Ledger {
         };
         let is_strict = self.durability == Durability::Strict;
         if is_first && !is_strict {
-            // The writer lets others gather by itself.
+            // In relaxed mode the writer itself waits for more spends.
             self.queue.ring();
         }
         if is_told {
@@ -141,18 +148,21 @@ impl Ledger {
     }
 }
 
-/// Waits for the answer to a spend. If nobody waits any more, nobody will be told of the spend, and it must not
-/// stand: what is still in the queue the writer leaves out, and what it answered in this very moment is voided.
+/// Waits for the result of a spend.
+///
+/// If it is dropped, the caller receives no result, so the spend must not count. The writer skips the spend if it is
+/// still queued. A spend whose result was ready but not taken is voided.
 struct Waiting<'a> {
     ledger: &'a Ledger,
     spend: Arc<Spend>,
-    /// After so many turns it rings for the writer. None if others do.
+    /// Number of polls before it notifies the writer. `None` if another task notifies it.
     rings_after: Option<u8>,
 }
 
-/// How often the first spend of a batch goes to the end of its executor's queue before it rings for all that have come
-/// meanwhile, so that one commit is for many. In the first turn those come who were ready, and in the second those who were
-/// answered just then. Alone, it is its turn at once.
+/// How often the first spend of a batch yields before it notifies the writer, so that one commit covers many spends.
+///
+/// Tasks that are ready queue their spends during the first yield. Tasks that were just answered queue theirs during
+/// the second. If no other task is ready, both yields return at once.
 const TURNS: u8 = 2;
 
 impl Future for Waiting<'_> {
@@ -182,7 +192,7 @@ impl Drop for Waiting<'_> {
         if let Some(Ok(())) = self.spend.give_up() {
             let Spend { slot, hold, credits, .. } = &*self.spend;
             self.ledger.shared.account(slot).reopen_spend(hold, *credits);
-            // Without a writer the spend stands: it is as if the process had ended a moment ago.
+            // Without a writer the spend remains committed, as if the process had ended just before.
             let _ = self.ledger.queue.send(Job::Void(self.spend.clone()));
             self.ledger.queue.ring();
         }

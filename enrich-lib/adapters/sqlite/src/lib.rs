@@ -1,18 +1,18 @@
-//! The embedded default: keys, credits and a people directory on SQLite, in one data directory.
+//! The embedded default store: keys, credits and a people directory on SQLite, in one data directory.
 //!
-//! * [`Ledger`] serves [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) to one process. Key
-//!   look-ups and holds are in memory; spends are group-committed, and durable before they are answered, unless the
-//!   [`Durability`] is relaxed.
-//! * [`People`] serves [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`Admin`] and [`Import`] are for operators, from any process, while another one serves.
+//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one
+//!   process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable before they are
+//!   acknowledged unless the [`Durability`] is relaxed.
+//! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
+//! * [`Admin`] and [`Import`] are for operators. Any process can use them while another one serves.
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `dir` the files · `database` how one is opened · `column`, `sync` ·
-//! `queue` the way to the writer · `export` ·
-//! `admin` · `audit` · `durability` · `keys` the cache of keys · `shared` the accounts in memory ·
-//! `spend` · `totals` what is spent in all · `writer` group commit · `ledger` · `hash` ·
-//! `part` people in memory, and `index` all of them · `disk` people on the disk · `import` · `people`.
+//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
+//! `column` value conversions · `sync` locks and channels · `queue` jobs for the writer · `export` · `admin` · `audit`
+//! · `durability` · `keys` key cache · `shared` accounts in memory · `spend` pending spends · `totals` spent totals ·
+//! `writer` group commit · `ledger` · `hash` email hashes · `part` one part of the people in memory · `index` people in
+//! memory · `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! A part of the directory in memory: the people whose hashes begin with the same 16 bits.
+//! A part of the directory in memory: the people whose hashes start with the same 16 bits.
 
 use rusqlite::Connection;
 
@@ -8,15 +8,15 @@ use crate::hash::EmailHash;
 /// The first 16 bits of a hash.
 pub(crate) type PartId = u16;
 
-/// How many parts there are. At 10⁷ people a part has 150 of them, and is read again in less than a millisecond.
+/// Number of parts. With 10⁷ people, a part has 150 of them and is read in less than a millisecond.
 pub(crate) const PARTS: usize = 1 << PartId::BITS;
 
-/// The part that a hash belongs to.
+/// Returns the part that contains a hash.
 pub(crate) fn part_of(hash: &EmailHash) -> PartId {
     PartId::from_be_bytes([hash[0], hash[1]])
 }
 
-/// The first and the last hash that a range of parts can have.
+/// Returns the smallest and the largest hash of a range of parts.
 pub(crate) fn hashes(first: PartId, last: PartId) -> [EmailHash; 2] {
     let mut bounds = [EmailHash::default(), [u8::MAX; 16]];
     bounds[0][..2].copy_from_slice(&first.to_be_bytes());
@@ -24,7 +24,7 @@ pub(crate) fn hashes(first: PartId, last: PartId) -> [EmailHash; 2] {
     bounds
 }
 
-/// Says that a part is changed by this commit. To be said of every change to `person`, in the same transaction.
+/// Increments the change count of a part. Every transaction that changes `person` must call it.
 pub(crate) fn count_change(db: &Connection, id: PartId) -> Result<(), StoreError> {
     let count =
         "INSERT INTO part (id, changes) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET changes = changes + 1";
@@ -32,26 +32,26 @@ pub(crate) fn count_change(db: &Connection, id: PartId) -> Result<(), StoreError
     Ok(())
 }
 
-/// What a row begins with: the hash without its first 16 bits, and how long the name is. The name follows.
+/// Size of a row's header: the hash without its first 16 bits, and the length of the name. The name follows.
 const HEAD_BYTES: usize = REST_BYTES + 2;
 const REST_BYTES: usize = 14;
 const START_BYTES: usize = size_of::<u32>();
 
-/// The most rows that a look-up goes through, on average; each has a share of the offset that leads to them.
+/// Maximum average number of rows per bucket. A lookup scans one bucket, whose rows share one offset.
 const BUCKET_ROWS: usize = 2;
 
-/// People in the order of their hashes, one row after the other. A bucket is an equal share of all hashes, so its rows
-/// are neighbours.
+/// People ordered by hash, in consecutive rows. The hash range is divided into buckets of equal width, so the rows of a
+/// bucket are contiguous.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// Where the rows of each bucket begin, in four bytes each, and then the rows: they are often in one page of memory,
-    /// and waiting for memory is most of what a look-up costs.
+    /// The start offset of each bucket, in four bytes each, followed by the rows. Both are often on the same memory
+    /// page, and memory latency dominates the cost of a lookup.
     bytes: Box<[u8]>,
     buckets: u32,
 }
 
 impl Part {
-    /// The name of this person's profile, if it is here: all bits of the hash are compared.
+    /// Returns the name of a person's profile. Compares all bits of the hash.
     pub(crate) fn find(&self, hash: &EmailHash) -> Option<&[u8]> {
         let (_, rest) = hash.split_first_chunk::<2>()?;
         let bucket = bucket(rest, self.buckets as usize);
@@ -73,7 +73,7 @@ impl Part {
     }
 }
 
-/// The share that a hash without its first 16 bits falls into, of so many equal ones.
+/// Returns the bucket, of `buckets` equal ones, for a hash without its first 16 bits.
 fn bucket(rest: &[u8], buckets: usize) -> usize {
     let first = rest.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
     ((u64::from(first) * buckets as u64) >> u32::BITS) as usize
@@ -94,7 +94,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Makes parts, one after the other, in the same memory.
+/// Builds parts one after the other and reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct PartBuilder {
     rows: Vec<u8>,
@@ -102,13 +102,13 @@ pub(crate) struct PartBuilder {
     bytes: Vec<u8>,
 }
 
-/// A name that no profile has, as it is longer than 65,535 octets.
+/// The name is longer than 65,535 bytes, which no valid profile name is.
 #[derive(Debug, thiserror::Error)]
 #[error("the profile's name is too long")]
 pub(crate) struct NameTooLong;
 
 impl PartBuilder {
-    /// Adds a person, whose hash is greater than those before.
+    /// Adds a person. The hash must be greater than the previous one.
     pub(crate) fn push(&mut self, hash: &EmailHash, name: &str) -> Result<(), NameTooLong> {
         let len = u16::try_from(name.len()).map_err(|_| NameTooLong)?;
         self.rows.extend_from_slice(&hash[2..]);
@@ -118,13 +118,14 @@ impl PartBuilder {
         Ok(())
     }
 
-    /// The part of those who were added since the last one.
+    /// Builds a part from the people added since the previous call.
     pub(crate) fn build(&mut self) -> Part {
         let buckets = self.people.div_ceil(BUCKET_ROWS);
         let len = buckets * START_BYTES + self.rows.len();
         let mut begun = 0;
         let mut rows = &self.rows[..];
-        // All buckets up to a person's begin there, unless they begin before; those after the last person's, at the end.
+        // Each bucket without an offset yet, up to the bucket of this row, starts at this row. Buckets after the last
+        // row start at the end.
         while let Some(row) = Row::first(rows) {
             let bucket = bucket(row.rest, buckets);
             for _ in begun..=bucket {

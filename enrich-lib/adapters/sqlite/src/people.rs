@@ -1,4 +1,4 @@
-//! The people directory: which profile belongs to an email.
+//! The people directory, which maps emails to profiles.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,31 +30,31 @@ pub struct People {
     place: Place,
 }
 
-/// Where look-ups are answered from.
+/// The storage that answers lookups.
 enum Place {
     Disk(Readers),
     Memory(Box<Index>),
 }
 
-/// What is in the directory.
+/// Statistics of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// People with a profile.
+    /// Number of people with a profile.
     pub people: u64,
-    /// Of them, those whose match is below the confidence that a trusted match needs.
+    /// Number of people, included in `people`, whose match is below the required confidence.
     pub untrusted: u64,
-    /// People who opted out.
+    /// Number of people who opted out.
     pub suppressed: u64,
 }
 
 impl People {
-    /// The least confidence of a trusted match, unless the operator sets another.
+    /// Default minimum confidence of a trusted match.
     pub const CONFIDENCE_MIN: f64 = 0.8;
 
-    /// Opens the directory, and makes an empty one if there is none: `new_key` is the secret of a new one, 16
-    /// cryptographically strong random bytes. A match below `confidence_min` (0 to 1) is not trusted, and so not found.
+    /// Opens the directory, or creates an empty one. `new_key` is the secret of a new directory: 16 cryptographically
+    /// strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     ///
-    /// It answers from the disk, and takes next to no memory.
+    /// Lookups are answered from disk and use almost no memory.
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, StoreError> {
         let path = dir.people();
         let hasher = EmailHasher::open(dir, new_key)?;
@@ -63,16 +63,17 @@ impl People {
         Ok(Self { path, hasher, confidence_min, place })
     }
 
-    /// Reads all of it into memory, and answers from there: a million people take about 40 MB, and look-ups a fraction of
-    /// a microsecond. What is on the disk stays what is true.
+    /// Loads the directory into memory and answers lookups from there. A million people take about 40 MB, and a lookup
+    /// takes a fraction of a microsecond. The disk remains authoritative.
     pub fn in_memory(self) -> Result<Self, StoreError> {
         let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
         Ok(Self { place: Place::Memory(Box::new(index)), ..self })
     }
 
-    /// Lets look-ups see what any process committed since the last call. To be called twice a second or more, and not on a
-    /// thread that others wait for: in memory, what changed is read again, and an import can change all. Look-ups go
-    /// on meanwhile, and see opt-outs first.
+    /// Makes commits of all processes since the last call visible to lookups.
+    ///
+    /// Call it at least twice a second, on a thread that may block: in memory mode, it reads the changed data again,
+    /// which after an import can be the whole directory. Lookups continue meanwhile, and see opt-outs first.
     pub fn refresh(&self) -> Result<(), StoreError> {
         match &self.place {
             Place::Disk(readers) => readers.refresh(),
@@ -85,11 +86,11 @@ impl People {
         Import::start(&self.hasher, database::open(&self.path)?)
     }
 
-    /// Opts a person out, for good: the record is deleted, and no import brings it back.
+    /// Opts a person out permanently: deletes the record and prevents later imports from adding it again.
     pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), StoreError> {
         let hash = self.hasher.hash(email);
         let mut db = database::open(&self.path)?;
-        // What is deleted is overwritten, in the file and not only in its index.
+        // Overwrites the deleted content in the file, not only the reference to it.
         db.pragma_update(None, "secure_delete", true)?;
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
@@ -100,7 +101,7 @@ impl People {
         Ok(())
     }
 
-    /// Returns the trusted profile of the person behind `email`. Takes a few microseconds from the disk's cache and less
+    /// Returns the trusted profile of the person with `email`. Takes a few microseconds from the disk's cache and less
     /// than one from memory.
     pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, StoreError> {
         let hash = self.hasher.hash(email);
@@ -110,8 +111,8 @@ impl People {
         }
     }
 
-    /// Whether the person behind `email`, in any of its forms, opted out: for a lookup that asks others than this
-    /// directory. As fresh as a look-up is.
+    /// Returns whether the person with `email`, in any spelling, opted out. For callers that also query other sources
+    /// than this directory. The result is as fresh as that of [`People::get`].
     pub fn is_suppressed(&self, email: &Email) -> Result<bool, StoreError> {
         let hash = self.hasher.hash(email);
         match &self.place {
@@ -120,7 +121,7 @@ impl People {
         }
     }
 
-    /// Counts the directory: reads all of it.
+    /// Counts the entries of the directory. Reads all of it.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
@@ -132,13 +133,13 @@ impl People {
 
 #[async_trait]
 impl Resolver for People {
-    /// Runs on the caller's thread, as [`People::get`] takes microseconds.
+    /// Runs on the caller's thread, because [`People::get`] takes only microseconds.
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         Ok(self.get(&query.email)?)
     }
 }
 
-/// The profile with this name, which an import took from a profile.
+/// Converts a profile name in the directory to a profile URL.
 fn profile(name: &[u8]) -> Result<ProfileUrl, StoreError> {
     let name = std::str::from_utf8(name).map_err(|_| ProfileUrlFault::Name);
     name.and_then(ProfileUrl::from_name)

@@ -1,4 +1,4 @@
-//! The way to the writer: what has gathered is taken as a whole, when somebody rings for it.
+//! The queue of jobs for the writer, which takes all queued jobs at once when it is notified.
 
 use std::future::poll_fn;
 use std::mem;
@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use crate::sync::{Mutex, lock};
 
-/// A queue for one writer.
+/// Creates a queue for one writer.
 pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
     let gathered = Gathered { jobs: Vec::new(), is_due: false, is_closed: false, writer: None };
     let gathered = Arc::new(Mutex::new(gathered));
@@ -16,20 +16,22 @@ pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
 
 struct Gathered<T> {
     jobs: Vec<T>,
-    /// Somebody has rung.
+    /// The writer has been notified.
     is_due: bool,
-    /// One side is gone.
+    /// The sender or the receiver was dropped.
     is_closed: bool,
-    /// The writer, while it waits.
+    /// The waker of the writer while it waits.
     writer: Option<Waker>,
 }
 
-/// When it is dropped, the writer ends with what is left.
+/// The sending side of a queue. When it is dropped, the writer finishes the queued jobs and ends.
 pub(crate) struct Sender<T>(Arc<Mutex<Gathered<T>>>);
 
 impl<T> Sender<T> {
-    /// Adds a job. Whether it is the first that the writer has not taken: whoever added it is to [`Sender::ring`] for all
-    /// that come after it. An error if the writer has ended.
+    /// Adds a job. Returns whether it is the first job that the writer has not taken. If so, the caller must call
+    /// [`Sender::ring`], also on behalf of later jobs.
+    ///
+    /// Errors: returns the job if the writer has ended.
     pub(crate) fn send(&self, job: T) -> Result<bool, T> {
         let mut gathered = lock(&self.0);
         if gathered.is_closed {
@@ -39,7 +41,7 @@ impl<T> Sender<T> {
         Ok(gathered.jobs.len() == 1)
     }
 
-    /// The writer may take what is there. It does nothing if that was taken already.
+    /// Notifies the writer that it may take the queued jobs. Does nothing if it has taken them already.
     pub(crate) fn ring(&self) {
         let mut gathered = lock(&self.0);
         gathered.is_due = gathered.is_closed || !gathered.jobs.is_empty();
@@ -58,16 +60,18 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// When it is dropped, so is what was not taken.
+/// The receiving side of a queue. Dropping it drops the queued jobs.
 pub(crate) struct Receiver<T> {
     gathered: Arc<Mutex<Gathered<T>>>,
-    /// It took something, and did not wait since.
+    /// It has taken jobs since it last waited.
     has_taken: bool,
 }
 
 impl<T> Receiver<T> {
-    /// Takes up to `count_max` jobs. It waits until somebody rings; polled again before, it takes what is there. False when
-    /// there will be none any more.
+    /// Takes up to `count_max` jobs. Returns `false` when the queue is closed and empty.
+    ///
+    /// After it has taken jobs, it waits for a notification. If it is polled again while it waits, it takes the queued
+    /// jobs without one.
     pub(crate) async fn take(&mut self, jobs: &mut Vec<T>, count_max: usize) -> bool {
         poll_fn(|cx| {
             let mut gathered = lock(&self.gathered);
@@ -94,7 +98,7 @@ impl<T> Drop for Receiver<T> {
         let mut gathered = lock(&self.gathered);
         gathered.is_closed = true;
         let jobs = mem::take(&mut gathered.jobs);
-        // To drop a job may wake who waits for it.
+        // Dropping a job may wake the task that waits for it, so the lock is released first.
         drop(gathered);
         drop(jobs);
     }

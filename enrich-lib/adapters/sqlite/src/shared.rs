@@ -1,4 +1,4 @@
-//! What requests and the writer share: the accounts and the keys in memory.
+//! State shared between requests and the writer: the accounts and the keys in memory.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) owed: Owed,
     slots: ByWorkspace<Arc<Slot>>,
-    /// Those that were used since the writer last looked.
+    /// Workspaces that were used since the last tick.
     touched: Mutex<Vec<Arc<Slot>>>,
-    /// Of the last tick, in Unix milliseconds.
+    /// Time of the last tick, in Unix milliseconds.
     now_ms: AtomicU64,
-    /// For what is not in memory yet.
+    /// Reads keys and workspaces that are not in memory yet.
     reader: Mutex<Connection>,
-    /// Here, as a writer may still have spends to write when its ledger is dropped.
+    /// Held here because the writer may still have spends to write after the ledger is dropped.
     _serve: ServeLock,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
     is_touched: AtomicBool,
-    /// When the writer looks at it next, in Unix milliseconds: its own note.
+    /// When the writer processes the account next, in Unix milliseconds. Only the writer uses it.
     pub(crate) due_ms: AtomicU64,
 }
 
@@ -64,15 +64,17 @@ impl Shared {
         self.keys.find(key, self.now(), &self.reader)
     }
 
-    /// The account of a workspace, read from the disk the first time. Its part of the map stays locked while it is read: so
-    /// no grant is committed between the reading and the filing and missed by both.
+    /// Returns the account of a workspace. Reads it from disk the first time.
+    ///
+    /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the insert
+    /// could be missed.
     pub(crate) fn slot(&self, workspace: &WorkspaceId) -> Result<Arc<Slot>, StoreError> {
         let mut slots = self.slots.lock(workspace);
         if let Some(slot) = slots.get(workspace) {
             return Ok(slot.clone());
         }
         let db = lock(&self.reader);
-        // Of one that is not in memory, nothing is in the tail of `crate::totals`.
+        // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
@@ -88,12 +90,12 @@ impl Shared {
         Ok(slot)
     }
 
-    /// The account of a workspace, if it is in memory.
+    /// Returns the account of a workspace if it is in memory.
     pub(crate) fn known_slot(&self, workspace: &WorkspaceId) -> Option<Arc<Slot>> {
         self.slots.lock(workspace).get(workspace).cloned()
     }
 
-    /// The account, to change its holds: it is told the time, and the next tick looks at it.
+    /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
     pub(crate) fn account<'s>(&self, slot: &'s Arc<Slot>) -> MutexGuard<'s, Account> {
         let mut account = lock(&slot.account);
         account.catch_up(self.now());
@@ -103,23 +105,23 @@ impl Shared {
         account
     }
 
-    /// All accounts in memory.
+    /// Returns all accounts in memory.
     pub(crate) fn all_slots(&self) -> Vec<Arc<Slot>> {
         #[expect(clippy::disallowed_methods, reason = "this map has the same order in every run")]
         self.slots.shards().flat_map(|shard| shard.values().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Those that were used since this was last asked.
+    /// Returns the accounts used since the last call.
     pub(crate) fn take_touched(&self) -> Vec<Arc<Slot>> {
         let touched = mem::take(&mut *lock(&self.touched));
-        // Before they are looked at: who uses one after that finds it untouched.
+        // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account again.
         touched.iter().for_each(|slot| slot.is_touched.store(false, Ordering::Relaxed));
         touched
     }
 }
 
 impl Slot {
-    /// The account, to look at it or to tell it the time.
+    /// Locks the account to read it or to advance its time. Does not mark it as used.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
         lock(&self.account)
     }
@@ -129,19 +131,19 @@ impl Slot {
     }
 }
 
-/// How many spends were told and are not on the disk yet.
+/// Counts the unflushed spends: acknowledged, not yet durable.
 #[derive(Default)]
 pub(crate) struct Owed {
     count: AtomicUsize,
-    /// Some could not be written.
+    /// Set if some of them could not be written.
     is_failing: AtomicBool,
 }
 
 impl Owed {
-    /// The most of them: 40 ms of a busy server. A disk that is slower than that is waited for.
+    /// Maximum number of unflushed spends: 40 ms of load on a busy server. Beyond it, spends wait for the disk.
     const COUNT_MAX: usize = 4_096;
 
-    /// Whether one more spend may be told before it is written: it counts from here on.
+    /// Returns whether one more spend may be acknowledged before it is written. If so, counts it.
     pub(crate) fn add(&self) -> bool {
         if self.is_failing.load(Ordering::Relaxed) {
             return false;
@@ -153,7 +155,7 @@ impl Owed {
         fits
     }
 
-    /// So many are no longer owed; whether the others failed.
+    /// Subtracts the spends that were written, and records whether the remaining ones failed.
     pub(crate) fn settle(&self, written: usize, is_failing: bool) {
         self.is_failing.store(is_failing, Ordering::Relaxed);
         self.count.fetch_sub(written, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A spend on its way to the disk: between the lookup that asks for it and the writer that answers.
+//! Pending spends: the state shared between a lookup that waits and the writer that replies.
 
 use std::mem;
 use std::ops::Deref;
@@ -17,16 +17,16 @@ pub(crate) struct Spend {
     pub(crate) slot: Arc<Slot>,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
-    /// Its lookup was told that it is spent, before it is on the disk.
+    /// Acknowledged before it was durable (relaxed mode).
     pub(crate) is_told: bool,
     answer: Mutex<Answer>,
 }
 
 enum Answer {
     Awaited(Option<Waiter>),
-    /// With those whom the one who takes it has to wake.
+    /// The result, and the waiters that the task that takes the result must wake.
     Given(Result<(), StoreError>, Vec<Sleeper>),
-    /// It was taken, or nobody waits for it any more.
+    /// The result was taken, or the caller stopped waiting.
     Over,
 }
 
@@ -35,7 +35,7 @@ struct Waiter {
     thread: ThreadId,
 }
 
-/// Whose answer is there, and who does not know yet.
+/// A spend with a result, and the waker of the task that waits for it.
 type Sleeper = (Arc<Spend>, Waker);
 
 impl Spend {
@@ -48,7 +48,7 @@ impl Spend {
         !self.is_told && matches!(*lock(&self.answer), Answer::Over)
     }
 
-    /// The answer, when it is there.
+    /// Polls the result. Returns [`StoreError::Stopped`] if it was taken before.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
         let mut answer = lock(&self.answer);
         match mem::replace(&mut *answer, Answer::Over) {
@@ -66,7 +66,7 @@ impl Spend {
         }
     }
 
-    /// Nobody waits for the answer any more. An answer that is there and was not taken.
+    /// Stops waiting for the result. Returns the result if it was ready but not taken.
     pub(crate) fn give_up(&self) -> Option<Result<(), StoreError>> {
         let given = mem::replace(&mut *lock(&self.answer), Answer::Over);
         let Answer::Given(result, others) = given else { return None };
@@ -74,7 +74,9 @@ impl Spend {
         Some(result)
     }
 
-    /// Leaves the waking of `others` to whoever takes the answer of this one; they come back if it was taken already.
+    /// Makes the task that takes this spend's result wake `others` too.
+    ///
+    /// Errors: returns `others` if the result was already taken.
     fn hand_over(&self, others: Vec<Sleeper>) -> Result<(), Vec<Sleeper>> {
         match &mut *lock(&self.answer) {
             Answer::Given(_, sleepers) => {
@@ -86,11 +88,11 @@ impl Spend {
     }
 }
 
-/// A spend in the hands of the writer. Dropped without an answer, it tells that the writer has ended.
+/// A spend owned by the writer. Dropping it without a result reports that the writer has ended.
 pub(crate) struct Asked(pub(crate) Arc<Spend>);
 
 impl Asked {
-    /// Gives the answer, and notes in `woken` who has to hear of it. False if nobody waits for it any more.
+    /// Sets the result and adds the waiting task to `woken`. Returns `false` if the caller stopped waiting.
     pub(crate) fn answer(&self, result: Result<(), StoreError>, woken: &mut Woken) -> bool {
         let mut answer = lock(&self.answer);
         let Answer::Awaited(waiter) = &mut *answer else { return false };
@@ -119,10 +121,10 @@ impl Drop for Asked {
     }
 }
 
-/// Whom to wake, by the thread on which they wait.
+/// Tasks to wake, grouped by the thread on which they wait.
 ///
-/// To wake a task of another thread takes a call of the system, and a commit answers many of them. So one of each thread is
-/// woken, and wakes the others there.
+/// Waking a task on another thread takes a system call, and one commit completes many spends. Therefore only one task
+/// per thread is woken directly, and it wakes the others on its thread.
 #[derive(Default)]
 pub(crate) struct Woken(Vec<(ThreadId, Vec<Sleeper>)>);
 
@@ -144,7 +146,7 @@ impl Woken {
                         waker.wake();
                         break;
                     }
-                    // It looked by itself, and wakes nobody any more.
+                    // The task has already taken its result, so it cannot wake the others.
                     Err(others) => sleepers = others,
                 }
             }

@@ -1,4 +1,5 @@
-//! The locks and the channels, in one place, so that a test may put a scheduler's in their stead (tests/interleavings).
+//! The locks and channels of this crate, in one module so that tests can replace them by shuttle's
+//! (tests/interleavings).
 
 use std::sync::PoisonError;
 #[cfg(not(shuttle))]
@@ -9,12 +10,12 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLoc
 #[cfg(not(shuttle))]
 pub(crate) use tokio::sync::oneshot;
 
-/// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
+/// Locks a mutex and ignores poisoning. A critical section of this crate leaves its data consistent even if it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Any other thread may run here.
+/// Lets the scheduler switch to another thread.
 #[cfg(shuttle)]
 fn switch() {
     use shuttle::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ fn switch() {
     AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
-/// The real channel of one value, with a switch before and after each operation. In between, nothing else runs.
+/// Tokio's oneshot channel with a scheduling point before and after each operation. The operation itself is atomic.
 #[cfg(shuttle)]
 pub(crate) mod oneshot {
     use std::future::Future;

@@ -1,12 +1,13 @@
-//! What each workspace has spent, in its row.
+//! The spent total of each workspace.
 //!
-//! To write a workspace's row with each of its spends costs more than the spends do, when many workspaces spend at once. So
-//! the rows follow: `workspace.spent` has the spends up to a lookup, and those after it are the *tail*. When the tail is
-//! long, the rows take it over in their order, a few with each commit, so that each page is written for many of them. How far
-//! they are stands in `spent_until`, in the same transaction: from any process, at any moment, the view `account` has all.
+//! When many workspaces spend at once, updating a workspace's row with each spend costs more than the spends
+//! themselves. Therefore the rows lag behind: `workspace.spent` includes the spends up to a certain lookup id, and the
+//! later spends are the *tail*. When the tail is long, it is added to the rows in rowid order, a few rows with each
+//! commit, so that one page write covers many rows. The progress is stored in `spent_until` in the same transaction.
+//! The view `account` therefore returns complete totals to any process at any time.
 //!
-//! No row takes more than was granted. The tail is in no row yet, so each row's *room* is here, as read from it: what has no
-//! room is not committed.
+//! A workspace must not spend more than it was granted. Its row does not include the tail, so this module caches the
+//! *room* of each row: the credits that can still be spent. Spends that exceed the room are not committed.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +18,25 @@ use rustc_hash::FxHashMap;
 
 use crate::error::StoreError;
 
-/// The fewest and the most spends that the tail has when it is taken over; in between, it is eight for each workspace in it.
-/// Twice as many are what a start adds up, and an operator who asks for a balance.
+/// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the threshold is
+/// eight spends per workspace in the tail. A restart or a balance query adds up at most twice the maximum.
 const TAIL: [usize; 2] = [4_096, 1 << 19];
 
-/// What the rows have, and what they don't have yet. All spends in the tail are of this process.
+/// The progress of the rows, and the credits that they do not include yet. All spends in the tail are from this
+/// process.
 pub(crate) struct Totals {
     until: Until,
     rows: FxHashMap<i64, Row>,
-    /// What is being taken over, by row: spends up to `until.next`.
+    /// Credits that are being added to the rows, by rowid: spends up to `until.next`.
     moving: BTreeMap<i64, i64>,
-    /// Spends after `until.next`, workspaces that have some, and the newest of them.
+    /// Spends after `until.next`: their number, the number of their workspaces, and the newest one.
     tail: usize,
     tail_rows: usize,
     newest: LookupId,
     bounds: [usize; 2],
 }
 
-/// Which spends the rows have: up to `all`; the rows up to `row` have those up to `next`.
+/// The spends that the rows include: up to `all`, or up to `next` for rowids up to `row`.
 #[derive(Clone, Copy)]
 struct Until {
     all: LookupId,
@@ -50,29 +52,29 @@ impl Until {
 
 #[derive(Default)]
 struct Row {
-    /// What can be spent still.
+    /// Credits that can still be spent.
     room: i64,
     tail: i64,
 }
 
-/// What a transaction does to the totals. They have it once it is committed.
+/// Changes made by one transaction. [`Totals::committed`] applies them after the commit.
 pub(crate) struct Change {
     until: Until,
     moved: usize,
     rows: BTreeMap<i64, Sums>,
-    /// Those of the tail.
+    /// Number of new spends in the tail.
     spends: usize,
     newest: LookupId,
 }
 
-/// Credits of a workspace, by where they go; less than 0 if they are given back.
+/// Credits of one workspace, by destination. Negative if credits are returned.
 #[derive(Default)]
 struct Sums {
-    /// Its row has younger ones: at once into the row.
+    /// Spends that are older than the progress of the row. They are added to the row at once.
     late: i64,
     moving: i64,
     tail: i64,
-    /// Before all of that.
+    /// The room before these changes.
     room: i64,
 }
 
@@ -87,14 +89,14 @@ impl Change {
         Self { until, moved: 0, rows: BTreeMap::new(), spends: 0, newest: until.next }
     }
 
-    /// A spend of `credits` is written.
+    /// Records a spend of `credits`.
     pub(crate) fn add(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
         *self.sum(row, lookup_id) += credits.cast_signed();
         self.spends += usize::from(lookup_id > self.until.next);
         self.newest = self.newest.max(lookup_id);
     }
 
-    /// A spend of `credits` is taken back.
+    /// Records the void of a spend of `credits`.
     pub(crate) fn take_back(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
         *self.sum(row, lookup_id) -= credits.cast_signed();
     }
@@ -112,9 +114,10 @@ impl Change {
 }
 
 impl Totals {
-    /// Whatever tail an earlier process left is taken over: so a row that is read the first time has all.
+    /// Reads the progress, and adds a tail left by an earlier process to the rows. A row that is read for the first
+    /// time is therefore complete.
     ///
-    /// Errors: a constraint's, if a row was granted less.
+    /// Errors: a constraint violation if a workspace has spent more than it was granted.
     pub(crate) fn open(db: &mut Connection) -> Result<Self, StoreError> {
         Self::open_with(TAIL, db)
     }
@@ -147,7 +150,7 @@ impl Totals {
         })
     }
 
-    /// A change that moves up to so many rows on, if the tail is to be taken over.
+    /// Starts a change. If the tail is being added to the rows, updates up to `rows_max` of them.
     pub(crate) fn advance(&mut self, tx: &Transaction<'_>, rows_max: usize) -> Result<Change, StoreError> {
         let [min, max] = self.bounds;
         if self.moving.is_empty() && self.tail >= (8 * self.tail_rows).clamp(min, max) {
@@ -157,7 +160,7 @@ impl Totals {
         let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
         for (row, credits) in self.moving.iter().take(rows_max) {
             match update.execute([credits, row]).map_err(StoreError::from) {
-                // The others wait for it. Their totals are as true as before, and the next start tells of it.
+                // The remaining rows wait. Totals in the view stay correct, and the next start reports the error.
                 Err(error) if error.is_constraint() => break,
                 updated => updated?,
             };
@@ -173,12 +176,12 @@ impl Totals {
         Ok(change)
     }
 
-    /// A change that moves nothing on.
+    /// Starts a change that updates no rows from the tail.
     pub(crate) fn change(&self) -> Change {
         Change::new(self.until)
     }
 
-    /// From here on the rows take over what is in the tail.
+    /// Starts adding the tail to the rows.
     fn begin(&mut self) {
         let rows = self.rows.iter_mut().filter(|(_, row)| row.tail != 0);
         self.moving = rows.map(|(rowid, row)| (*rowid, std::mem::take(&mut row.tail))).collect();
@@ -186,13 +189,13 @@ impl Totals {
         self.until.next = self.newest;
     }
 
-    /// Writes what goes into rows at once.
+    /// Checks the room of each workspace and adds late spends to the rows.
     ///
-    /// Errors: [`AccountFault::OverHold`] if a workspace was granted less than it would have spent.
+    /// Errors: [`AccountFault::OverHold`] if a workspace would spend more than it was granted.
     pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), StoreError> {
         for (rowid, sums) in &mut change.rows {
             let known = self.rows.get(rowid).map(|row| row.room).filter(|room| *room >= sums.total());
-            // It may have been granted more.
+            // If the cached room is missing or too small, read it again: the workspace may have received a grant.
             sums.room = known.map_or_else(|| self.room(tx, *rowid, &change.until), Ok)?;
             if sums.total() > sums.room {
                 return Err(AccountFault::OverHold.into());
@@ -213,7 +216,7 @@ impl Totals {
         Ok(room - moving - self.rows.get(&rowid).map_or(0, |row| row.tail))
     }
 
-    /// The change is on the disk.
+    /// Applies a change after its commit.
     pub(crate) fn committed(&mut self, change: Change) {
         self.until = change.until;
         for _ in 0..change.moved {

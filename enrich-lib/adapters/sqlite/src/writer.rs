@@ -1,10 +1,11 @@
-//! Group commit: one writer, and one commit for all spends that gathered while the last one was on its way to the
-//! disk. In a strict ledger there is no waiting window: alone, a spend is committed at once. Otherwise the first of them lets
-//! all that are ready to run come too, and rings then ([`crate::queue`]).
+//! Group commit: one writer commits all spends that were queued during the previous commit as one batch.
 //!
-//! A spend stands if somebody is told of it. One that nobody waits for any more is not written, and one that was written
-//! and could not be told is voided: its lookup was answered with 500. One that was told before it is written is *owed*: it
-//! is written again and again until it is on the disk.
+//! A strict ledger has no fixed waiting window. A single spend is committed at once. Otherwise the first spend of a
+//! batch lets all ready tasks queue theirs before it notifies the writer ([`crate::queue`]).
+//!
+//! A spend counts only if it is acknowledged. The writer skips a spend whose caller stopped waiting. It voids a spend
+//! that is durable but could not be acknowledged, because the lookup was answered with status 500. A spend that was
+//! acknowledged before it is durable is *unflushed*; the writer retries it until it is committed.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -28,15 +29,15 @@ use crate::spend::{Asked, Spend, Woken};
 use crate::sync::oneshot;
 use crate::totals::Totals;
 
-/// How many spends one statement writes: for each of them it takes half of what one for a single spend does.
+/// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 const ROWS: usize = 16;
 
-/// The most jobs in one commit: bounds how long the first of them waits for the last.
+/// Maximum number of jobs in one commit. Bounds how long the first job waits for the last.
 const BATCH_MAX: usize = 512;
 
 pub(crate) enum Job {
     Spend(Asked),
-    /// A spend that is on the disk and that nobody was told of.
+    /// A durable spend whose reply was never sent.
     Void(Arc<Spend>),
     Tick {
         now: Timestamp,
@@ -50,16 +51,16 @@ pub(crate) struct Writer {
     durability: Durability,
     watch: Watch,
     totals: Totals,
-    /// The last grant that was taken over.
+    /// Rowid of the last grant that was applied.
     grants_seen: i64,
-    /// Told, and not on the disk yet; and why not, if that was tried.
+    /// Unflushed spends, and the error of the last attempt to write them.
     owed: Vec<Asked>,
     fault: Option<String>,
-    /// To be voided: as soon as the disk takes it.
+    /// Durable, unacknowledged spends to void as soon as the disk accepts it.
     untold: Vec<Arc<Spend>>,
-    /// When which accounts have something to expire or to forget.
+    /// Accounts by the time when they next have a hold to expire or to forget.
     calendar: BTreeMap<Timestamp, Vec<Arc<Slot>>>,
-    /// What the `held` column says, by workspace, where it is not 0.
+    /// The nonzero values of the `held` column, by rowid of the workspace.
     held_shown: FxHashMap<i64, u64>,
 }
 
@@ -69,9 +70,9 @@ impl Writer {
         shared: Arc<Shared>,
         durability: Durability,
     ) -> Result<Self, StoreError> {
-        // A statement for many rows keeps what it may have to undo: a few pages, and no file is made for them.
+        // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
-        // Whatever an earlier process held ended with it.
+        // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let totals = Totals::open(&mut db)?;
         let watch = Watch::new(&db)?;
@@ -109,7 +110,7 @@ impl Writer {
                 }
             }
             self.commit(asked);
-            // What fails here is tried again by the next tick, which tells.
+            // The next tick retries a failed void and reports the error.
             let _ = self.void();
             for (now, done) in ticks {
                 let _ = done.send(self.tick(now));
@@ -120,7 +121,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is owed and what is asked for, as one.
+    /// Writes unflushed and new spends as one batch.
     fn commit(&mut self, asked: Vec<Asked>) {
         let mut spends = mem::take(&mut self.owed);
         if spends.is_empty() && asked.is_empty() {
@@ -140,7 +141,7 @@ impl Writer {
             Ok(stand) => {
                 spends.into_iter().zip(stand).for_each(|(spend, stands)| self.answer(spend, stands, woken));
             }
-            // One workspace's row can't take its spend: the others' are written without it.
+            // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
             Err(error) if spends.len() > 1 && error.is_constraint() => {
                 spends.into_iter().for_each(|spend| self.write(vec![spend], woken));
             }
@@ -159,8 +160,8 @@ impl Writer {
         }
     }
 
-    /// Tells of a spend that is on the disk, unless it was voided before. The account is locked meanwhile: whoever is
-    /// told finds it spent.
+    /// Sends the reply to a committed spend, or an error if it was voided before. The account stays locked meanwhile,
+    /// so that a caller that receives the reply finds the credits spent.
     fn answer(&mut self, spend: Asked, stands: bool, woken: &mut Woken) {
         if spend.is_told {
             return;
@@ -171,14 +172,14 @@ impl Writer {
             spend.answer(Err(AccountFault::Ended.into()), woken);
         } else if spend.answer(Ok(()), woken) {
             account.commit_spend(&spend.hold);
-            // Told now: an earlier attempt that nobody waited for is made good.
+            // The spend is acknowledged now, so the void of an earlier, abandoned attempt is cancelled.
             self.untold.retain(|untold| untold.hold.lookup_id != spend.hold.lookup_id);
         } else {
             self.untold.push(spend.0.clone());
         }
     }
 
-    /// Takes back what nobody was told of. Until that is on the disk, the credits are held.
+    /// Voids the unacknowledged spends. Until the void is durable, their credits are held.
     fn void(&mut self) -> Result<(), StoreError> {
         if self.untold.is_empty() {
             return Ok(());
@@ -205,17 +206,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells of each spend whether it stands.
+    /// Writes spends. Returns for each whether it counts, that is, was not voided before.
     fn write_spends(&mut self, spends: &[Asked]) -> Result<Vec<bool>, StoreError> {
         match self.write_rows(spends, ROWS)? {
             Some(stand) => Ok(stand),
-            // Which of many was there already, no statement for many tells.
+            // A multi-row statement does not report which of its rows existed already.
             None => Ok(self.write_rows(spends, 1)?.unwrap_or_default()),
         }
     }
 
-    /// One transaction: a row a spend, and some of the totals. It is rolled back unless it is committed. None if one of
-    /// several rows that were to be written at once is there already.
+    /// Writes spends and advances the totals in one transaction. An error rolls it back.
+    ///
+    /// Returns `None`, without writing anything, if a multi-row statement includes a spend that exists already.
     fn write_rows(&mut self, spends: &[Asked], rows: usize) -> Result<Option<Vec<bool>>, StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
@@ -232,7 +234,7 @@ impl Writer {
                 if is_new {
                     change.add(slot.rowid, hold.lookup_id, *credits);
                 }
-                // One that is already there was written by an attempt whose answer was lost.
+                // A spend that exists already was written by an attempt whose reply was lost.
                 stand.push(is_new || !is_voided(&tx, hold)?);
             }
         }
@@ -253,14 +255,14 @@ impl Writer {
         owed.and(voided).and(self.show(&used))
     }
 
-    /// Lets holds expire in the accounts that have any which are due, and returns those whose holds may be others than
-    /// at the last tick. Accounts at rest are told the time when they are used.
+    /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
+    /// receive the time when they are used next.
     fn advance(&mut self, now: Timestamp) -> Vec<Arc<Slot>> {
         let is_set_back = now + Account::MEMORY < self.shared.now();
         self.shared.set_time(now);
         let mut used = self.shared.take_touched();
         if is_set_back {
-            // It takes all deadlines with it, and the time of those at rest.
+            // The clock was set back. All deadlines move with it, so every account is scheduled again.
             self.calendar.clear();
             used = self.shared.all_slots();
             used.iter().for_each(|slot| slot.due_ms.store(u64::MAX, Ordering::Relaxed));
@@ -270,7 +272,7 @@ impl Writer {
         {
             let (due, slots) = day.remove_entry();
             for slot in slots {
-                // It may have been put on an earlier day since.
+                // The account may have been scheduled for an earlier time since then.
                 if slot.due_ms.load(Ordering::Relaxed) == due.unix_ms() {
                     slot.due_ms.store(u64::MAX, Ordering::Relaxed);
                     used.push(slot);
@@ -290,7 +292,7 @@ impl Writer {
         used
     }
 
-    /// Writes what an operator wants to see: what is held, and when keys were last used.
+    /// Writes the values that operators can view: held credits, and when keys were last used.
     fn show(&mut self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
         let used = self.shared.keys.take_used();
         let shown = &mut self.held_shown;
@@ -321,7 +323,7 @@ impl Writer {
     }
 }
 
-/// Lets whoever runs the writer pause, so that the next commit is for more spends.
+/// Yields once, so that the executor can pause and the next commit covers more spends.
 async fn gather() {
     let mut has_paused = false;
     poll_fn(|cx| {
@@ -334,7 +336,7 @@ async fn gather() {
     .await;
 }
 
-/// Takes over what other processes granted after the grant `seen`. Totals of grants only grow.
+/// Applies grants by other processes with a rowid greater than `seen`. A workspace's granted total never decreases.
 fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), StoreError> {
     let mut select = db.prepare_cached(
         "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
@@ -345,7 +347,7 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
     while let Some(row) = rows.next()? {
         last = last.max(row.get(0)?);
         let (id, granted): (WorkspaceId, u64) = (parsed(row, 1, |id: String| id.parse())?, row.get(2)?);
-        // One that is being read at this moment is waited for.
+        // Waits if the account is being read from disk at this moment.
         if let Some(slot) = shared.known_slot(&id) {
             let mut account = slot.account();
             let new = granted.saturating_sub(account.balance().granted);
@@ -356,7 +358,7 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
     Ok(())
 }
 
-/// How many of them are new.
+/// Inserts spends. Returns how many of them are new.
 fn insert_spends(tx: &Transaction<'_>, spends: &[Asked]) -> Result<usize, StoreError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));

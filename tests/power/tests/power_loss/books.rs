@@ -1,4 +1,4 @@
-//! What the service told its clients and its operator, and whether the disk agrees.
+//! Records what the service acknowledged to its clients and its operator, and compares it with the disk.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,7 +12,7 @@ use crate::history::Tally;
 
 type Lookup = [u8; 16];
 
-/// What must not be.
+/// A violated guarantee.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("a client was told of the spend of {0:02x?}, and it is not there")]
@@ -31,13 +31,13 @@ pub(crate) enum Broken {
     Refused(String),
 }
 
-/// How far a spend came.
+/// The progress of a spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Asked for, and not told of: it may be there, and it may be voided.
+    /// Requested but not acknowledged. It may be on disk, and it may be voided.
     InFlight,
     Told,
-    /// Given up before it was written.
+    /// Abandoned before it was written.
     GivenUp,
     Voided,
 }
@@ -49,11 +49,11 @@ pub(crate) struct Books {
     tally: Tally,
 }
 
-/// None is a workspace that does not exist.
+/// The granted credits of a workspace. `None` means that the workspace does not exist.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granted {
     told: Option<u64>,
-    /// What it will be if the grant in flight arrives.
+    /// The value if the pending grant is committed.
     asked: Option<u64>,
 }
 
@@ -64,13 +64,13 @@ impl Default for Books {
     }
 }
 
-/// What is told.
+/// Recording of requests and replies.
 impl Books {
     pub(crate) fn workspaces(&self) -> Vec<WorkspaceId> {
         self.grants.keys().cloned().collect()
     }
 
-    /// The workspaces that are not made yet.
+    /// Returns the workspaces that do not exist yet.
     pub(crate) fn missing(&self) -> Vec<WorkspaceId> {
         let missing = self.grants.iter().filter(|(_, granted)| granted.told.is_none());
         missing.map(|(id, _)| id.clone()).collect()
@@ -111,9 +111,9 @@ impl Books {
     }
 }
 
-/// What the disk has to say.
+/// Comparison with the disk.
 impl Books {
-    /// After a cut. What was in flight is from now on what it was found to be.
+    /// Compares the records with the disk after a cut. Each pending operation is then recorded as it was found.
     pub(crate) fn audit(&mut self, dir: &DataDir) -> Result<(), Broken> {
         let disk = OnDisk::read(dir).map_err(|error| Broken::Refused(error.to_string()))?;
         if !disk.damage.is_empty() {
@@ -189,11 +189,11 @@ impl Books {
     }
 }
 
-/// What is found on a disk.
+/// The content of a disk.
 struct OnDisk {
-    /// What SQLite's own checks find; empty if all is well.
+    /// Faults found by SQLite's own checks; empty if there are none.
     damage: String,
-    /// Whether each spend is voided.
+    /// Committed spends, each with a flag that is set if it is voided.
     spends: BTreeMap<Lookup, bool>,
     totals: BTreeMap<WorkspaceId, Totals>,
 }
@@ -201,14 +201,14 @@ struct OnDisk {
 #[derive(Debug)]
 struct Totals {
     granted: u64,
-    /// The sum of the single grants.
+    /// The sum of the individual grants.
     grants: u64,
     ledger: Balance,
     admin: Balance,
 }
 
 impl OnDisk {
-    /// By the code that serves, and by SQLite with nothing of ours in between.
+    /// Reads the data with the adapter, and directly with SQLite.
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
         let admin = Admin::open(dir)?;
         let mut writer = None;

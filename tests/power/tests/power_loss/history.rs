@@ -1,4 +1,5 @@
-//! One seed: lives of a service on the same disk, each ended by a cut and followed by an audit.
+//! The run of one seed: several lives of a service on the same disk, each ended by a power cut and followed by an
+//! audit.
 
 use enrich_power::{Disk, Lie};
 use enrich_sqlite::DataDir;
@@ -12,22 +13,22 @@ use crate::life::live;
 
 pub(crate) const CUTS_OF_A_SEED: u64 = 5;
 
-/// What happened, to see that it was worth while.
+/// Counts of events, to verify that a run covered all cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) cuts: u64,
-    /// Spends that were told, and found: by every audit.
+    /// Acknowledged spends that were found, summed over all audits.
     pub(crate) told: u64,
-    /// Spends that were voided, and found so: by every audit.
+    /// Voided spends that were found as such, summed over all audits.
     pub(crate) voided: u64,
-    /// Spends that were in flight when the power went, and are there.
+    /// Spends that were pending at a cut and are on disk.
     pub(crate) kept: u64,
-    /// Spends that were in flight when the power went, and are not there.
+    /// Spends that were pending at a cut and are not on disk.
     pub(crate) gone: u64,
-    /// Grants and new workspaces that were in flight when the power went: there, and not there.
+    /// Grants and new workspaces that were pending at a cut: on disk, and not on disk.
     pub(crate) grants_kept: u64,
     pub(crate) grants_gone: u64,
-    /// Syncs of the database, which checkpoints make.
+    /// Syncs of the database, made by checkpoints.
     pub(crate) database_syncs: u64,
 }
 
@@ -43,7 +44,7 @@ impl Tally {
         self.database_syncs += more.database_syncs;
     }
 
-    /// A run in which nothing was at stake proves nothing.
+    /// Asserts that every kind of event occurred often enough for the run to be meaningful.
     pub(crate) fn assert_that_all_was_tried(&self) {
         let Self { cuts, told, voided, kept, gone, grants_kept, grants_gone, database_syncs } = self;
         let counts = [cuts, told, voided, kept, gone, grants_kept, grants_gone, database_syncs];
@@ -67,7 +68,7 @@ pub(crate) fn run(seed: u64, lie: Lie) -> Result<Tally, Broken> {
             }
         }
         disk.power_on();
-        // The next life finds what the cut left, not what the audit made of it.
+        // The next life continues from the state after the cut, without the effects of the audit.
         let left = disk.image();
         books.audit(&dir)?;
         disk.restore(left);
@@ -75,7 +76,8 @@ pub(crate) fn run(seed: u64, lie: Lie) -> Result<Tally, Broken> {
     Ok(Tally { database_syncs: disk.database_syncs(), ..books.tally() })
 }
 
-/// As often within the first ten steps of a life as between its hundredth and its thousandth.
+/// Returns a number of steps before a cut, with a log-uniform distribution: the first ten steps are as likely as those
+/// between the hundredth and the thousandth.
 fn soon_or_late(rng: &mut StdRng) -> u32 {
     10_f64.powf(rng.random_range(0.0..3.5)) as u32
 }

@@ -1,4 +1,4 @@
-//! A service and its operator at work, until the power goes.
+//! A service and its operator at work until the power is cut.
 
 use std::error::Error;
 use std::pin::{Pin, pin};
@@ -22,10 +22,10 @@ const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 const BATCH_MAX: usize = 20;
 
-/// The power is off, or the disk is not what it should be: whoever looks at the power knows.
+/// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish them.
 type Done = Result<(), Box<dyn Error>>;
 
-/// Until the power goes, or all is closed in order.
+/// Runs the service until the power is cut, or until a graceful shutdown.
 pub(crate) fn live(dir: &DataDir, disk: &Disk, books: &mut Books, rng: &mut StdRng) -> Done {
     let mut life = Life::begin(dir, books, rng)?;
     while disk.is_on() {
@@ -67,7 +67,7 @@ impl<'a> Life<'a> {
         Ok(Self { dir, books, rng, admin, ledger, writer: writer.ok_or("a ledger starts its writer")? })
     }
 
-    /// Spends that gather, and become one commit. Some are given up before it, some after it.
+    /// Spends in one batch. Some spends are abandoned before the commit, some after it.
     fn spend(&mut self) -> Done {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
@@ -97,7 +97,7 @@ impl<'a> Life<'a> {
             answer?;
             self.books.told(hold);
         }
-        // Dropped by now: their answers were not taken, so they are to be voided.
+        // These spends were dropped without taking their replies, so they must be voided.
         if !untold.is_empty() && self.rng.random_bool(0.8) {
             self.tick()?;
             untold.into_iter().for_each(|hold| self.books.voided(hold));
@@ -105,7 +105,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// A hold and its release: nothing of it is to be found.
+    /// Holds a credit and perhaps releases it. Neither leaves a trace on disk.
     fn release(&mut self) -> Done {
         let Some(hold) = self.hold()? else { return Ok(()) };
         self.books.given_up(&hold);
@@ -115,7 +115,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// None if the workspace has no credits.
+    /// Holds one credit. Returns `None` if the workspace has no credits.
     fn hold(&mut self) -> Result<Option<Hold>, Box<dyn Error>> {
         let hold = Hold {
             lookup_id: LookupId::new(START, self.rng.random()),
@@ -140,7 +140,7 @@ impl<'a> Life<'a> {
         Ok(self.drive(|ledger| Box::pin(ledger.tick(START)))??)
     }
 
-    /// As a backup makes one: from a connection of its own.
+    /// Runs a checkpoint on a separate connection, as a backup does.
     fn checkpoint(&mut self) -> Done {
         let db = Connection::open(self.dir.path().join("accounts.db"))?;
         let mode = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"].choose(self.rng).unwrap();
@@ -148,7 +148,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// The last one to close moves the log into the database.
+    /// Closes all connections. The last one moves the log into the database.
     fn close(self) {
         let Self { admin, ledger, mut writer, .. } = self;
         drop(ledger);
@@ -161,7 +161,7 @@ impl<'a> Life<'a> {
         self.books.workspaces().choose(self.rng).unwrap().clone()
     }
 
-    /// One step of the ledger, and of its writer where it waits for that.
+    /// Polls an operation of the ledger, and the writer if the operation waits for it.
     fn drive<'s, T>(
         &'s mut self,
         step: impl FnOnce(&'s Ledger) -> Pin<Box<dyn Future<Output = T> + Send + 's>>,
@@ -178,7 +178,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Lets the writer do all that is queued.
+/// Runs the writer until it has finished all queued jobs.
 fn work(writer: &mut Work) -> Done {
     match poll(writer.as_mut()) {
         Poll::Ready(()) => Err("the writer ended before its ledger".into()),
@@ -186,7 +186,7 @@ fn work(writer: &mut Work) -> Done {
     }
 }
 
-/// One step of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

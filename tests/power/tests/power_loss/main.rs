@@ -1,6 +1,6 @@
-//! What was told is on the disk, whenever the power goes.
+//! Acknowledged changes are durable, whenever the power is cut.
 //!
-//! `POWER_CUTS=n` is for more cuts, `POWER_SEED=n` runs one seed again.
+//! `POWER_CUTS=n` sets the number of cuts, `POWER_SEED=n` runs one seed again.
 
 #![allow(clippy::unwrap_used, reason = "everything here is a test, where a panic is the report")]
 

@@ -1,11 +1,11 @@
-//! Which seeds a test runs.
+//! Selection of the seeds to run.
 
 use std::env;
 
 use crate::history::CUTS_OF_A_SEED;
 
-/// `POWER_SEED=n` is the one seed `n`, to see a run again; `POWER_CUTS=n` are as many seeds as have `n` cuts; without
-/// them, as many as have `default` cuts.
+/// Returns the seeds to run: with `POWER_SEED=n`, only seed `n`, to reproduce a run. With `POWER_CUTS=n`, enough seeds
+/// for `n` cuts; otherwise enough for `default` cuts.
 pub(crate) fn seeds(default: u64) -> impl Iterator<Item = u64> {
     match (number("POWER_SEED"), number("POWER_CUTS")) {
         (Some(seed), _) => seed..=seed,
@@ -13,7 +13,7 @@ pub(crate) fn seeds(default: u64) -> impl Iterator<Item = u64> {
     }
 }
 
-/// A number in the environment. A text that is none is a mistake, and not to be taken for the default.
+/// Reads a number from the environment. Panics if the value is not a number, instead of using the default.
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))

@@ -1,4 +1,4 @@
-//! On a file, with bounds so small that rows are always being moved on.
+//! Tests on a database file, with bounds so small that rows are updated from the tail all the time.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,11 +11,11 @@ const GRANTED: u64 = 1_000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// These are written in one transaction: by their ids, early or late. Some are there already.
+    /// Writes spends in one transaction, as pairs of an id and a workspace. Ids may be late or repeated.
     Write(Vec<(u8, i64)>),
-    /// The same, but it is rolled back.
+    /// The same, but the transaction is rolled back.
     Lose(Vec<(u8, i64)>),
-    /// The spends with these ids are taken back.
+    /// Voids the spends with these ids.
     TakeBack(Vec<u8>),
     Reopen,
 }
@@ -57,7 +57,7 @@ fn the_rows_follow_a_few_with_each_commit() {
     for id in 0..8 {
         books.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
     }
-    // The ninth commit finds a tail of eight spends, and moves one row on; one that is late goes by it.
+    // The ninth commit finds a tail of eight spends and updates one row. A late spend is added to its row at once.
     books.write(&[(17, 4)], true).unwrap();
     assert_eq!((books.rows(), books.totals()), (vec![2, 0, 0, 0], vec![2, 2, 2, 3]));
     books.write(&[(2, 1), (4, 4)], true).unwrap();
@@ -98,7 +98,7 @@ fn a_row_that_was_made_too_small_holds_up_no_spend_and_is_told_of_by_the_next_st
     assert_eq!(books.rows(), [1, 1, 6, 0]);
 }
 
-/// Four workspaces, and their totals.
+/// Four workspaces and their totals.
 struct Books {
     db: Connection,
     totals: Totals,
@@ -118,7 +118,7 @@ impl Books {
         Self { db, totals, _dir: dir }
     }
 
-    /// As the writer does. Each spend is by an id and a workspace, and costs a credit.
+    /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit.
     fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), StoreError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
@@ -162,7 +162,7 @@ impl Books {
         self.db.execute(sql, []).unwrap();
     }
 
-    /// By workspace.
+    /// Runs a query that returns one number per workspace.
     fn numbers(&self, select: &str) -> Vec<i64> {
         let mut select = self.db.prepare(select).unwrap();
         select.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()

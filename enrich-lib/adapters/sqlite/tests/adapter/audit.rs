@@ -1,4 +1,4 @@
-//! An audit adds up the rows by itself, and so finds what no balance shows.
+//! An audit adds up the rows itself, and so finds errors that no balance shows.
 
 use enrich_lib::records::{AuditRow, Tally};
 use enrich_sqlite::Ledger;
@@ -30,7 +30,7 @@ fn an_audit_reconciles_while_another_process_serves() {
 #[test]
 fn a_spend_that_was_voided_does_not_count() {
     let files = Files::with_credits(10);
-    // Older than all whose total is still to be written.
+    // Its lookup id sorts before those of the tail, so the view does not add it to the total.
     let spend = "INSERT INTO credit_spend SELECT zeroblob(16), rowid, 4, 0 FROM workspace";
     files.sql().execute_batch(spend).unwrap();
     assert!(!files.admin().audit().unwrap().reconciles());

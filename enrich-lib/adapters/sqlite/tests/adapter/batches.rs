@@ -1,4 +1,4 @@
-//! Group commit: what gathers is one commit, and one bad spend spoils nothing for the others.
+//! Group commit: queued spends become one commit, and a rejected spend does not affect the others.
 
 use std::pin::pin;
 
@@ -49,7 +49,7 @@ fn the_rows_of_workspaces_follow_after_some_thousand_spends() {
 fn a_spend_that_is_repeated_among_many_is_charged_once_and_so_are_they() {
     let world = World::with_credits(100);
     world.spend(&world.hold(99)).unwrap();
-    // Those that are older than what an earlier process spent are in their workspace's row at once.
+    // Spends that are older than those of an earlier process are added to their workspace's row at once.
     let world = World::serve(world.close());
     let holds: Vec<_> = (0..50).map(|n| world.hold(n)).collect();
     let twice = holds[..20].iter().chain(&holds[..3]).chain(&holds[20..]);
@@ -152,7 +152,7 @@ fn world_of_poor_and_rich() -> World {
     World::serve(files)
 }
 
-/// Takes from the row of `poor` what its account in memory believes to have.
+/// Reduces the grants in the row of `poor` without changing its account in memory.
 fn impoverish(world: &World) {
     world.sql().execute("UPDATE workspace SET granted = 0 WHERE id = 'poor'", []).unwrap();
 }

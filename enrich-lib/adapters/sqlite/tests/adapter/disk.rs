@@ -1,4 +1,4 @@
-//! What may be on the disk, what may not, and who may read it.
+//! The content of the files, their versions and their permissions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
     import.finish().unwrap();
     people.suppress(&gone, START).unwrap();
     people.refresh().unwrap();
-    // A whole lookup, so that all that it leaves is there.
+    // Runs a complete lookup, so that all of its traces are on disk.
     assert!(world.finds(&used));
     let hold = world.hold(1);
     assert!(people.get(&person).unwrap().is_some());
@@ -106,7 +106,7 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
 
     let secrets = [used.reveal(), unused.reveal(), &used.reveal()[4..], &unused.reveal()[4..]];
     let emails = ["grace.quimby", "gracequimby", "quimby", "otto.zwist", "zwist", "gmail.com", "posteo.net"];
-    // First with write-ahead logs, then without: closing moves them into the files.
+    // Check first with the write-ahead logs, then without: closing moves their content into the databases.
     assert_found_nowhere(&world, &secrets, &emails);
     assert!(world.path("people.db-wal").exists() && world.path("accounts.db-wal").exists());
     drop(people);
@@ -163,7 +163,7 @@ fn files_are_private_and_become_private_when_the_directory_is_opened() {
     }
 }
 
-/// `words` in any case, `exact` as they are.
+/// Asserts that no file contains one of `exact`, or one of `words` in any case.
 fn assert_found_nowhere(files: &Files, exact: &[&str], words: &[&str]) {
     for entry in fs::read_dir(files.dir.path()).unwrap() {
         let path = entry.unwrap().path();

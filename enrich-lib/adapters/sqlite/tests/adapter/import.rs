@@ -1,4 +1,4 @@
-//! Imports can be repeated, and the last row of a person counts.
+//! Imports are idempotent, and the last row of a person wins.
 
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::Imported;

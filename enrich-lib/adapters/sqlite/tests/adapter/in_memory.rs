@@ -1,4 +1,4 @@
-//! The directory in memory answers as the disk does, whatever is changed and however.
+//! The directory in memory and the directory on disk give the same answers after any sequence of changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,11 +13,11 @@ use crate::world::START;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// People, the profiles that they get, and how sure the matches are.
+    /// Rows with a person, a profile and a confidence.
     Import(Vec<(u8, u8, f64)>),
     OptOut(u8),
     Refresh,
-    /// Read all of it anew.
+    /// Loads the whole directory into memory again.
     Reopen,
 }
 

@@ -1,4 +1,4 @@
-//! What the SQLite adapter promises beyond the store contract (which `enrich-tests` holds it to).
+//! Tests of the SQLite adapter beyond the store contract, which `enrich-tests` covers.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! Operators work while another process serves, and it notices at its next tick.
+//! Operators make changes while another process serves. The server applies them at its next tick.
 
 use std::fs::{self, File};
 use std::thread;
@@ -140,7 +140,7 @@ fn what_is_held_shows_while_it_is_served_and_not_after() {
     world.spend(&settled).unwrap();
     world.tick(START);
     assert_eq!(totals(world.on_disk()), (8, 1, 1));
-    // The row still says that one is held, but whoever held it is gone.
+    // The row still shows one held credit, but the process that held it has ended.
     let files = world.close();
     assert_eq!(totals(files.on_disk()), (9, 0, 1));
     assert_eq!(files.admin().workspaces().unwrap()[0].balance, files.on_disk());

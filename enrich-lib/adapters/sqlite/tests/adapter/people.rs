@@ -1,4 +1,4 @@
-//! Finding people: one person under all spellings, nobody without trust, nobody who opted out.
+//! Finding people: every spelling of an email finds the same person; untrusted and opted-out people are not found.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use enrich_sqlite::{People, Stats};
 
 use crate::world::{Files, START, message};
 
-/// A directory with its handles: all that is found has to be found from the disk and from memory.
+/// A directory with one handle on disk and one in memory. Both must return the same results.
 pub(crate) struct Town {
     pub(crate) people: People,
     pub(crate) in_memory: People,
@@ -25,7 +25,7 @@ impl Town {
         Self { people: open(&files), in_memory: open(&files).in_memory().unwrap(), files }
     }
 
-    /// Lets both handles see what was done.
+    /// Makes all changes visible to both handles.
     pub(crate) fn refresh(&self) {
         self.people.refresh().unwrap();
         self.in_memory.refresh().unwrap();
@@ -69,7 +69,7 @@ pub(crate) fn parse(email: &str) -> Email {
     Email::parse(email).unwrap()
 }
 
-/// The name in the profile's URL.
+/// Returns the name in the profile's URL.
 pub(crate) fn find(people: &People, email: &str) -> Option<String> {
     let found = people.get(&parse(email)).unwrap();
     found.map(|profile| profile.name().to_owned())
@@ -105,7 +105,7 @@ fn a_match_below_the_least_confidence_is_not_found() {
     assert_eq!(town.find("just@posteo.net").as_deref(), Some("just"));
     assert_eq!(town.find("unsure@posteo.net"), None);
     assert_eq!(town.people.stats().unwrap(), Stats { people: 3, untrusted: 1, suppressed: 0 });
-    // Trust is the reader's to decide: the record is there.
+    // The reader chooses the minimum confidence; the record is stored anyway.
     let trusting = || People::open(&town.files.dir, 0.1, [0; 16]).unwrap();
     for trusting in [trusting(), trusting().in_memory().unwrap()] {
         assert_eq!(find(&trusting, "unsure@posteo.net").as_deref(), Some("unsure"));

@@ -1,4 +1,4 @@
-//! Relaxed durability: a spend is answered at once and written soon after, and a disk that fails gives nothing away.
+//! Relaxed durability: a spend is acknowledged first and written soon after. A failing disk does not give credits away.
 
 use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::ports::Credits;
@@ -7,7 +7,7 @@ use enrich_sqlite::Durability;
 
 use crate::world::{Files, START, World, after_seconds, commits, message, poll, totals};
 
-/// So many may be told and not written.
+/// Maximum number of unflushed spends.
 const OWED_MAX: u16 = 4_096;
 
 #[test]
@@ -85,7 +85,7 @@ fn what_is_owed_is_written_by_a_tick_if_nobody_spends() {
     at_once(&world, &hold).unwrap();
     world.write();
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
-    // Its time, and the memory of it, may have passed by then.
+    // By then the hold may have expired and been forgotten.
     world.tick(hold.expires_at + Account::MEMORY);
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
 }
@@ -112,7 +112,7 @@ fn a_spend_that_was_given_up_is_not_told_before_it_is_certain() {
     at_once(&world, &told).unwrap();
     world.write();
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
-    // It waits, is written, and nobody takes its answer: it is to be voided.
+    // The spend waits and is written, but its reply is not taken, so it must be voided.
     let given_up = world.queue_spend(&hold);
     world.write();
     drop(given_up);
@@ -134,7 +134,7 @@ fn relaxed(credits: u64) -> World {
     World::serve_with(Durability::Relaxed, Files::with_credits(credits))
 }
 
-/// Spends the credit that `hold` holds, without a step of the writer.
+/// Spends the credit of `hold` without polling the writer.
 fn at_once(world: &World, hold: &Hold) -> Result<(), PortError> {
     let mut spend = world.ledger.settle(hold, Settlement::Spend(1));
     let std::task::Poll::Ready(told) = poll(spend.as_mut()) else { panic!("it waits for the disk") };

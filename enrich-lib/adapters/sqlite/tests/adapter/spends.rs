@@ -1,4 +1,4 @@
-//! A spend is durable before it is answered, and charged once.
+//! A spend is durable before it is acknowledged, and it is charged once.
 
 use std::task::Poll;
 
@@ -47,7 +47,7 @@ fn balances_survive_a_reopen_and_holds_do_not() {
     let world = World::with_credits(10);
     let (spent, held) = (world.hold(1), world.hold(2));
     world.spend(&spent).unwrap();
-    world.tick(START); // puts on show what is held
+    world.tick(START); // writes the held credits to the database
     assert_eq!(totals(world.on_disk()), (8, 1, 1));
 
     let world = World::serve(world.close());
@@ -56,7 +56,7 @@ fn balances_survive_a_reopen_and_holds_do_not() {
     assert!(world.spend(&held).is_err());
 }
 
-/// Its lookup began before one that the earlier process has finished.
+/// The lookup began before one that the earlier process has finished.
 #[test]
 fn a_late_spend_is_in_the_total_and_so_is_its_void() {
     let world = World::with_credits(10);
@@ -112,7 +112,7 @@ fn a_settle_that_is_given_up_before_its_answer_is_taken_is_voided() {
     assert_eq!(totals(World::serve(world.close()).balance()), (10, 0, 0));
 }
 
-/// The machine slept, or the clock jumped: when the answer is left, the account has forgotten what it was about.
+/// The machine slept or the clock jumped. When the reply is dropped, the account has already forgotten the hold.
 #[test]
 fn a_settle_that_is_given_up_after_its_hold_is_forgotten_is_voided() {
     let world = World::with_credits(10);
@@ -152,7 +152,7 @@ fn a_void_that_the_disk_refuses_is_made_up_for_by_a_later_tick() {
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
 }
 
-/// A spend whose answer is there and is not taken.
+/// Writes a spend and drops its reply.
 fn written_and_given_up(world: &World, hold: &Hold) {
     let spend = world.queue_spend(hold);
     world.write();
@@ -176,7 +176,7 @@ fn a_queued_spend_does_not_expire_and_is_not_released() {
     let hold = world.hold(1);
     let mut spend = world.queue_spend(&hold);
     assert!(world.drive(world.ledger.settle(&hold, Settlement::Release)).is_err());
-    // The tick stands behind the spend in the queue; both are one batch.
+    // The tick is behind the spend in the queue. Both are in one batch.
     let mut tick = Box::pin(world.ledger.tick(hold.expires_at));
     assert!(poll(tick.as_mut()).is_pending());
     world.write();
@@ -195,7 +195,7 @@ fn when_the_writer_has_ended_spends_fail_and_credits_stay_held() {
     }
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 2, 0), (10, 0, 0)));
     assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
-    // What certainly did not reach the writer can still be released.
+    // A spend that never reached the writer can still be released.
     world.drive(world.ledger.settle(&late, Settlement::Release)).unwrap();
     assert_eq!(totals(world.balance()), (9, 1, 0));
 }

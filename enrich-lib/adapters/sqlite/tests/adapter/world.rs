@@ -1,4 +1,4 @@
-//! A data directory, and a ledger whose writer moves only when a test lets it.
+//! A data directory, and a ledger whose writer runs only when the test polls it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 pub(crate) const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
-/// A data directory that goes away with the test.
+/// A temporary data directory, removed at the end of the test.
 pub(crate) struct Files {
     pub(crate) dir: DataDir,
     _tmp: TempDir,
@@ -34,14 +34,14 @@ impl Files {
         Self { dir: DataDir::create(tmp.path().join("data")).unwrap(), _tmp: tmp }
     }
 
-    /// With a workspace `demo` that has `credits`.
+    /// Creates a data directory with a workspace `demo` that has `credits`.
     pub(crate) fn with_credits(credits: u64) -> Self {
         let files = Self::new();
         files.create_workspace("demo", credits);
         files
     }
 
-    /// An operator: a connection of its own, as from another process.
+    /// Opens a separate connection, like an operator in another process.
     pub(crate) fn admin(&self) -> Admin {
         Admin::open(&self.dir).unwrap()
     }
@@ -54,12 +54,12 @@ impl Files {
         self.dir.path().join(file)
     }
 
-    /// The accounts as SQLite has them, with nothing of ours in between.
+    /// Opens the accounts directly with SQLite.
     pub(crate) fn sql(&self) -> Connection {
         Connection::open(self.path("accounts.db")).unwrap()
     }
 
-    /// What the disk says of `demo`.
+    /// Returns the balance of `demo` on disk.
     pub(crate) fn on_disk(&self) -> Balance {
         self.admin().balance(&workspace("demo")).unwrap()
     }
@@ -95,7 +95,7 @@ impl World {
         Self { ledger, writer: RefCell::new(writer), files }
     }
 
-    /// Stops to serve, as a process does that ends in order; the writer does what is queued.
+    /// Shuts down gracefully: the writer finishes the queued jobs.
     pub(crate) fn close(self) -> Files {
         let Self { ledger, writer, files } = self;
         drop(ledger);
@@ -103,20 +103,21 @@ impl World {
         files
     }
 
-    /// Goes away, as a process does that is killed.
+    /// Ends like a killed process, without finishing the queued jobs.
     pub(crate) fn kill(self) -> Files {
         self.end_writer();
         self.files
     }
 
-    /// Lets the writer do all that is queued.
+    /// Runs the writer until it has finished all queued jobs.
     pub(crate) fn write(&self) {
         if let Some(writer) = &mut *self.writer.borrow_mut() {
             assert!(run(writer.as_mut()).is_pending(), "the writer ends with its ledger, not before");
         }
     }
 
-    /// Lets the writer do all that is queued, and tells from then on whether it was woken.
+    /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken since
+    /// then.
     pub(crate) fn rest_writer(&self) -> impl Fn() -> bool {
         self.write();
         let woken = Arc::new(Woken::default());
@@ -126,12 +127,12 @@ impl World {
         move || woken.0.load(Ordering::Relaxed)
     }
 
-    /// Ends the writer, as a panic in it would.
+    /// Drops the writer, as a panic in it would.
     pub(crate) fn end_writer(&self) {
         *self.writer.borrow_mut() = None;
     }
 
-    /// Drives `step` to its end, and the writer with it.
+    /// Polls `step` and the writer until `step` completes.
     pub(crate) fn drive<T>(&self, step: impl Future<Output = T>) -> T {
         let mut step = pin!(step);
         for _ in 0..3 {
@@ -147,7 +148,7 @@ impl World {
         self.drive(self.ledger.tick(now)).unwrap();
     }
 
-    /// The `n`-th lookup of `demo` holds one credit.
+    /// Holds one credit for the `n`-th lookup of `demo`.
     pub(crate) fn hold(&self, n: u16) -> Hold {
         self.hold_of("demo", n)
     }
@@ -158,19 +159,19 @@ impl World {
         lookup
     }
 
-    /// Spends the credit that `hold` holds, and waits until that is durable.
+    /// Spends the credit of `hold` and waits until the spend is durable.
     pub(crate) fn spend(&self, hold: &Hold) -> Result<(), PortError> {
         self.drive(self.ledger.settle(hold, Settlement::Spend(1)))
     }
 
-    /// Spends the credit that `hold` holds, up to where it waits for the writer.
+    /// Begins to spend the credit of `hold`, up to the point where it waits for the writer.
     pub(crate) fn queue_spend<'w>(&'w self, hold: &'w Hold) -> QueuedSpend<'w> {
         let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
         assert!(poll(spend.as_mut()).is_pending(), "a spend waits for the disk");
         spend
     }
 
-    /// What the ledger says of `demo`.
+    /// Returns the balance of `demo` in the ledger.
     pub(crate) fn balance(&self) -> Balance {
         self.balance_of("demo")
     }
@@ -186,7 +187,7 @@ impl World {
 
 pub(crate) type QueuedSpend<'w> = Pin<Box<dyn Future<Output = Result<(), PortError>> + Send + 'w>>;
 
-/// All steps of a writer, until it waits for somebody else.
+/// Polls a writer until it waits for something other than its own wake-up.
 fn run(mut writer: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> Poll<()> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
@@ -207,7 +208,7 @@ impl Wake for Woken {
     }
 }
 
-/// One step of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 pub(crate) fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -232,36 +233,36 @@ pub(crate) fn after_seconds(seconds: u64) -> Timestamp {
     START + Duration::from_secs(seconds)
 }
 
-/// The same key for the same seed.
+/// Returns a key that is determined by the seed.
 pub(crate) fn key(seed: u8) -> ApiKey {
     ApiKey::generate(|| seed)
 }
 
-/// Available, held, spent.
+/// Returns the available, held and spent credits.
 pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
     assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");
     (balance.available, balance.held, balance.spent)
 }
 
-/// What an operator would read.
+/// Returns the error message that an operator would read.
 pub(crate) fn message<T>(result: Result<T, StoreError>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 
-/// How many commits the write-ahead log holds: frames that tell the size of the database after them
-/// (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+/// Returns the number of commits in the write-ahead log. A commit frame contains the size of the database after the
+/// commit (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
 pub(crate) fn commits(files: &Files) -> usize {
     const HEADER_BYTES: usize = 32;
     const FRAME_HEADER_BYTES: usize = 24;
     let log = fs::read(files.path("accounts.db-wal")).unwrap();
     if log.is_empty() {
-        return 0; // nobody has written since it was opened
+        return 0; // no write since the log was opened
     }
     let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
     let salts = &log[16..24];
     log[HEADER_BYTES..]
         .chunks_exact(FRAME_HEADER_BYTES + page_bytes)
-        .take_while(|frame| &frame[8..16] == salts) // after those of an older log
+        .take_while(|frame| &frame[8..16] == salts) // frames of an older log follow
         .filter(|frame| frame[4..8] != [0; 4])
         .count()
 }
