@@ -1,5 +1,5 @@
-//! Redis and PostgreSQL for a simulated network: they speak just enough of their protocols for the adapters, over any stream, and
-//! hold the same models.
+//! Fake Redis and PostgreSQL servers for a simulated network. They support the part of the protocols that the adapters use,
+//! over any stream, and store their data in Rust models of the real scripts and functions.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

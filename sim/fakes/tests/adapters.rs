@@ -1,4 +1,4 @@
-//! The real adapters, on the stand-ins.
+//! Runs the real adapters on the fakes.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -20,7 +20,7 @@ use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use tokio::io::duplex;
 use tokio::time::timeout;
 
-/// Each connection is a pipe to a task that serves it.
+/// Connects through an in-memory pipe to a task that serves it.
 struct Pipe<S>(S);
 
 #[async_trait]
@@ -100,7 +100,7 @@ async fn a_ledger_finds_a_key_holds_spends_and_leaves() {
 async fn a_ledger_that_listens_hears_of_a_revoked_key() {
     let postgres = postgres(10);
     let ledger = ledger(&postgres).await;
-    ledger.changed().await; // it listens
+    ledger.changed().await; // wait until the listener is connected
     assert!(ledger.find(&key().digest()).await.unwrap().is_some());
     postgres.with(|books| books.revoke_key(key().digest().as_bytes()));
     timeout(Duration::from_millis(10), ledger.changed()).await.unwrap();
@@ -112,10 +112,10 @@ async fn a_ledger_that_listens_hears_of_a_revoked_key() {
 async fn two_ledgers_share_the_last_credit() {
     let postgres = postgres(1);
     let (one, two) = (ledger(&postgres).await, ledger(&postgres).await);
-    one.changed().await; // it listens
+    one.changed().await; // wait until the listener is connected
     assert_eq!(one.hold(&hold(1)).await.unwrap(), Holding::Granted);
     one.settle(&hold(1), Settlement::Release).await.unwrap();
-    // It is idle on the first node, which gives it back when it is told.
+    // The credit is idle on the first node, which returns it after a recall.
     let second = hold(2);
     let (held, ()) = tokio::join!(two.hold(&second), async {
         one.changed().await;

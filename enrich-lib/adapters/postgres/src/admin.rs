@@ -1,4 +1,4 @@
-//! What an operator does: workspaces, keys, grants. Works while nodes serve the same database.
+//! Operator commands for workspaces, keys and grants. They can run while nodes serve the same database.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::database;
 use crate::error::StoreError;
 use crate::pool::Client;
 
-/// How long an operator waits for a connection.
+/// The connection timeout of operator commands.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long an operator waits for a statement, as when others have the row.
+/// The statement timeout of operator commands, including waiting for row locks.
 const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The accounts of a database, as their operator sees them.
+/// A connection for operator commands.
 pub struct Admin {
     pub(crate) client: Client,
 }
 
 impl Admin {
-    /// Connects to a database that is prepared for this version of the program.
+    /// Connects to a database with this program's schema version.
     ///
     /// Errors: [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`].
     pub async fn open(server: &Server) -> Result<Self, StoreError> {
@@ -40,7 +40,7 @@ impl Admin {
         Ok(Self { client })
     }
 
-    /// Makes a workspace with `credits`.
+    /// Creates a workspace with `credits`.
     pub async fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -61,7 +61,7 @@ impl Admin {
         Ok(tx.commit().await?)
     }
 
-    /// All workspaces, by name.
+    /// Returns all workspaces, ordered by name.
     pub async fn workspaces(&self) -> Result<Vec<WorkspaceRow>, StoreError> {
         let select = "SELECT a.granted, a.spent, a.held, w.id, w.quota_limit, w.window_seconds, w.created_at
              FROM account a JOIN workspace w USING (rowid) ORDER BY w.id COLLATE \"C\"";
@@ -78,7 +78,7 @@ impl Admin {
             .collect()
     }
 
-    /// Gives `workspace` `credits` more, and tells its new balance.
+    /// Grants `credits` to `workspace` and returns its new balance.
     pub async fn grant(
         &mut self,
         workspace: &WorkspaceId,
@@ -92,14 +92,14 @@ impl Admin {
         self.balance(workspace).await
     }
 
-    /// The credits of `workspace`. What is held is up to a second old.
+    /// Returns the balance of `workspace`. The held credits are up to a second old.
     pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         let select = "SELECT granted, spent, held FROM account WHERE id = $1";
         let row = self.client.query_opt(select, &[&workspace.as_str()]).await?;
         row.map(|row| balance(&row)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
     }
 
-    /// Files a new key of `workspace` and tells its id.
+    /// Stores a new key of `workspace` and returns its id.
     pub async fn create_key(
         &mut self,
         workspace: &WorkspaceId,
@@ -117,7 +117,7 @@ impl Admin {
         Ok(id)
     }
 
-    /// The keys of `workspace`, oldest first.
+    /// Returns the keys of `workspace`, oldest first.
     pub async fn keys(&self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError> {
         let select = "SELECT id, label, masked, created_at, last_used_at, revoked_at FROM api_key
              WHERE workspace = $1 ORDER BY rowid";
@@ -133,7 +133,7 @@ impl Admin {
         Ok(rows.iter().map(key).collect())
     }
 
-    /// Revokes a key for good. Revoked again, it keeps its first date.
+    /// Revokes a key permanently. Revoking it again keeps the original date.
     pub async fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
         let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2";
         match self.client.execute(update, &[&at(now), &id]).await? {
@@ -164,18 +164,18 @@ async fn rowid(client: &impl GenericClient, workspace: &WorkspaceId) -> Result<i
     row.map(|row| row.get(0)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
 }
 
-/// The totals in the first three columns.
+/// Reads a balance from the first three columns: granted, spent, held.
 fn balance(row: &Row) -> Balance {
     let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
     Balance { granted, available: granted - spent - held, held, spent }
 }
 
-/// A quota for two columns.
+/// Converts a quota to its two columns.
 pub(crate) fn quota_columns(quota: Quota) -> (i64, i32) {
     (bigint(quota.limit().into()), i32::try_from(quota.window_seconds()).unwrap_or(i32::MAX))
 }
 
-/// A quota in this column and the next.
+/// Reads a quota from this column and the next.
 pub(crate) fn quota(row: &Row, column: usize) -> Result<Quota, StoreError> {
     let (limit, window): (i64, i32) = (row.get(column), row.get(column + 1));
     let [limit, window] = [limit, window.into()].map(|number: i64| u32::try_from(number).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Whether the totals are what the rows add up to, in one snapshot, while nodes serve.
+//! Verifies totals against their rows, in one snapshot, while nodes serve.
 
 use enrich_lib::records::{Audit, AuditRow, Tally};
 use tokio_postgres::{IsolationLevel, Row, Transaction};
@@ -7,14 +7,14 @@ use crate::admin::Admin;
 use crate::column::{credits, parsed};
 use crate::error::StoreError;
 
-/// What keeps the ledgers append-only.
+/// The triggers that keep the ledger tables append-only.
 const TRIGGERS: [&str; 3] = ["credit_grant_stays", "credit_spend_stays", "credit_void_stays"];
 
-/// What makes a negative balance impossible.
+/// The constraints that prevent a negative balance.
 const CONSTRAINTS: [&str; 2] = ["nothing_is_spent_twice", "nothing_is_spent_but_what_was_taken"];
 
 impl Admin {
-    /// Adds up all rows, as they are at one moment. Takes as long as it takes.
+    /// Adds up all rows in one snapshot. Runs without a timeout.
     pub async fn audit(&mut self) -> Result<Audit, StoreError> {
         let tx = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
         let tx = tx.read_only(true).start().await?;
@@ -52,19 +52,19 @@ async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, StoreError> {
     rows.iter().map(audited).collect()
 }
 
-/// A total in this column, and what the rows add up to in the next.
+/// Reads a total from this column and the sum of its rows from the next.
 fn tally(row: &Row, column: usize) -> Tally {
     Tally { total: credits(row.get(column)), rows: credits(row.get(column + 1)) }
 }
 
-/// Spends name their workspace without a foreign key.
+/// Finds spends without a workspace. Spends have no foreign key to their workspace.
 async fn strays(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
     let select = "SELECT count(*) FROM credit_spend s LEFT JOIN workspace w ON w.rowid = s.workspace WHERE w.rowid IS NULL";
     let count: i64 = tx.query_one(select, &[]).await?.get(0);
     Ok(if count > 0 { vec![format!("there are {count} spends of no workspace")] } else { Vec::new() })
 }
 
-/// Leases that say that they paid something else than their rows.
+/// Finds leases whose spent total differs from the sum of their spends.
 async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
     let select = "
         WITH paid AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
@@ -85,7 +85,7 @@ async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
     Ok(rows.iter().map(told).collect())
 }
 
-/// Their workspaces have no totals yet.
+/// Finds workspaces whose copy has not finished. They have no totals yet.
 async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
     let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store JOIN workspace w ON w.rowid = c.workspace
         WHERE s.finished_at IS NULL ORDER BY w.id COLLATE \"C\"";

@@ -1,4 +1,4 @@
-//! How our values travel: lookup ids as UUIDs, moments as `timestamptz`, credits as `bigint`.
+//! Conversions to SQL types: lookup ids as `uuid`, timestamps as `timestamptz`, credits as `bigint`.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use enrich_lib::model::{LookupId, Timestamp};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-/// A lookup id in a column.
+/// A lookup id as a `uuid` column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uuid(pub(crate) LookupId);
 
@@ -30,28 +30,28 @@ impl<'a> FromSql<'a> for Uuid {
     accepts!(UUID);
 }
 
-/// A moment for a column.
+/// Converts a timestamp to a column value.
 pub(crate) fn at(moment: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(moment.unix_ms())
 }
 
-/// A moment in a column.
+/// Converts a column value to a timestamp.
 pub(crate) fn time(moment: SystemTime) -> Timestamp {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What was made of a column. Errors: [`StoreError::Unexpected`].
+/// Maps the error of parsing a column to [`StoreError::Unexpected`].
 pub(crate) fn parsed<T, E: Error>(column: &'static str, value: Result<T, E>) -> Result<T, StoreError> {
     value.map_err(|error| StoreError::Unexpected { column, reason: error.to_string() })
 }
 
-/// Credits for a column. No workspace has as many as are cut off here.
+/// Converts credits to a column value. Values above `i64::MAX` saturate; no workspace has that many credits.
 pub(crate) fn bigint(credits: u64) -> i64 {
     i64::try_from(credits).unwrap_or(i64::MAX)
 }
 
-/// Credits in a column. None is negative: the tables see to it.
+/// Converts a column value to credits. The schema rules out negative values.
 pub(crate) fn credits(bigint: i64) -> u64 {
     u64::try_from(bigint).unwrap_or(0)
 }

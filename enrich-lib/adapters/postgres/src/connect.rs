@@ -1,15 +1,15 @@
-//! Where the server is, and how it is reached: the address, TLS, and the stream under it.
+//! Server addresses, TLS and the underlying streams.
 //!
-//! `sslmode` of the address says when TLS is used, and never whether the certificate is verified: it always is, with its
-//! name, by the system's certificates or those of `sslrootcert=FILE`.
+//! `sslmode` in the address selects when TLS is used. It does not affect verification: the certificate and its host name are
+//! always verified, against the system's root certificates or those in `sslrootcert=FILE`.
 //!
 //! | `sslmode` | |
 //! |---|---|
-//! | `disable` | without TLS |
-//! | `prefer`, the default | with TLS if the server offers it; a certificate that can't be verified is an error |
-//! | `require`, `verify-ca`, `verify-full` | with TLS, or not at all |
+//! | `disable` | never uses TLS |
+//! | `prefer`, the default | uses TLS if the server offers it; a certificate that cannot be verified is an error |
+//! | `require`, `verify-ca`, `verify-full` | always uses TLS |
 //!
-//! A unix socket has no TLS: nobody is in between.
+//! Connections over a Unix socket never use TLS.
 
 use std::fmt;
 use std::io;
@@ -31,19 +31,19 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::StoreError;
 
-/// A stream to the server.
+/// A byte stream to the server.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-/// Opens streams to the server. A simulation has a network of its own.
+/// Opens streams to the server. Simulations provide their own implementation.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// A new stream.
+    /// Opens a new stream.
     async fn connect(&self) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Any stream, as a type without a lifetime in it: the compiler can't tell that a future with a `Box<dyn Stream>` is `Send`.
+/// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is `Send`.
 pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
 
 impl AsyncRead for AnyStream {
@@ -70,29 +70,29 @@ impl AsyncWrite for AnyStream {
     }
 }
 
-/// A database of a server: its address, and how it is reached. `Debug` hides the password.
+/// The address of a database and the means of connecting to it. `Debug` hides the password.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) config: tokio_postgres::Config,
-    /// None if there is no TLS, whatever the server offers.
+    /// `None` disables TLS even if the server offers it.
     pub(crate) tls: Option<Tls>,
     pub(crate) network: Arc<dyn Connect>,
 }
 
-/// TLS, and the name that the certificate has to have.
+/// The TLS configuration and the host name that the certificate must match.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) maker: MakeRustlsConnect,
     pub(crate) name: String,
 }
 
-/// What the address says of certificates, which `tokio_postgres` does not read.
+/// The certificate options of the address. `tokio_postgres` does not parse them.
 struct Certificates {
     roots: Option<PathBuf>,
 }
 
 impl Server {
-    /// Reaches the server by other streams than the system's. The address still names the user and the database.
+    /// Replaces the system's network with `network`. The address still supplies the user and the database.
     #[must_use]
     pub fn through(mut self, network: impl Connect) -> Self {
         self.network = Arc::new(network);
@@ -103,8 +103,8 @@ impl Server {
 impl FromStr for Server {
     type Err = StoreError;
 
-    /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory of
-    /// a unix socket; it may stand in `?host=`.
+    /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
+    /// of a Unix socket; `?host=` may specify it as well.
     ///
     /// Errors: [`StoreError::Address`], [`StoreError::SslMode`], [`StoreError::Certificates`].
     fn from_str(url: &str) -> Result<Self, StoreError> {
@@ -134,7 +134,7 @@ impl FromStr for Server {
 }
 
 impl Certificates {
-    /// Takes `sslrootcert` out of the address, and makes one of the strict modes.
+    /// Removes `sslrootcert` from the address and maps `verify-ca` and `verify-full` to `require`.
     fn split(url: &str) -> Result<(String, Self), StoreError> {
         let Some((address, query)) = url.split_once('?') else {
             return Ok((url.to_owned(), Self { roots: None }));
@@ -161,7 +161,7 @@ impl Certificates {
                     roots.add(certificate).map_err(refused)?;
                 }
             }
-            // Without any, no certificate can be verified, and the handshake says so.
+            // With no root certificates, verification fails and the handshake reports it.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -183,7 +183,7 @@ fn unreadable(path: &Path, reason: impl fmt::Display) -> StoreError {
     StoreError::Certificates { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// `text` without percent-escapes.
+/// Decodes the percent-escapes in `text`.
 fn unescaped(text: &str) -> Result<String, StoreError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -228,7 +228,7 @@ impl Connect for System {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // tokio_postgres hides the password, and shows it as `_`.
+        // `tokio_postgres` prints the password as `_`.
         f.debug_struct("Server").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,8 @@
-//! The accounts of another store, on their way here.
+//! Copies the accounts of another store into this one.
 //!
-//! They come in chunks, each a transaction that also notes how far it got: whatever interrupts a copy, the next one goes on
-//! there. Keys and totals come with the last transaction, and only if everything is here: until then nobody can spend.
+//! Rows are copied in chunks. Each chunk is a transaction that also records the progress, so that an interrupted copy
+//! resumes there. The last transaction adds the keys and totals, and only if all rows are present. Until then, the copied
+//! workspaces cannot spend.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,46 +16,46 @@ use crate::column::{Uuid, at, bigint, credits};
 use crate::connect::Server;
 use crate::error::StoreError;
 
-/// A copy that is under way.
+/// A copy in progress.
 pub struct Copy {
     admin: Admin,
     store: Uuid,
     progress: CopyProgress,
-    /// The workspaces here, by their numbers there.
+    /// The row ids of the workspaces in this store, by their row ids in the source store.
     rowids: BTreeMap<i64, i64>,
 }
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// How many rows are here: grants, spends, and voids.
+    /// The number of rows copied: grants, spends, and voids.
     pub rows: u64,
-    /// The last grant that is here.
+    /// The source row id of the last grant copied.
     pub grants: i64,
-    /// The last spend that was taken back, of those that are here.
+    /// The lookup id of the last void copied.
     pub voids: Option<LookupId>,
-    /// The last spend that is here.
+    /// The lookup id of the last spend copied.
     pub spends: Option<LookupId>,
-    /// Whether everything is here, and open.
+    /// True if the copy is complete and its workspaces are usable.
     pub is_finished: bool,
 }
 
-/// A workspace that has not the same on both sides.
+/// A workspace whose contents differ between the two stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyDifference {
-    /// Its name.
+    /// The workspace's name.
     pub workspace: WorkspaceId,
-    /// What it has there.
+    /// The contents in the source store.
     pub there: Contents,
-    /// What it has here.
+    /// The contents in this store.
     pub here: Contents,
 }
 
 impl Copy {
-    /// Begins a copy of the store with this id, or goes on with it. It takes as long as it takes.
+    /// Begins or resumes the copy of the store with this id. Runs without a timeout.
     ///
-    /// Errors: [`StoreError::NotCopied`] or [`StoreError::KeyExists`] if a workspace or a key is here that did not come with
-    /// it; then nothing is begun.
+    /// Errors: [`StoreError::NotCopied`] or [`StoreError::KeyExists`] if a workspace or key already exists that is not part
+    /// of this copy. In that case, nothing is written.
     pub async fn begin(
         server: &Server,
         id: [u8; 16],
@@ -89,12 +90,12 @@ impl Copy {
         Ok(Self { admin, store, progress, rowids })
     }
 
-    /// How far it has come.
+    /// Returns the progress of the copy.
     pub fn progress(&self) -> CopyProgress {
         self.progress
     }
 
-    /// Takes grants, in the order of their numbers.
+    /// Copies grants. They must be ordered by row id.
     pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), StoreError> {
         let Some(last) = grants.last() else { return Ok(()) };
         let count = bigint(grants.len() as u64);
@@ -117,7 +118,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Takes spends that were taken back, in the order of their lookup ids: they don't count when they come.
+    /// Copies voids. They must be ordered by lookup id. A voided spend does not count when it is copied later.
     pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), StoreError> {
         let Some(last) = voids.last() else { return Ok(()) };
         let count = bigint(voids.len() as u64);
@@ -140,7 +141,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Takes spends, in the order of their lookup ids.
+    /// Copies spends. They must be ordered by lookup id.
     pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), StoreError> {
         let Some(last) = spends.last() else { return Ok(()) };
         let count = bigint(spends.len() as u64);
@@ -164,7 +165,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Opens the workspaces, if each has here what it has there; otherwise nothing is opened. Tells what differs.
+    /// Completes the copy if every workspace has the same contents in both stores. Otherwise changes nothing and returns the
+    /// differences.
     pub async fn finish(
         &mut self,
         workspaces: &[CopiedWorkspace],
@@ -197,19 +199,19 @@ impl Copy {
         }
         tx.commit().await?;
         self.progress.is_finished = true;
-        // The planner has to know of what came.
+        // Update the planner's statistics after the bulk load.
         self.admin.client.batch_execute("ANALYZE credit_grant, credit_spend, credit_void, api_key").await?;
         Ok(differences)
     }
 
-    /// The workspaces here of those there.
+    /// Maps source row ids of workspaces to row ids in this store.
     fn rowids(&self, there: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
         let here = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
         there.map(here).collect()
     }
 }
 
-/// Somebody else is copying the same store if the copy is not where this one left it.
+/// Checks that the progress update matched its row. If not, another process is copying the same store.
 fn moved_on(rows: u64) -> Result<(), StoreError> {
     if rows == 1 { Ok(()) } else { Err(StoreError::CopyChanged) }
 }
@@ -249,7 +251,7 @@ async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Resul
     Ok(())
 }
 
-/// What the workspaces of a copied store have here, by their numbers there.
+/// Returns the contents of the copied workspaces in this store, by their row ids in the source store.
 async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, StoreError> {
     let select = "
         WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),

@@ -1,4 +1,4 @@
-//! The tables of a database: its numbered migrations, and whether they were made.
+//! Schema migrations and the schema version check.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use crate::connect::Server;
 use crate::error::StoreError;
 use crate::pool::{Client, Pool};
 
-/// The n-th brings a database from version n-1 to n.
+/// The n-th migration upgrades the schema from version n-1 to n.
 const MIGRATIONS: &[&str] =
     &[include_str!("../migrations/0001_accounts.sql"), include_str!("../migrations/0002_copies.sql")];
 
-/// Whoever migrates has this advisory lock: "enrich", in ASCII.
+/// The advisory lock held during a migration: "enrich" in ASCII.
 const LOCK: i64 = 0x65_6e_72_69_63_68;
 
-/// A migration takes as long as it takes.
+/// Migrations run without a timeout.
 const NO_TIMEOUT: Duration = Duration::ZERO;
 
-/// A database, to be prepared for this version of the program.
+/// A database to migrate to this program's schema version.
 #[derive(Clone, Debug)]
 pub struct Database {
     server: Server,
 }
 
 impl Database {
-    /// The version of the tables that this program needs: the number of its migrations.
+    /// The schema version that this program requires, which is the number of migrations.
     pub const VERSION: usize = MIGRATIONS.len();
 
-    /// The database at this address.
+    /// Creates a handle for the database at this address. Does not connect.
     pub fn new(server: Server) -> Self {
         Self { server }
     }
 
-    /// Brings the tables to the version that this program needs, and makes them if there are none. Tells how many
-    /// migrations it took: 0 if they were as they have to be. Two at once follow one another.
+    /// Upgrades the schema to the version that this program requires, and creates it in an empty database. Returns the
+    /// number of migrations applied: 0 if the schema was up to date. Concurrent calls are serialized by an advisory lock.
     ///
-    /// Errors: [`StoreError::NewerSchema`] if a newer program was here.
+    /// Errors: [`StoreError::NewerSchema`] if the schema is newer than this program.
     pub async fn migrate(&self) -> Result<usize, StoreError> {
         let mut client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
         let tx = client.transaction().await?;
@@ -61,7 +61,7 @@ impl Database {
     }
 }
 
-/// Whether the tables are of the version that this program needs.
+/// Checks that the schema has the version that this program requires.
 pub(crate) async fn check(pool: &Pool) -> Result<(), StoreError> {
     let checked = pool.in_time(async {
         let lent = pool.lend().await?;
@@ -72,7 +72,7 @@ pub(crate) async fn check(pool: &Pool) -> Result<(), StoreError> {
     checked.await
 }
 
-/// The same, over a connection.
+/// Like [`check`], on an existing connection.
 pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), StoreError> {
     let needed = MIGRATIONS.len();
     match version(client).await? {
@@ -82,7 +82,7 @@ pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), Sto
     }
 }
 
-/// The number of the last migration, 0 if there was none.
+/// Returns the number of the last migration, or 0 if there is none.
 async fn version(client: &impl GenericClient) -> Result<usize, StoreError> {
     let select = "SELECT coalesce(max(n), 0) FROM migration";
     match client.query_one(select, &[]).await {

@@ -1,4 +1,4 @@
-//! What can go wrong in a store. Every message tells what to do, and none has an email, a key or a password.
+//! Errors of the store. Every message says what to do, and none contains an email, a key or a password.
 
 use std::error::Error as _;
 use std::io;
@@ -10,113 +10,114 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
 
-/// A store can't do what it was asked for.
+/// An error of the PostgreSQL store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The address of the database is none. It is not repeated here, as it may have a password.
+    /// The database address is invalid. The message omits it because it may contain a password.
     #[error(
         "can't read the address of the database: it has to be postgres://USER:PASSWORD@HOST/DATABASE, of one host; in a \
          password, signs such as @ and / are written as %40 and %2F"
     )]
     Address,
-    /// The address says something about TLS that is not offered.
+    /// The address contains an unsupported `sslmode`.
     #[error(
         "can't read sslmode in the address of the database: it is one of disable, prefer, require and verify-full"
     )]
     SslMode,
-    /// There are no certificates to verify the server by.
+    /// The certificates for verifying the server cannot be read.
     #[error("can't read certificates from {}: {reason}; sslrootcert has to name a PEM file", .path.display())]
     Certificates {
-        /// Which file.
+        /// The certificate file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is no connection to the server.
+    /// Connecting to the server failed.
     #[error("can't connect to PostgreSQL: {0}; see whether it runs, and whether the address is right")]
     Unreachable(#[from] io::Error),
-    /// The connection broke: whether the statement was executed is not known.
+    /// The connection broke. The statement may or may not have been executed.
     #[error("the connection to PostgreSQL broke: {0}")]
     Broken(String),
-    /// There was no answer in time: whether the statement was executed is not known.
+    /// The server did not reply before the deadline. The statement may or may not have been executed.
     #[error("PostgreSQL did not answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// PostgreSQL refused the statement, and did nothing.
+    /// PostgreSQL rejected the statement. The statement had no effect.
     #[error("PostgreSQL refused: {message} ({code})")]
     Refused {
-        /// The five characters of SQLSTATE.
+        /// The SQLSTATE code, five characters.
         code: String,
-        /// What it says, without its details: they may quote a row.
+        /// The primary message. The detail is omitted because it may quote a row.
         message: String,
     },
-    /// The database was not prepared, or by an older version.
+    /// The schema is missing or older than this program.
     #[error(
         "the database has version {found} of its tables, and this program needs {needed}: run `enrich migrate`"
     )]
     NotMigrated {
-        /// The version of the tables; 0 if there are none.
+        /// The schema version of the database; 0 if there are no tables.
         found: usize,
-        /// The version that is needed.
+        /// The schema version that this program requires.
         needed: usize,
     },
-    /// The database was written by a newer version of this program.
+    /// The schema is newer than this program.
     #[error("the database was written by a newer version of this program: use that version")]
     NewerSchema,
     /// No workspace has this name.
     #[error("there is no workspace {0}")]
     UnknownWorkspace(WorkspaceId),
-    /// A workspace of this name exists.
+    /// A workspace with this name already exists.
     #[error("there is already a workspace {0}")]
     WorkspaceExists(WorkspaceId),
     /// No key has this id.
     #[error("there is no key with the id {0}")]
     UnknownKey(String),
-    /// The account refused the step.
+    /// The account rejected the operation.
     #[error(transparent)]
     Account(#[from] AccountFault),
-    /// The credits may be there: another node that has some was asked to give them back, and has not answered.
+    /// The balance is undecided: another node with leased credits was asked to return them and has not replied.
     #[error("other nodes hold credits of workspace {0}, and have not answered yet: ask again")]
     Undecided(WorkspaceId),
-    /// Credits could not be taken; other holds that waited have the same reason.
+    /// Leasing credits failed. All holds that waited for the same lease request receive this error.
     #[error("the credits were not taken: {0}")]
     NotTaken(String),
-    /// The lease that the hold was placed under has ended: its credits are the workspace's again, and it has too few left to
-    /// pay directly.
+    /// The lease behind the hold has ended and its credits went back to the workspace, which has too few credits left to pay
+    /// directly.
     #[error("the lease of these credits has ended, as PostgreSQL was not heard of for too long")]
     LeaseEnded,
-    /// A spend did not become durable.
+    /// The spend was not committed.
     #[error("the spend was not written: {0}")]
     NotWritten(String),
-    /// A column has what this program never writes.
+    /// A column contains a value that this program never writes.
     #[error("the database has something unexpected in {column}: {reason}")]
     Unexpected {
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A copy would mix with a workspace that is here.
+    /// The copy conflicts with an existing workspace.
     #[error("there is already a workspace {0}, which did not come with this copy: nothing was copied")]
     NotCopied(WorkspaceId),
-    /// A copy would mix with a key that is here.
+    /// The copy conflicts with an existing key.
     #[error("there is already a key with the id {0}, which did not come with this copy: nothing was copied")]
     KeyExists(String),
-    /// The copy is not where it was left.
+    /// Another process has continued this copy, or the workspaces in the source store have changed.
     #[error("somebody else copies the same accounts, or has changed them: run it again")]
     CopyChanged,
-    /// The task that writes has ended.
+    /// The writer task has stopped.
     #[error("the store has stopped writing")]
     Stopped,
 }
 
 impl StoreError {
-    /// True if this is an answer of the server: then the statement did nothing, and the connection is as good as before.
+    /// Returns true if the server rejected the statement. The statement had no effect, and the connection remains usable.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
-    /// True if a row broke a rule of the tables, or can't be counted: it will not be taken when it is sent again.
+    /// Returns true if a row violates a constraint or has an out-of-range value (SQLSTATE classes 22 and 23). Retrying fails
+    /// again.
     pub(crate) fn is_constraint(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code.starts_with("22") || code.starts_with("23"))
     }

@@ -1,8 +1,8 @@
-//! The cache of API keys: one map look-up a request, one query the first time a key is seen.
+//! The cache of API keys: one map lookup per request, and one query the first time a key is used.
 //!
-//! What is in the cache is trusted for as long as the store was heard of within the last second, and it told of no change. A
-//! node that is cut off asks the store for every key again, and refuses all of them if it can't: so a key that is revoked is
-//! used nowhere a second later.
+//! Cached keys are trusted for one second after a heartbeat. A heartbeat with a new revision clears the cache. A node that
+//! is cut off queries the store for every key, and rejects all keys if the query fails. A revoked key is therefore unusable
+//! everywhere within a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use crate::error::StoreError;
 use crate::pool::Pool;
 use crate::sync::{Mutex, RwLock, lock};
 
-/// How long a key may be used after it was revoked.
+/// How long a key may remain usable after it was revoked.
 const TRUST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
     known: RwLock<Known>,
-    /// The time of the last tick, in Unix milliseconds: when a key that is used now is said to be used.
+    /// The time of the last tick, in Unix milliseconds. Recorded as the time of use of keys.
     now_ms: AtomicU64,
     used: Mutex<BTreeMap<i64, Timestamp>>,
 }
@@ -34,9 +34,9 @@ pub(crate) struct KeyCache {
 #[derive(Debug, Default)]
 struct Known {
     keys: BTreeMap<KeyDigest, Arc<CachedKey>>,
-    /// How often the cache was emptied: an answer read before that must not be filed after it.
+    /// The number of times the cache was cleared. A result read before a clear must not be inserted after it.
     emptied: u64,
-    /// The revision that the keys are of, and when the store was asked for it.
+    /// The revision of the cached keys, and the time just before it was requested.
     heard: Option<(i64, Instant)>,
 }
 
@@ -52,8 +52,8 @@ impl KeyCache {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
-    /// The store, asked at `asked_at`, is at this `revision`: if it is a new one, some keys may have been revoked, and all
-    /// are forgotten.
+    /// Records the store's `revision`, requested at `asked_at`. A new revision clears the cache, because a key may have been
+    /// revoked.
     pub(crate) fn heard(&self, revision: i64, asked_at: Instant) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.heard.is_none_or(|(before, _)| before != revision) {
@@ -63,7 +63,7 @@ impl KeyCache {
         known.heard = Some((revision, asked_at));
     }
 
-    /// The workspace of a live key. Strangers' keys are not cached: they would fill it.
+    /// Returns the workspace of an active key. Unknown keys are not cached, because clients could fill the cache with them.
     pub(crate) async fn find(
         &self,
         digest: &KeyDigest,
@@ -93,7 +93,7 @@ impl KeyCache {
         key
     }
 
-    /// Once a tick and key, however often it is used.
+    /// Records that a key was used, at most once per key and tick.
     fn note_use(&self, key: &CachedKey) {
         let now_ms = self.now_ms.load(Ordering::Relaxed);
         if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
@@ -101,8 +101,8 @@ impl KeyCache {
         }
     }
 
-    /// Writes when keys were last used, of those that were used since this was last asked. What fails is lost: it is for
-    /// showing.
+    /// Writes the time of last use of keys used since the previous call. Failed writes are lost; the column is
+    /// informational.
     pub(crate) async fn show_used(&self, pool: &Pool) -> Result<(), StoreError> {
         let used = std::mem::take(&mut *lock(&self.used));
         if used.is_empty() {
@@ -110,7 +110,7 @@ impl KeyCache {
         }
         let (rowids, times): (Vec<_>, Vec<_>) =
             used.into_iter().map(|(rowid, time)| (rowid, at(time))).unzip();
-        // In one order, and not what another node has locked: two of them would wait for each other.
+        // A fixed lock order and SKIP LOCKED prevent deadlocks between nodes.
         let update = "UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
              FROM (
                  SELECT k.rowid, i.at FROM api_key k JOIN unnest($1::bigint[], $2::timestamptz[]) AS i (rowid, at)

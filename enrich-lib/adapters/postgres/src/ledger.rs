@@ -1,6 +1,6 @@
-//! Keys and credits for a process that serves, as one of several.
+//! Keys and credits for one of several serving nodes.
 //!
-//! Holds live in memory, on credits that the node has leased; a spend is queued for the [`crate::writer`], and is answered
+//! Holds live in memory, on credits that the node has leased. A spend is queued for the [`crate::writer`] and acknowledged
 //! when it is durable in PostgreSQL.
 
 use std::fmt;
@@ -32,26 +32,26 @@ use crate::session::{Beat, Session, Sessions};
 use crate::slot::{Slot, Taking};
 use crate::writer::{Job, Spend, Untold, Writer};
 
-/// How often operators are shown what is held, and leases of nodes that are gone are ended.
+/// The interval at which the node reports its holds and key usage for operators, and ends the leases of expired nodes.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How long [`Ledger::close`] waits for spends and voids that are under way.
+/// How long [`Ledger::close`] waits for pending spends and voids.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// Connections for what must not wait for holds: the beat, and the writer.
+/// Connections reserved for the heartbeat and the writer, which must not wait for holds.
 const OWN_CONNECTIONS: usize = 2;
 
-/// How a node uses the database.
+/// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What the node is called, for operators to see. Nodes may share a name.
+    /// The node's name as shown to operators. Several nodes may share a name.
     pub name: String,
-    /// How long the node's leases live when it is not heard of: a node that crashed keeps its credits from the others for
-    /// so long.
+    /// How long the node's leases last without a heartbeat. After a crash, the node's credits are unavailable to other nodes
+    /// for this time.
     pub lease: Duration,
-    /// How long PostgreSQL may take for one answer.
+    /// The timeout for one database request.
     pub deadline: Duration,
-    /// The most connections for keys and holds; the node has three more.
+    /// The maximum number of connections for keys and holds. The node uses three more.
     pub connections_max: usize,
 }
 
@@ -62,8 +62,8 @@ impl Default for Config {
     }
 }
 
-/// [`Keys`] and [`Credits`] of a database that several nodes share. When it is dropped without [`Ledger::close`], that is a
-/// crash to the store: its leases return when their time is over.
+/// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
+/// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
     keys: KeyCache,
     sessions: Sessions,
@@ -71,16 +71,16 @@ pub struct Ledger {
     own_pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
     changed: Arc<Notify>,
-    /// When operators were last shown anything. Held while a tick talks to the store.
+    /// When the last report was sent. Locked while a tick communicates with the store.
     shown_at: tokio::sync::Mutex<Option<Instant>>,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Ledger {
-    /// Comes to the database as a node, and starts a task that writes and one that listens. The ledger reads no wall clock:
-    /// it learns the time `now`, and then by [`Ledger::tick`].
+    /// Registers the node with the database, and starts the writer task and the listener task. The ledger reads no wall
+    /// clock: `now` is the initial time, and [`Ledger::tick`] advances it.
     ///
-    /// Errors: [`StoreError::NotMigrated`] and [`StoreError::NewerSchema`] if the tables are of another version.
+    /// Errors: [`StoreError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
     pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, StoreError> {
         let Config { name, lease, deadline, connections_max } = config;
         let pool = Pool::new(server.clone(), connections_max, deadline);
@@ -99,9 +99,8 @@ impl Ledger {
         Ok(Self { keys, sessions, pool, own_pool, queue, changed, shown_at, tasks })
     }
 
-    /// Tells the ledger that it is `now`, and the store that the node lives: holds past their time expire, what changed in
-    /// the store counts from here on, and credits that others need go back. To be called four times a second or more, and
-    /// whenever [`Ledger::changed`] says so.
+    /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
+    /// other nodes need. Call it at least four times a second, and whenever [`Ledger::changed`] returns.
     pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.keys.set_time(now);
         self.sessions.advance(now);
@@ -121,13 +120,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Waits until the store says that something changed: a key was revoked, or credits are wanted. A tick sees to it. That
-    /// the store does say so is not sure: a ledger that ticks needs it only to be faster.
+    /// Waits for a change notification from the store: a key was revoked, or another node needs credits. The next tick
+    /// applies the change. Delivery is not guaranteed; notifications only make a periodically ticking ledger react sooner.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// The credits of a workspace: what is granted and spent as of now, what other nodes hold as of their last second.
+    /// Returns a workspace's balance. Grants and spends are current; holds of other nodes are up to a second old.
     pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         let session = self.sessions.newest();
         let own = session.find(workspace).map_or(0, |slot| slot.books().account.balance().held);
@@ -143,11 +142,12 @@ impl Ledger {
         Ok(Balance { granted, available: granted - spent - held, held, spent })
     }
 
-    /// Leaves the database: waits for what is under way, and gives back all leases. To be called when no lookup is left.
+    /// Closes the ledger: waits for pending spends and voids, then returns all leases. Call it after the last lookup has
+    /// finished.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (done, flushed) = oneshot::channel();
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
-        // What is not taken back by then stands, as if the process had ended a moment ago.
+        // A spend that is not voided by then stays committed, as after a crash.
         let _ = timeout(CLOSE_MAX, flushed).await;
         self.sessions.leave().await
     }
@@ -170,7 +170,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Tells the store what lookups hold, where that has changed.
+    /// Reports changed hold totals to the store.
     async fn show_held(&self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
         let mut changed = Vec::new();
         for slot in slots {
@@ -192,7 +192,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The session that lives. If none does, the store is asked: it may never have noticed, or begin a new one.
+    /// Returns the active session. If the newest session has expired, sends a heartbeat, which renews it in the store or
+    /// begins a new one.
     async fn live(&self) -> Result<Arc<Session>, StoreError> {
         let session = self.sessions.newest();
         if session.lives() {
@@ -228,7 +229,7 @@ impl Ledger {
                 return Ok(());
             }
             if credits == 0 {
-                // Nothing is owed, so nothing has to be durable.
+                // A spend of 0 credits needs no commit.
                 books.account.commit_spend(hold);
                 return Ok(());
             }
@@ -273,8 +274,8 @@ impl Credits for Ledger {
     }
 }
 
-/// Waits for the answer to a spend. If nobody waits any more, nobody will be told of the spend, and it must not
-/// stand: the writer sees to what is still in its queue, and what it answered in this very moment is voided.
+/// Waits for the result of a spend. If the caller drops this future, the spend must not take effect: the writer discards or
+/// voids a spend still in its queue, and `drop` voids a result that was sent but not received.
 struct Waiting<'a> {
     ledger: &'a Ledger,
     slot: &'a Arc<Slot>,
@@ -296,12 +297,12 @@ impl Future for Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.answer.close();
-        // An answer that was taken is not here any more.
+        // `try_recv` returns a result only if `poll` has not returned it.
         if let Ok(Ok(())) = self.answer.try_recv() {
             self.slot.books().account.reopen_spend(self.hold, self.credits);
             let (slot, hold) = (self.slot.clone(), self.hold.clone());
             let untold = Untold { slot, rowid: self.rowid, hold, is_final: false };
-            // Without a writer the spend stands: it is as if the process had ended a moment ago.
+            // If the writer has stopped, the spend stays committed, as after a crash.
             let _ = self.ledger.queue.send(Job::Void(untold));
         }
     }

@@ -1,30 +1,31 @@
-//! Keys and credits of several nodes, in PostgreSQL.
+//! API keys and credits in PostgreSQL, shared by several nodes.
 //!
-//! * [`Ledger`] serves [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) to one process of several.
-//! * [`Admin`] is for operators, [`Database`] prepares the tables.
+//! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
+//! * [`Admin`] provides the operator commands. [`Database`] runs the migrations.
 //!
 //! # How several nodes share credits
 //!
-//! A node *leases* credits of a workspace, and its lookups hold them in its memory, without a question to PostgreSQL. It
-//! spends in batches, and a reply waits for the commit. The more a workspace spends, the more a node takes at once; near the
-//! end of a balance nodes take single credits, and ask each other for idle ones before anybody says 402.
+//! A node *leases* credits of a workspace. Its lookups place holds on the leased credits in memory, without a query to
+//! PostgreSQL. Spends are committed in batches, and each reply waits for the commit. The more a workspace spends, the more
+//! credits a node leases at once. Near the end of a balance, nodes lease single credits and recall idle ones from each other
+//! before a lookup fails with 402.
 //!
-//! A node has a *session*: it tells PostgreSQL that it lives, and its leases end when it does not. They end for the node
-//! first: see `session`. A spend under a lease that has ended is charged to the workspace directly, if that has enough, and
-//! is refused otherwise.
+//! A node has a *session*, which it renews with heartbeats. When the session expires, its leases end. The node considers its
+//! session expired before PostgreSQL does: see `session`. A spend under an ended lease is charged to the workspace directly
+//! if the balance suffices, and is rejected otherwise.
 //!
-//! | PostgreSQL is lost | |
+//! | PostgreSQL is unreachable | |
 //! |---|---|
-//! | before the hold | holds on what is leased go on while the session lives; all others fail (500), and nothing is executed |
-//! | between hold and settle | the spend is sent again under its id until it is answered; given up, it is voided (500) |
-//! | for longer than a second | all keys fail (500): one of them may have been revoked |
+//! | before the hold | holds on leased credits succeed while the session is active; others fail (500), and nothing runs |
+//! | between hold and settle | the spend is retried under its id; if its caller stops waiting, it is voided (500) |
+//! | for longer than a second | all keys fail (500), because one of them may have been revoked |
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `column` how values travel · `connect` addresses, TLS and streams ·
-//! `pool` connections that are used again · `database` the migrations · `sync` · `keys` the cache of keys · `slot` one
-//! workspace's credits in memory · `session` from coming to leaving · `writer` group commit · `listener` · `ledger` ·
-//! `admin` · `audit` · `copy` a store that moves here.
+//! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
+//! `pool` the connection pool · `database` migrations · `sync` locking · `keys` the key cache · `slot` the in-memory state
+//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `admin`
+//! · `audit` · `copy` import from another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! A connection that listens for what changed in the store, so that nodes need not wait for their next tick to see it.
+//! A connection that listens for change notifications, so that nodes react before their next tick.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::connect::Server;
 use crate::error::StoreError;
 use crate::pool::Client;
 
-/// How often the connection is tried: one whose other end is gone says nothing either.
+/// The interval of connection checks. A dead peer is otherwise indistinguishable from a silent one.
 const TRY_EVERY: Duration = Duration::from_secs(5);
 
-/// How long to wait before connecting again.
+/// The backoff before reconnecting.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Wakes who waits for `changed` whenever the store says that something did, for ever.
+/// Notifies `changed` for every notification from the store. Reconnects after failures and never returns.
 pub(crate) async fn run(server: Server, deadline: Duration, changed: Arc<Notify>) {
     let mut pause = PAUSE_FIRST;
     loop {
         if let Ok(Ok(mut client)) = timeout(deadline, listen(&server, deadline, &changed)).await {
             pause = PAUSE_FIRST;
-            // Whatever changed until now was told to nobody here.
+            // Changes before the `LISTEN` were not notified.
             changed.notify_one();
             while let Ok(Ok(_)) = timeout(deadline, client.simple_query("")).await {
                 let _ = timeout(TRY_EVERY, client.closed()).await;

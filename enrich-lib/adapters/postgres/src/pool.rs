@@ -1,7 +1,7 @@
-//! Connections that are used again.
+//! A connection pool.
 //!
-//! Every call has a deadline. One that passes it, or that is given up, may leave anything on its connection: that is closed,
-//! and never used again.
+//! Every call has a deadline. A call that misses its deadline or is cancelled may leave its connection in an unknown state,
+//! so that connection is closed and never reused.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,10 +22,10 @@ use tokio_postgres::{AsyncMessage, Connection, Row, Statement};
 use crate::connect::{AnyStream, Server};
 use crate::error::StoreError;
 
-/// A parameter of a statement.
+/// A statement parameter.
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
 
-/// Up to so many connections to one database.
+/// A pool of connections to one database, with a maximum size.
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
@@ -33,14 +33,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The first connection is made by the first call. A statement that takes longer than `deadline` ends on the server, too.
+    /// Creates a pool. The first call opens the first connection. The server also aborts statements that exceed `deadline`.
     pub(crate) fn new(server: Server, connections_max: usize, deadline: Duration) -> Self {
         let manager = Manager { server: Arc::new(server), statement_timeout: deadline };
         let builder = managed::Pool::builder(manager).max_size(connections_max);
         Self { connections: builder.build().expect("no timeouts are set"), deadline }
     }
 
-    /// Executes one statement, which is prepared once a connection.
+    /// Executes one statement, prepared once per connection.
     pub(crate) async fn query(
         &self,
         sql: &'static str,
@@ -57,13 +57,13 @@ impl Pool {
         .await
     }
 
-    /// Executes a statement that answers with one row.
+    /// Executes a statement that returns one row.
     pub(crate) async fn query_one(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, StoreError> {
         let row = self.query(sql, values).await?.into_iter().next();
         row.ok_or_else(|| StoreError::Broken("an answer has no row".to_owned()))
     }
 
-    /// A connection for several statements. It is closed in the end, unless it is given back.
+    /// Checks out a connection for several statements. The connection is closed on drop unless it is returned.
     pub(crate) async fn lend(&self) -> Result<Lent, StoreError> {
         let lent = self.connections.get().await;
         lent.map(|client| Lent { client: Some(client) }).map_err(|error| match error {
@@ -72,8 +72,8 @@ impl Pool {
         })
     }
 
-    /// Does `work` before the deadline. It is boxed: a connection to be made takes kilobytes, and each lookup's future would
-    /// be as long, although hardly one of them asks the database.
+    /// Runs `work` with the pool's deadline. The future is boxed because the state for opening a connection takes kilobytes,
+    /// which would enlarge every lookup's future although few lookups query the database.
     pub(crate) fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
@@ -83,13 +83,13 @@ impl Pool {
     }
 }
 
-/// A connection out of the pool.
+/// A connection checked out of the pool.
 pub(crate) struct Lent {
     client: Option<managed::Object<Manager>>,
 }
 
 impl Lent {
-    /// Nothing is under way on this connection: the next one may have it.
+    /// Returns the connection to the pool for reuse. No statement may be in progress.
     pub(crate) fn give_back(mut self) {
         self.client.take();
     }
@@ -117,7 +117,7 @@ impl DerefMut for Lent {
     }
 }
 
-/// One connection, and the task that drives it: that ends with it, whatever it waits for.
+/// A connection and the task that drives it. Dropping the client aborts the task.
 pub(crate) struct Client {
     client: tokio_postgres::Client,
     statements: HashMap<&'static str, Statement>,
@@ -125,7 +125,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects. `notified` is called for each notification that comes.
+    /// Connects to the server. `notified` is called for every notification.
     pub(crate) async fn connect(
         server: &Server,
         statement_timeout: Duration,
@@ -149,14 +149,14 @@ impl Client {
         Ok(client)
     }
 
-    /// Waits until the connection has ended.
+    /// Waits until the connection is closed.
     pub(crate) async fn closed(&mut self) {
         if !self.driver.is_finished() {
             let _ = (&mut self.driver).await;
         }
     }
 
-    /// Executes one statement, which is prepared once.
+    /// Executes one statement, prepared once.
     pub(crate) async fn query_cached(
         &mut self,
         sql: &'static str,
@@ -174,9 +174,9 @@ impl Client {
     }
 }
 
-/// Whatever the server's own settings are: a spend that is told is on the disk, the functions see what was committed while
-/// they waited for a lock, and what nobody waits for any more ends. Nothing is compiled: a statement that has to read all of
-/// a small table looks dear where such plans are discouraged, and its compilation takes 25 ms.
+/// Returns the SQL that overrides the server's session settings. An acknowledged spend is durable, functions see rows
+/// committed while they waited for a lock, and abandoned statements and transactions end. JIT is off: with sequential scans
+/// disabled, the cost estimate of a full scan of a small table exceeds the JIT threshold, and compiling takes 25 ms.
 fn settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';
@@ -217,7 +217,7 @@ impl DerefMut for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It would wait for an answer that may never come.
+        // Otherwise, the task would wait for a reply that may never arrive.
         self.driver.abort();
     }
 }

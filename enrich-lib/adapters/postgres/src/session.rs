@@ -1,8 +1,8 @@
-//! The sessions of a node: from when it comes to the store until it is not heard of any more.
+//! The sessions of a node, from registration to expiry.
 //!
-//! A session ends for the node before it ends for the store, whatever their clocks say: its time is counted from the moment
-//! before the beat was *sent*, on a clock that only goes forward, and is a tenth shorter. A hold is placed under a session
-//! that lives. One that has ended is kept while its lookups may still be settled.
+//! A session expires on the node before it expires in the store, independently of the wall clocks. The node measures the
+//! session from just *before* it sent the heartbeat, on a monotonic clock, and subtracts a tenth of the lifetime. New holds
+//! are placed only under an active session. An expired session is kept while its lookups may still be settled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ impl Session {
         Instant::now() < *lock(&self.ends_at)
     }
 
-    /// The store says so.
+    /// Ends the session now, for example because the store reported that it has ended.
     pub(crate) fn end(&self) {
         *lock(&self.ends_at) = Instant::now();
     }
 
-    /// The slots by the names of their workspaces: an order that is the same in every run.
+    /// Returns the workspace states ordered by workspace name, so that every run uses the same order.
     pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
         lock(&self.slots).values().cloned().collect()
     }
@@ -48,7 +48,7 @@ impl Session {
     }
 }
 
-/// The session that lives, if one does, and those that have ended.
+/// The newest session, and the expired ones that still have lookups.
 pub(crate) struct Sessions {
     pool: Pool,
     name: String,
@@ -58,19 +58,19 @@ pub(crate) struct Sessions {
 }
 
 struct State {
-    /// The last is the newest.
+    /// Ordered from oldest to newest.
     sessions: Vec<Arc<Session>>,
     now: Timestamp,
 }
 
-/// What a beat told.
+/// The reply to a heartbeat.
 pub(crate) struct Beat {
     pub(crate) asked_at: Instant,
     pub(crate) revision: i64,
     pub(crate) recalls: Vec<Recall>,
 }
 
-/// Others want what is idle of a workspace.
+/// A request of other nodes for the idle credits of a workspace.
 pub(crate) struct Recall {
     pub(crate) slot: Arc<Slot>,
     pub(crate) rowid: i64,
@@ -79,7 +79,7 @@ pub(crate) struct Recall {
 }
 
 impl Sessions {
-    /// Begins the first session.
+    /// Registers the node and begins the first session.
     pub(crate) async fn begin(
         pool: Pool,
         name: String,
@@ -92,7 +92,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// The newest session. It may have ended.
+    /// Returns the newest session, which may have expired.
     pub(crate) fn newest(&self) -> Arc<Session> {
         lock(&self.state).sessions.last().expect("the first has begun").clone()
     }
@@ -101,7 +101,7 @@ impl Sessions {
         lock(&self.state).sessions.clone()
     }
 
-    /// A workspace's slot in `session`.
+    /// Returns the state of a workspace in `session`, creating it if necessary.
     pub(crate) fn slot(&self, session: &Session, workspace: &WorkspaceId) -> Arc<Slot> {
         if let Some(slot) = session.find(workspace) {
             return slot;
@@ -112,12 +112,12 @@ impl Sessions {
         slots.entry(workspace.clone()).or_insert_with(new).clone()
     }
 
-    /// Where this lookup's hold is, or how it ended is still remembered; or else would be.
+    /// Returns the workspace state with this lookup's hold or settlement, or else the state in the newest session.
     pub(crate) fn slot_of(&self, hold: &Hold) -> Arc<Slot> {
         self.earlier_slot_of(hold).unwrap_or_else(|| self.slot(&self.newest(), &hold.workspace))
     }
 
-    /// The same, of the sessions before the newest alone. Nearly always there is none.
+    /// Like [`Sessions::slot_of`], but searches only sessions before the newest. There are rarely any.
     pub(crate) fn earlier_slot_of(&self, hold: &Hold) -> Option<Arc<Slot>> {
         let earlier = match lock(&self.state).sessions.split_last() {
             Some((_, earlier)) if !earlier.is_empty() => earlier.to_vec(),
@@ -127,7 +127,7 @@ impl Sessions {
         slots.find(|slot| slot.books().account.knows(hold.lookup_id))
     }
 
-    /// It is `now`: holds past their time expire. Sessions that have ended go when their last lookup is forgotten.
+    /// Sets the time to `now` and expires holds. Removes expired sessions that no longer remember a lookup.
     pub(crate) fn advance(&self, now: Timestamp) {
         lock(&self.state).now = now;
         let sessions = self.all();
@@ -140,7 +140,7 @@ impl Sessions {
         lock(&self.state).sessions.retain(|session| session.epoch == newest || !is_at_rest(session));
     }
 
-    /// Tells the store that the node lives. If the session has ended there, the next one begins.
+    /// Sends a heartbeat. Begins the next session if the store has ended this one.
     pub(crate) async fn beat(&self) -> Result<Beat, StoreError> {
         let _one_at_a_time = self.beating.lock().await;
         let session = self.newest();
@@ -171,7 +171,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// When a session ends for this node that was told of at `asked_at`.
+    /// Returns when a session expires on this node, where `asked_at` is the time just before the request was sent.
     fn end_of(&self, asked_at: Instant) -> Instant {
         asked_at + self.ttl - self.ttl / 10
     }
@@ -180,7 +180,7 @@ impl Sessions {
         i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Ends the sessions in the store: what is left of their leases returns to the workspaces.
+    /// Ends the sessions in the store, which returns the rest of their leases to the workspaces.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let session = self.newest();
         session.end();

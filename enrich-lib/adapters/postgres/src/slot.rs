@@ -1,8 +1,8 @@
-//! One workspace in a session: what the node took of its credits, and the lookups that hold them.
+//! The state of one workspace in a session: the credits that the node leases and the lookups that hold them.
 //!
-//! The account is the arithmetic of a store with one node, on what this node has taken and not returned. What is missing for
-//! a hold is taken from the workspace, by one take at a time; what nobody holds goes back when others ask for it, or when
-//! it was idle for a while.
+//! [`Account`] is the same accounting as in a single-node store, applied to the credits that this node has leased and not
+//! returned. Credits missing for a hold are leased from the workspace, by one request at a time. Credits without a hold are
+//! returned when other nodes need them or after they were idle for a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,53 +16,54 @@ use crate::error::StoreError;
 use crate::pool::Pool;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// What a node takes beyond its need the first time, if there is enough for all.
+/// The initial lease size in credits, if the balance suffices for all nodes. A larger need is leased in full.
 const WANTS_FIRST: u64 = 16;
 
-/// The most that a node takes beyond its need.
+/// The maximum lease size in credits. A larger need is leased in full.
 const WANTS_MAX: u64 = 8_192;
 
-/// Two takes within this time: the next one takes more.
+/// A lease request within this time of the previous one doubles the lease size.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Credits that no lookup asked for in this time return to the workspace.
+/// Idle credits return to the workspace after this time without a new hold.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long a hold waits for other nodes to give back what they don't need.
+/// How long a hold waits for other nodes to return idle credits.
 const RECALL_MAX: Duration = Duration::from_secs(1);
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 pub(crate) struct Slot {
     pub(crate) workspace: WorkspaceId,
-    /// Of the session that it is in.
+    /// The epoch of the session that this state belongs to.
     pub(crate) epoch: i64,
     books: Mutex<Books>,
-    /// Held by the one take under way. What the last one told that took nothing.
+    /// Held during a lease request. Contains the last refusal.
     taking: tokio::sync::Mutex<Option<Refusal>>,
-    /// How many takes have begun.
+    /// The number of lease requests started.
     begun: AtomicU64,
 }
 
 pub(crate) struct Books {
     pub(crate) account: Account,
-    /// The workspace's, once the store was asked.
+    /// The row id of the workspace, set by the first reply of the store.
     pub(crate) rowid: Option<i64>,
-    /// All that was ever taken, and all that was ever given back. The store knows of `returned_told`.
+    /// Total credits leased and total credits returned. `returned_told` is the total return that the store has confirmed.
     taken: u64,
     returned: u64,
     returned_told: u64,
-    /// The last recall that was answered here, and in the store.
+    /// The last recall answered on this node, and the last one whose answer the store has confirmed.
     recall: i64,
     recall_told: i64,
     wants: u64,
     taken_at: Option<Instant>,
     used_at: Instant,
-    /// What the store shows as held.
+    /// The held credits last reported to the store.
     pub(crate) held_shown: u64,
 }
 
-/// What a take told that took nothing: as true for whoever came before it began, and needs as much.
+/// The outcome of a lease request that leased nothing. The outcome also applies to holds that arrived before the request
+/// began and need at least as many credits.
 struct Refusal {
     number: u64,
     needs: u64,
@@ -76,18 +77,18 @@ enum Outcome {
     Failed(String),
 }
 
-/// How a take ended for a hold.
+/// The outcome of a lease request for one hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taking {
-    /// There are more credits than before: the hold is worth another try.
+    /// More credits are available. The hold should be retried.
     Again,
-    /// Neither the workspace nor any node has enough.
+    /// Neither the workspace nor any node has enough credits.
     Short,
     /// The session has ended.
     Ended,
 }
 
-/// What is to be told to the store.
+/// A return of credits to report to the store.
 pub(crate) struct Return {
     pub(crate) rowid: i64,
     returned: u64,
@@ -119,20 +120,20 @@ impl Slot {
         lock(&self.books)
     }
 
-    /// Sets credits aside, of those that the node has.
+    /// Reserves credits from those that the node has leased.
     pub(crate) fn hold(&self, hold: &Hold) -> Result<Holding, AccountFault> {
         let mut books = self.books();
         books.used_at = Instant::now();
         books.account.hold(hold)
     }
 
-    /// How many takes have begun. To be asked before a hold is tried: see [`Slot::take`].
+    /// Returns the number of lease requests started. Read it before attempting a hold: see [`Slot::take`].
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Takes what is missing to hold `credits`, for one who came when so many takes had begun. Those who wait for another's
-    /// take share what it tells.
+    /// Leases the credits missing for a hold of `credits`. `came` is the value of [`Slot::begun`] before the hold was
+    /// attempted. Callers that wait for another caller's request share its outcome.
     pub(crate) async fn take(&self, credits: u64, came: u64, pool: &Pool) -> Result<Taking, StoreError> {
         let mut last = self.taking.lock().await;
         let needs = self.missing(credits);
@@ -198,7 +199,7 @@ impl Slot {
                 _ => return Err(StoreError::UnknownWorkspace(self.workspace.clone())),
             }
             if !again {
-                // A node that is gone answers no recall.
+                // An expired node does not answer recalls.
                 pool.query("SELECT nodes_end()", &[]).await?;
                 again = true;
             }
@@ -211,7 +212,7 @@ impl Slot {
         credits.saturating_sub(self.books().account.balance().available)
     }
 
-    /// Others want what is idle: all of it goes back.
+    /// Returns all idle credits in answer to a recall.
     pub(crate) fn answer_recall(&self, rowid: i64, taken: u64, recall: i64) {
         let mut books = self.books();
         books.learn(rowid, taken);
@@ -220,7 +221,7 @@ impl Slot {
         books.wants = 1;
     }
 
-    /// Gives back what no lookup has asked for in a while.
+    /// Returns all idle credits if no lookup has attempted a hold for [`IDLE`].
     pub(crate) fn withdraw_idle(&self) {
         let mut books = self.books();
         if books.used_at.elapsed() >= IDLE {
@@ -228,7 +229,7 @@ impl Slot {
         }
     }
 
-    /// What the store does not know yet of what was given back.
+    /// Returns the totals to report to the store, or `None` if the store has confirmed them.
     pub(crate) fn untold_return(&self) -> Option<Return> {
         let books = self.books();
         let is_told = books.returned == books.returned_told && books.recall == books.recall_told;
@@ -236,7 +237,7 @@ impl Slot {
         Some(Return { rowid, returned: books.returned, recall: books.recall })
     }
 
-    /// Tells the store what was given back. It is told again until it has answered.
+    /// Reports returned credits to the store. If the request fails, the next tick repeats it.
     pub(crate) async fn tell(&self, what: Return, pool: &Pool) -> Result<(), StoreError> {
         let Return { rowid, returned, recall } = what;
         let call = "SELECT lease_return($1, $2, $3, $4)";
@@ -254,7 +255,8 @@ enum Asked {
 }
 
 impl Books {
-    /// What is known to be taken, and how much the next take wants: more if the last one was a moment ago.
+    /// Returns the total leased so far and the size of the next lease request. The size doubles after a recent request and
+    /// halves after an idle period.
     fn next_take(&mut self) -> (u64, u64) {
         match self.taken_at.map(|at| at.elapsed()) {
             Some(ago) if ago < SOON => self.wants = (self.wants * 2).min(WANTS_MAX),
@@ -264,12 +266,12 @@ impl Books {
         (self.taken, self.wants)
     }
 
-    /// The store says that the node has taken so much in all. What it did not know of is an answer that was lost.
+    /// Records the store's total of leased credits. The total includes requests whose reply was lost.
     fn learn(&mut self, rowid: i64, taken: u64) {
         self.rowid = Some(rowid);
         let more = taken.saturating_sub(self.taken);
         self.taken += more;
-        // Cannot be too large: it is less than the workspace was granted.
+        // Cannot overflow: the total never exceeds the workspace's grants.
         let _ = self.account.grant(more);
     }
 

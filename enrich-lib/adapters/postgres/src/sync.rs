@@ -1,9 +1,9 @@
-//! The locks, in one place.
+//! Lock types and helpers.
 
 use std::sync::PoisonError;
 pub(crate) use std::sync::{Mutex, MutexGuard, RwLock};
 
-/// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
+/// Locks `mutex` and ignores poisoning: every critical section of this crate keeps the data consistent even if it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,10 @@
-//! Group commit: one statement under way, and the next one for all spends that gathered meanwhile. There is no waiting
-//! window: alone, a spend is sent at once.
+//! Group commit. One statement is in progress at a time; spends that arrive meanwhile form the next one. There is no
+//! batching delay: a single spend is sent at once.
 //!
-//! A statement without an answer may have been executed, or may be yet. Its spends are sent again, under the same ids, for
-//! as long as somebody waits for them. One that nobody waits for any more, or that was refused after all, is voided: whether
-//! it was made, is on its way or never arrives, it will not stand. So a spend stands if somebody was told of it.
+//! A statement without a reply may have been executed, or may still be executed later. Its spends are retried under the same
+//! ids while their callers wait. A spend whose caller has stopped waiting, or that was rejected on a retry, is voided. A
+//! void cancels the spend even if it arrives first. A committed spend therefore stays in effect only if its caller received
+//! the acknowledgement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,44 +20,44 @@ use crate::error::StoreError;
 use crate::pool::{Pool, Value};
 use crate::slot::Slot;
 
-/// The most spends in one statement: bounds how long the first of them waits for the last.
+/// The maximum number of spends in one statement. Bounds the latency of a batch.
 const BATCH_MAX: usize = 512;
 
-/// How long to wait before something is sent again.
+/// The backoff before a retry.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) enum Job {
     Spend(Spend),
     Void(Untold),
-    /// To be answered when nothing is left to do.
+    /// Replied to when no work is left.
     Flush(oneshot::Sender<()>),
 }
 
-/// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
+/// A spend started by [`enrich_lib::credit::Account::begin_spend`].
 pub(crate) struct Spend {
     pub(crate) slot: Arc<Slot>,
-    /// The workspace's.
+    /// The row id of the workspace.
     pub(crate) rowid: i64,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
     pub(crate) done: Answer,
-    /// True if it was sent, and may have been made.
+    /// True if the spend was sent and may have been committed.
     pub(crate) is_ambiguous: bool,
-    /// True if its lease can't pay it: the workspace is to be asked.
+    /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
     pub(crate) is_late: bool,
 }
 
-/// A spend that may have been made, and that nobody was told of.
+/// An unacknowledged spend that may have been committed.
 pub(crate) struct Untold {
     pub(crate) slot: Arc<Slot>,
     pub(crate) rowid: i64,
     pub(crate) hold: Hold,
-    /// True if its void is on its way, or somebody was told that it does not stand.
+    /// True if the void was sent, or if a caller received an error for this spend. The spend can no longer succeed.
     pub(crate) is_final: bool,
 }
 
-/// Where the answer goes. Nobody may be listening any more.
+/// The channel for the result. The receiver may be closed.
 type Answer = oneshot::Sender<Result<(), StoreError>>;
 
 pub(crate) struct Writer {
@@ -85,7 +86,7 @@ impl Writer {
                 self.file(job);
             }
             self.sort_out();
-            // Spends first: somebody waits for them.
+            // Spends go first because their callers wait.
             let settled = self.settle().await;
             let voided = self.void().await;
             match (settled, voided) {
@@ -94,7 +95,7 @@ impl Writer {
                     continue;
                 }
                 (Err(_), _) => sleep(pause).await,
-                // A spend does not wait for a void.
+                // New spends do not wait for the void's backoff.
                 (Ok(()), Err(_)) => {
                     if let Ok(Some(job)) = timeout(pause, jobs.recv()).await {
                         self.file(job);
@@ -110,7 +111,7 @@ impl Writer {
             Job::Spend(mut spend) => match self.untold.get(&spend.hold.lookup_id) {
                 Some(untold) if untold.is_final => refuse(spend),
                 Some(_) => {
-                    // Its void was not sent yet: this attempt may make it good.
+                    // The void was not sent yet, so this attempt can still succeed.
                     self.untold.remove(&spend.hold.lookup_id);
                     spend.is_ambiguous = true;
                     self.spends.push(spend);
@@ -124,7 +125,7 @@ impl Writer {
         }
     }
 
-    /// Leaves out what nobody waits for any more. If it was never sent, nothing is left of it.
+    /// Removes spends whose callers have stopped waiting. Those that may have been committed are queued for a void.
     fn sort_out(&mut self) {
         let (waiting, given_up): (Vec<_>, Vec<_>) =
             self.spends.drain(..).partition(|spend| !spend.done.is_closed());
@@ -144,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// Sends the spends that wait, those that are late by themselves. Those without an answer wait on.
+    /// Sends one batch of waiting spends. Late spends form separate batches. Spends without a reply remain queued.
     async fn settle(&mut self) -> Result<(), StoreError> {
         let is_late = self.spends.first().is_some_and(|spend| spend.is_late);
         let (mut batch, others): (Vec<_>, Vec<_>) =
@@ -153,7 +154,7 @@ impl Writer {
         self.spends.extend(others);
         match self.send(batch).await {
             Err((batch, error)) if batch.len() > 1 && error.is_constraint() => {
-                // One of them can't be taken: the others are sent without it.
+                // One spend of the batch is invalid: send each separately, so that the others succeed.
                 let mut failed = None;
                 for spend in batch {
                     if let Err((batch, error)) = self.send(vec![spend]).await {
@@ -167,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Sends these as one statement: all are written, or none. Tells of each whether it stands.
+    /// Sends the batch as one atomic statement and reports each spend's result to its caller.
     async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
         let Some(first) = batch.first() else { return Ok(()) };
         let is_late = first.is_late;
@@ -195,8 +196,8 @@ impl Writer {
         }
     }
 
-    /// Tells of spends that were decided; the others are late. The account is locked meanwhile: whoever is told finds it
-    /// spent.
+    /// Reports decided spends to their callers, and requeues undecided ones as late. The account stays locked while the
+    /// result is sent, so that a caller that receives it finds the hold spent.
     fn answer(&mut self, batch: Vec<Spend>, stand: Vec<Option<bool>>) {
         let (mut told, mut untold) = (Vec::with_capacity(batch.len()), Vec::new());
         for (spend, stands) in batch.into_iter().zip(stand) {
@@ -226,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Tells that a spend does not stand. An earlier copy of it may still be on its way: that must not stand either.
+    /// Rejects a spend. If an earlier attempt may still be executed, it is voided as well.
     fn decline(&mut self, spend: Spend, error: StoreError) {
         if spend.is_ambiguous {
             self.untold.insert(spend.hold.lookup_id, spend.untold(true));
@@ -236,8 +237,8 @@ impl Writer {
         let _ = spend.done.send(Err(error));
     }
 
-    /// A statement failed. What breaks a rule is told so; all else is sent again, and is ambiguous unless there was not even
-    /// a connection.
+    /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is retried, and
+    /// becomes ambiguous unless connecting failed.
     fn fail(&mut self, batch: Vec<Spend>, error: StoreError) -> Result<(), StoreError> {
         if error.is_constraint() {
             for spend in batch {
@@ -253,7 +254,7 @@ impl Writer {
         Err(error)
     }
 
-    /// Takes back what nobody was told of. Until the store has answered, the credits are held.
+    /// Voids unacknowledged spends. Their credits stay held until the store has replied.
     async fn void(&mut self) -> Result<(), StoreError> {
         if self.untold.is_empty() {
             return Ok(());
@@ -277,18 +278,18 @@ impl Writer {
     }
 }
 
-/// Who pays for a batch.
+/// The leases that pay for a batch.
 struct Leases {
     epochs: Vec<i64>,
     workspaces: Vec<i64>,
-    /// What each is to pay in all.
+    /// The total cost per lease.
     sums: Vec<i64>,
-    /// The lease of each spend, counted from 1.
+    /// The index of each spend's lease, from 1.
     numbers: Vec<i32>,
 }
 
 impl Leases {
-    /// In the order in which they are locked: nobody waits for another in a circle.
+    /// Groups spends by lease, in lock order (workspace, then epoch), which prevents deadlocks.
     fn of(batch: &[Spend]) -> Self {
         let lease = |spend: &Spend| (spend.rowid, spend.slot.epoch);
         let mut asked = BTreeMap::<_, (i32, i64)>::new();
@@ -313,7 +314,7 @@ impl Spend {
     }
 }
 
-/// It was decided that this lookup's spend does not stand.
+/// Rejects a spend that has already been voided.
 fn refuse(spend: Spend) {
     spend.slot.books().account.abort_spend(&spend.hold);
     let _ = spend.done.send(Err(StoreError::NotWritten("it was taken back before".to_owned())));

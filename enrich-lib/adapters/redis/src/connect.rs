@@ -1,4 +1,4 @@
-//! The bytes under a connection: TCP, TLS, a socket on this machine, or what a simulator passes.
+//! Byte streams to a server: TCP, TLS, a Unix socket, or a simulated network.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,46 +16,46 @@ use tokio_rustls::TlsConnector;
 
 use crate::url::Node;
 
-/// A way to reach a server. Each call makes a new connection.
+/// Opens connections to a server.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// Connects. How long it may take is the caller's to decide.
+    /// Opens a new connection. The caller applies a timeout.
     async fn connect(&self) -> io::Result<Box<dyn Stream>>;
 }
 
-/// What a connection is made of.
+/// A byte stream to a server.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
-/// Why nothing can be connected to by a URL.
+/// An error of opening a [`RedisUrl`](crate::RedisUrl).
 #[derive(Debug, Error)]
 pub enum OpenFault {
-    /// The machine's certificates can't be read.
+    /// The system's root certificates cannot be read.
     #[error("can't use the certificates that this machine trusts: {0}")]
     Certificates(String),
-    /// The authority that was given is none.
+    /// The given certificate authority is not a valid PEM certificate.
     #[error("the authority that Redis's certificate has to be of is no certificate in PEM")]
     Authority,
-    /// A host that no certificate can name.
+    /// The host is not a valid server name for a certificate.
     #[error("{0} is no name of a host")]
     Host(String),
-    /// A Cluster that the client does not take.
+    /// The Cluster client rejected the configuration.
     #[error("can't use this Cluster: {0}")]
     Cluster(String),
 }
 
-/// TCP.
+/// Connects over TCP.
 pub(crate) struct Tcp(pub(crate) Node);
 
-/// TLS over TCP.
+/// Connects over TLS.
 pub(crate) struct Tls {
     tcp: Tcp,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
 }
 
-/// A socket on this machine.
+/// Connects to a Unix socket.
 pub(crate) struct Unix(pub(crate) PathBuf);
 
 impl Tcp {
@@ -67,7 +67,7 @@ impl Tcp {
 }
 
 impl Tls {
-    /// Trusts `authority` (PEM), or what this machine trusts.
+    /// Creates a TLS connector that trusts `authority` (PEM), or the system's root certificates if it is `None`.
     pub(crate) fn new(node: Node, authority: Option<&[u8]>) -> Result<Self, OpenFault> {
         let name = ServerName::try_from(node.host.clone()).map_err(|_| OpenFault::Host(node.host.clone()))?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -1,4 +1,4 @@
-//! One counter in Redis: its name, and the script that counts it up.
+//! The Redis key of a window's counter, and the script that increments it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use redis::{RedisResult, Script};
 
 use crate::fault::RedisFault;
 
-/// How far Redis's clock may be ahead of the right time: as far as a node's.
+/// The tolerated lead of Redis's clock over the true time. It equals the tolerance for a node's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(5);
 
-/// A key that is past its time is deleted at once: every request would be the first. So the script fails where Redis's
-/// clock says that the counter's time is over. A counter is made with its end in one step, so that none is left without one
-/// by a user who lacks a right; one that another program left so gets its own.
+/// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which would make every
+/// request the first one. The script therefore fails if Redis's clock is past the expiry. `SET` with `PXAT` creates a
+/// counter and its expiry in one step, so that a user without the `pexpireat` right cannot leave a counter without expiry. A
+/// counter that another program left without expiry receives one.
 static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
@@ -36,7 +37,7 @@ return count",
     )
 });
 
-/// A window's counter.
+/// The counter of a window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Counter {
     workspace: WorkspaceId,
@@ -46,7 +47,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// The counter of `window`.
+    /// Creates the counter of `window`.
     pub(crate) fn of(window: &Window) -> Self {
         Self {
             workspace: window.workspace().clone(),
@@ -56,14 +57,14 @@ impl Counter {
         }
     }
 
-    /// Its name. Its end is a part of it: where a quota's length changes, two windows may have one number. The braces keep
-    /// a workspace's counters on one node of a Cluster.
+    /// Returns the Redis key. The key contains the end of the window because windows of different lengths may have the same
+    /// number. The braces (a hash tag) keep a workspace's counters on one Cluster node.
     fn key(&self) -> String {
         format!("enrich:{{{}}}:{}:{}", self.workspace, self.closes_at_ms, self.number)
     }
 
-    /// Counts `requests` more and returns the new count: one round trip, or three where the server does not know the
-    /// script yet, which it then has not run.
+    /// Adds `requests` to the counter and returns the new count. Takes one round trip, or three if the server has not cached
+    /// the script. The server has not run the script in that case.
     pub(crate) async fn count(
         &self,
         requests: u64,
@@ -85,7 +86,7 @@ mod tests {
     use enrich_lib::model::Timestamp;
     use enrich_lib::window::Quota;
 
-    /// Nodes of several versions share counters: these names are for ever.
+    /// Nodes of different versions share counters, so the key format must never change.
     #[test]
     fn every_version_names_the_same_counters() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);

@@ -1,72 +1,73 @@
-//! The vocabulary of faults: why a request was not counted, or may have been.
+//! Errors of counting a request.
 
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 use thiserror::Error;
 
-/// Why a count failed. It travels inside a [`PortError`](enrich_lib::refusal::PortError).
+/// The reason why a count failed, wrapped in a [`PortError`](enrich_lib::refusal::PortError).
 ///
-/// It has no text of the server's but its error code, and nothing of a URL.
+/// It contains no text from the server except its error code, and no part of the URL.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RedisFault {
-    /// There is no connection. Nothing was counted.
+    /// Connecting failed. Nothing was counted.
     #[error("Redis can't be reached: {0}")]
     Unreachable(String),
-    /// The connection ended while a count was under way. It may have been made.
+    /// The connection closed during a count. The count may have been made.
     #[error("the connection to Redis ended before it answered: {0}")]
     Disconnected(String),
-    /// No answer before the deadline. The count may have been made.
+    /// The server did not reply before the deadline. The count may have been made.
     #[error("Redis did not answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// Wrong password, unknown user, or a password is needed.
+    /// The password is wrong, the user is unknown, or a password is required.
     #[error("Redis refuses our user or password: look into the URL, and `ACL LIST`")]
     LoginRefused,
-    /// The user lacks a right.
+    /// The user lacks a permission.
     #[error("Redis does not let our user count: it needs the rights {RIGHTS}")]
     NotAllowed,
-    /// The server is a replica, as after a failover.
+    /// The server is a replica, for example after a failover.
     #[error("Redis is a replica and takes no writes")]
     ReadOnly,
-    /// The server starts, fails over or is blocked, and says so by this code.
+    /// The server is starting, failing over or blocked. Contains its error code.
     #[error("Redis is not ready: {0}")]
     NotReady(String),
-    /// The server's memory is used up.
+    /// The server has reached its memory limit.
     #[error("Redis is full: give it more `maxmemory`")]
     Full,
-    /// By Redis's clock the window was over so long ago that its counter would be forgotten at once.
+    /// By Redis's clock, the window ended so long ago that its counter would expire at once. Contains how far past, in
+    /// milliseconds.
     #[error("the clocks differ: by Redis's, this window's counter was to be forgotten {0} ms ago")]
     ClocksDiffer(u64),
-    /// What is under the counter's key is no counter.
+    /// The counter's key contains a value that is not a counter.
     #[error(
         "what Redis has under the counter's key is no counter: does another program write `enrich:` keys?"
     )]
     ForeignKey,
-    /// Any other error that the server answers with, by its code.
+    /// Any other error of the server. Contains its error code.
     #[error("Redis answered with the error {0}")]
     Refused(String),
-    /// An answer that is no count.
+    /// The reply is not a count.
     #[error("Redis's answer makes no sense")]
     BadAnswer,
-    /// Not asked: the last try to connect failed, and the next is not due yet or still under way.
+    /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in progress.
     #[error("windows are not reachable: {0}")]
     Resting(Box<RedisFault>),
-    /// The program ends, and its counts with it.
+    /// The task that makes the count ended, for example because the program is shutting down.
     #[error("the count was given up")]
     GivenUp,
 }
 
-/// What a user has to be allowed, in the words of `ACL SETUSER`.
+/// The permissions that the user needs, in the syntax of `ACL SETUSER`.
 pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
 
 impl RedisFault {
-    /// Whether the connection may be the reason: another one could find a server that works.
+    /// Returns true if the connection may be the cause, so that a new connection may reach a working server.
     pub(crate) fn is_the_connections(&self) -> bool {
         !matches!(self, Self::NotAllowed | Self::Full | Self::ClocksDiffer(_) | Self::ForeignKey)
     }
 
-    /// What went wrong before a connection was there.
+    /// Converts an error of connecting.
     pub(crate) fn of_connecting(error: &RedisError) -> Self {
         match Self::of(error) {
             Self::Disconnected(what) => Self::Unreachable(what),
@@ -74,7 +75,7 @@ impl RedisFault {
         }
     }
 
-    /// What went wrong on a connection.
+    /// Converts an error on an established connection.
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::AuthenticationFailed => return Self::LoginRefused,
@@ -94,9 +95,9 @@ impl RedisFault {
             Some("OOM") => Self::Full,
             Some("CLOCK") => Self::ClocksDiffer(detail.parse().unwrap_or_default()),
             Some("WRONGTYPE") => Self::ForeignKey,
-            // Of a command in the script.
+            // A command in the script was denied.
             Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,
-            // Of INCRBY, on a text.
+            // `INCRBY` on a value that is not an integer.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
             Some(code) => Self::Refused(code.to_owned()),
             None => Self::BadAnswer,

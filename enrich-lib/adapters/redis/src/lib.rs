@@ -1,32 +1,32 @@
-//! Burst windows for several nodes, counted by Redis or Valkey.
+//! Rate-limit windows shared by several nodes, counted by Redis or Valkey.
 //!
-//! [`RedisWindows`] is the port [`Windows`](enrich_lib::ports::Windows): one atomic round trip a count, on one multiplexed
-//! connection. Its commands are there since Redis 6.2, and in every Valkey; the tests run on Redis 7.0.
+//! [`RedisWindows`] implements the port [`Windows`](enrich_lib::ports::Windows). A count takes one atomic round trip on a
+//! multiplexed connection. The commands require Redis 6.2 or any version of Valkey; the tests run on Redis 7.0.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * **It fails closed.** Redis down, slow, cut off, a replica after a failover, or full: the count is an error within the
-//!   deadline, 100 ms by default, and the host answers 503 with nothing executed. While Redis is down, counts fail at once
-//!   and do not wait for the deadline: only the one that begins a try to connect does.
-//! * **No two requests get one count**, whichever nodes they ask. Counts of one window that come while one is under way go
-//!   out together as one `INCRBY n`, of which each gets its own number.
-//! * **A counter lives until [`Window::forget_at`]** by the right time, if Redis's clock is at most 5 s ahead. If it is so far
-//!   ahead that a counter would be forgotten as soon as it is made, and every request be the first, the count is an error that
-//!   says that the clocks differ.
-//! * **A connection that timed out is not used again**, nor one on which Redis said that it takes no writes. The next
-//!   count connects anew, so it finds another server where a name leads there by then; pauses between tries that fail have
-//!   jitter.
+//! * **Counting fails closed.** If Redis is down, slow, unreachable, full, or a replica after a failover, the count
+//!   returns an error within the deadline (100 ms by default). The server replies 503 and executes nothing. While Redis is
+//!   down, counts fail at once; only the count that starts a connection attempt waits for the deadline.
+//! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round trip are sent
+//!   together as one `INCRBY n`, and each gets its own number.
+//! * **A counter lives until [`Window::forget_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is
+//!   so far ahead that a new counter would expire at once, and every request would be the first, the count returns an error
+//!   that reports the clock difference.
+//! * **A connection is not reused after a timeout** or after Redis reported that it accepts no writes. The next count opens
+//!   a new connection, which reaches another server if the host name resolves to one by then. The backoff between failed
+//!   attempts has jitter.
 //!
-//! # What does not
+//! # Limitations
 //!
-//! * A count may have been made although its answer was lost. That errs on the safe side: a client may be told to wait with
-//!   a request left that it never made. For the same reason a count is not asked for again; but the client of a Cluster
-//!   does so by itself, up to three times, where a slot has moved or a node's connection broke.
-//! * Where Redis loses its memory, by a restart or by a failover to a replica that had not heard of the last counts, counters
-//!   begin anew: up to one window's limit more may be admitted. So it is where Redis evicts keys: let its
-//!   `maxmemory-policy` be `noeviction`.
-//! * A Cluster with one node down may answer 503 for moments to workspaces of other nodes as well, as it is connected to
-//!   anew.
+//! * A count may have been made although its reply was lost. A client may then reach its limit early, but never late. For
+//!   this reason, counts are not retried. The Cluster client is an exception: it retries up to three times if a slot has
+//!   moved or the connection to a node broke.
+//! * If Redis loses its data, by a restart or by a failover to a replica that lags behind, counters restart from zero. Up to
+//!   one window's limit more requests may be admitted. The same applies if Redis evicts keys: set its `maxmemory-policy` to
+//!   `noeviction`.
+//! * If one node of a Cluster is down, workspaces on other nodes may also receive 503 for a moment while the client
+//!   reconnects.
 //!
 //! # Example
 //!
@@ -35,24 +35,24 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let url: RedisUrl = "redis://counter:secret@redis.internal:6379".parse()?;
-//! let seed = 7; // in earnest: randomness
-//! let windows = RedisWindows::open(&url, RedisPolicy::default(), seed)?; // connects with the first count
+//! let seed = 7; // use a random seed in production
+//! let windows = RedisWindows::open(&url, RedisPolicy::default(), seed)?; // the first count connects
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The user of an ACL needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`, and `+select` for another
-//! database than 0 or `+cluster|slots` for a Cluster.
+//! The ACL user needs `~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat`. A database other than 0
+//! also requires `+select`, and a Cluster `+cluster|slots`.
 //!
-//! A Cluster over TLS takes rustls's default provider: a program that is built with several installs one of them first. A
-//! single server is reached with ring, whatever there is.
+//! A Cluster over TLS uses rustls's default provider. A program built with several providers must install one of them first.
+//! A single server always uses ring.
 //!
 //! [`Window::forget_at`]: enrich_lib::window::Window::forget_at
 //!
 //! # Layout
 //!
-//! `fault` the vocabulary · `lock` · `url` where Redis is · `policy` patience · `connect` the bytes under a connection · `counter` the script ·
-//! `server` a connection to one server or a Cluster · `link` the one that lives · `windows` the port.
+//! `fault` errors · `lock` locking · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
+//! the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! The one live connection: how it comes, and what happens when it goes.
+//! The current connection: connecting, failure and backoff.
 //!
 //! ```text
 //!        first count            connected              it breaks
@@ -30,14 +30,14 @@ pub(crate) struct Link {
 
 struct State {
     phase: Phase,
-    /// How often in a row a connection failed, or could not be made, before it had counted anything.
+    /// The number of consecutive connections that failed before they counted anything, including failed attempts to connect.
     failures: u32,
     dice: StdRng,
 }
 
 enum Phase {
     Idle,
-    /// With why the connection before it failed.
+    /// With the failure of the previous connection, if any.
     Connecting(Connecting, Option<RedisFault>),
     Up(Arc<Connection>),
     Resting {
@@ -59,8 +59,8 @@ impl Link {
         Self { server, policy, state: Mutex::new(state) }
     }
 
-    /// The live connection. If there is none, the first count waits for one to be made, on which others wait with it only
-    /// if the connection before it had worked: where Redis is dead, they fail at once.
+    /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
+    /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RedisFault> {
         let mut connecting = match self.way()? {
             Way::There(connection) => return Ok(connection),
@@ -74,7 +74,7 @@ impl Link {
         let mut state = lock(&self.state);
         let before = match &state.phase {
             Phase::Up(connection) => return Ok(Way::There(Arc::clone(connection))),
-            // Under way, as long as there is who tells its outcome.
+            // The attempt is in progress while the task that reports its outcome exists.
             Phase::Connecting(connecting, fault) if connecting.has_changed().is_ok() => {
                 return match fault {
                     Some(fault) if state.failures > 1 => Err(RedisFault::Resting(Box::new(fault.clone()))),
@@ -90,7 +90,7 @@ impl Link {
         let (outcome, connecting) = watch::channel(None);
         state.phase = Phase::Connecting(connecting.clone(), before);
         let link = Arc::clone(self);
-        // A task: it goes on when the count that began it is out of time.
+        // A separate task continues to connect after the count that started it has timed out.
         tokio::spawn(async move {
             let _ = outcome.send(Some(link.connect().await));
         });
@@ -110,15 +110,15 @@ impl Link {
         connected
     }
 
-    /// `connection` has counted.
+    /// Resets the failure count after a successful count.
     pub(crate) fn worked(&self) {
         lock(&self.state).failures = 0;
     }
 
-    /// `connection` is not used again; counts that are under way on it may still be answered.
+    /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
     pub(crate) fn lost(&self, connection: &Arc<Connection>, fault: &RedisFault) {
         let mut state = lock(&self.state);
-        // Of all counts that it fails, the first tells.
+        // Only the first failed count of a connection starts the backoff.
         if matches!(&state.phase, Phase::Up(current) if Arc::ptr_eq(current, connection)) {
             state.rest(fault, &self.policy);
         }
@@ -126,8 +126,8 @@ impl Link {
 }
 
 impl State {
-    /// After a connection that worked, the next is tried at once. Then pauses grow exponentially with full jitter, so that
-    /// nodes do not come back all in the same moment.
+    /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
+    /// with full jitter, so that nodes do not reconnect simultaneously.
     fn rest(&mut self, fault: &RedisFault, policy: &RedisPolicy) {
         let ceiling = match self.failures {
             0 => Duration::ZERO,

@@ -1,8 +1,8 @@
-//! How this crate locks: for a few instructions, and never across an await.
+//! Locking. Locks are held briefly and never across an await point.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Every critical section of this crate leaves what it guards whole, so one that panicked spoils nothing.
+/// Locks `mutex` and ignores poisoning: every critical section of this crate keeps the data consistent even if it panics.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,17 @@
-//! Patience.
+//! Timeouts and backoff.
 
 use std::time::Duration;
 
-/// How long Redis may take, and how often it is tried when it is down.
+/// The timeouts of counts and connections, and the backoff while Redis is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisPolicy {
-    /// A count that takes longer fails, and the connection it was made on is not used again.
+    /// The deadline of a count. A count that misses it fails, and its connection is not reused.
     pub deadline: Duration,
-    /// A connection that takes longer to be made is given up. Counts wait for one no longer than their deadline.
+    /// The timeout for connecting. Counts wait for a connection no longer than their deadline.
     pub connect_within: Duration,
-    /// The ceiling of the first pause between two tries to connect.
+    /// The upper bound of the first pause between attempts to connect.
     pub pause_first: Duration,
-    /// The ceiling of every pause.
+    /// The upper bound of every pause.
     pub pause_max: Duration,
 }
 

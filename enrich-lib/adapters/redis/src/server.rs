@@ -1,4 +1,4 @@
-//! One server or one Cluster, and a connection to it.
+//! A server or Cluster, and connections to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::counter::Counter;
 use crate::fault::RedisFault;
 use crate::url::{Login, Node, Place, RedisUrl};
 
-/// What is connected to.
+/// The server or Cluster to connect to.
 pub(crate) enum Server {
     One { connect: Arc<dyn Connect>, login: Login },
     Cluster(Box<ClusterClient>),
 }
 
-/// A connection that all counts share: their requests go out as they come, and answers are told apart by their order.
+/// A connection shared by all counts. Requests are pipelined; replies arrive in request order.
 pub(crate) enum Connection {
     One { multiplexed: MultiplexedConnection, driver: AbortHandle },
     Cluster(ClusterConnection),
 }
 
-/// How often a Cluster's client asks again where a slot has moved to.
+/// The maximum number of retries of the Cluster client, for example after a slot has moved.
 const REDIRECTS_MAX: u32 = 3;
 
 impl Server {
@@ -46,7 +46,7 @@ impl Server {
         Ok(Self::One { connect, login: url.login.clone() })
     }
 
-    /// Connects, logs in, and lets the server answer once: one that is stuck still accepts connections.
+    /// Connects, authenticates, and waits for the reply to a PING, because a hung server still accepts connections.
     pub(crate) async fn connect(&self) -> Result<Connection, RedisFault> {
         let (connect, login) = match self {
             Self::One { connect, login } => (connect, login),
@@ -56,7 +56,7 @@ impl Server {
             }
         };
         let stream = connect.connect().await.map_err(|error| RedisFault::Unreachable(error.to_string()))?;
-        // Answers are waited for as long as their counts say.
+        // The caller of each count applies the deadline.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connected = MultiplexedConnection::new_with_config(&login.info(), stream, config).await;
         let (multiplexed, driver) = connected.map_err(|error| RedisFault::of_connecting(&error))?;
@@ -91,7 +91,7 @@ fn cluster(url: &RedisUrl, nodes: &[Node], answer_within: Duration) -> RedisResu
 }
 
 impl Connection {
-    /// Counts `requests` more and returns the new count.
+    /// Adds `requests` to the counter and returns the new count.
     pub(crate) async fn count(&self, counter: &Counter, requests: u64) -> Result<u64, RedisFault> {
         match self {
             Self::One { multiplexed, .. } => counter.count(requests, &mut multiplexed.clone()).await,
@@ -100,7 +100,7 @@ impl Connection {
     }
 }
 
-/// Ends at once, with what it still had to write.
+/// Closes the connection at once and discards unsent requests.
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Self::One { driver, .. } = self {

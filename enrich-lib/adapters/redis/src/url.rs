@@ -1,4 +1,4 @@
-//! Where Redis is, as operators write it.
+//! Parsing of Redis URLs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 use thiserror::Error;
 
-/// A server or a Cluster, and who we are there.
+/// The address of a server or a Cluster, with the credentials.
 ///
 /// ```text
 /// redis://[[user]:password@]host[:port][/db]             plain
@@ -18,8 +18,8 @@ use thiserror::Error;
 /// rediss+cluster://…                                     over TLS
 /// ```
 ///
-/// `valkey` may stand for `redis`. The port is 6379 if there is none. Characters that mean something in a URL may be
-/// percent-encoded in user and password. `Debug` and errors show no password.
+/// `valkey` may replace `redis` in the scheme. The default port is 6379. User and password may contain percent-encoded
+/// characters. `Debug` and errors never contain the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     pub(crate) place: Place,
@@ -28,7 +28,7 @@ pub struct RedisUrl {
     pub(crate) authority: Option<Vec<u8>>,
 }
 
-/// Where to connect to.
+/// The location of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Server(Node),
@@ -43,56 +43,56 @@ pub(crate) struct Node {
     pub(crate) port: u16,
 }
 
-/// Who we are on a connection, and which database we use. `Debug` shows no password.
+/// The credentials and the database of a connection. `Debug` hides the password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Login {
-    /// The ACL user; the server's `default` if there is none.
+    /// The ACL user; `None` selects the server's `default` user.
     pub user: Option<String>,
-    /// The password, of a user or of `requirepass`.
+    /// The password of the user, or of `requirepass`.
     pub password: Option<String>,
-    /// The number of the database.
+    /// The database number.
     pub db: u32,
 }
 
-/// Why a text is no [`RedisUrl`].
+/// An error of parsing a [`RedisUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RedisUrlFault {
-    /// It begins with something else.
+    /// The scheme is unknown.
     #[error(
         "a Redis URL begins with redis://, rediss://, redis+unix://, redis+cluster:// or rediss+cluster://"
     )]
     Scheme,
-    /// A host is missing.
+    /// The host is missing.
     #[error("a Redis URL names a host, as in redis://redis.internal:6379")]
     Host,
-    /// A port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("the port of a Redis URL is a number from 1 to 65535")]
     Port,
-    /// A database is no number.
+    /// The database is not a number.
     #[error("the path of a Redis URL is the number of a database, as in redis://redis.internal/2")]
     Database,
-    /// A Cluster has one database.
+    /// A Cluster supports only database 0.
     #[error("a Redis Cluster has no database but 0: leave the path out")]
     ClusterDatabase,
-    /// Several hosts that are no Cluster.
+    /// A URL for a single server has several hosts.
     #[error("several hosts are a Cluster: write redis+cluster:// or rediss+cluster://")]
     SeveralHosts,
-    /// A socket without a path.
+    /// The path of the socket is missing or not absolute.
     #[error("a Redis socket has an absolute path, as in redis+unix:///run/redis/redis.sock")]
     Socket,
-    /// A user without a password.
+    /// A user is given without a password.
     #[error("a user of Redis needs a password, as in redis://user:password@host")]
     Password,
-    /// A percent sign that encodes no UTF-8.
+    /// The percent-encoded text is not valid UTF-8.
     #[error("user and password of a Redis URL are UTF-8 that is percent-encoded")]
     Encoding,
-    /// A `?` or `#`.
+    /// The URL contains `?` or `#`.
     #[error("a Redis URL has no parameters; in a password, write %3F for ? and %23 for #")]
     Parameters,
 }
 
 impl RedisUrl {
-    /// Over TLS, trusts these authorities alone (PEM), rather than those that this machine trusts.
+    /// Trusts only the given certificate authorities (PEM) for TLS, instead of those that the system trusts.
     pub fn trusting(self, authority: impl Into<Vec<u8>>) -> Self {
         Self { authority: Some(authority.into()), ..self }
     }
@@ -106,7 +106,7 @@ impl FromStr for RedisUrl {
         if rest.contains(['?', '#']) {
             return Err(RedisUrlFault::Parameters);
         }
-        // The last: an @ that is not encoded belongs to the password.
+        // Split at the last `@`: earlier ones belong to the password.
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Login::parse(login)?, place),
             None => (Login::default(), rest),
@@ -151,7 +151,7 @@ fn socket(text: &str) -> Result<Place, RedisUrlFault> {
     }
 }
 
-/// `host`, `host:port`, and an IPv6 address in brackets.
+/// Parses `host`, `host:port`, or an IPv6 address in brackets.
 fn node(text: &str) -> Result<Node, RedisUrlFault> {
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, ""))) => (host, None),
@@ -179,8 +179,8 @@ impl Login {
         if password.is_none() { Err(RedisUrlFault::Password) } else { Ok(Self { user, password, db: 0 }) }
     }
 
-    /// The same for the `redis` crate, without the name that it would give itself: a connection is there one round trip
-    /// sooner.
+    /// Converts the login for the `redis` crate. Skips sending the client library's name, which saves a round trip per
+    /// connection.
     pub(crate) fn info(&self) -> RedisConnectionInfo {
         let mut info = RedisConnectionInfo::default().set_db(self.db.into()).set_skip_set_lib_name();
         if let Some(user) = &self.user {

@@ -1,4 +1,4 @@
-//! The port: counts of one window that come while one is under way go out together.
+//! The `Windows` port. Counts of a window that arrive during a round trip are sent together in the next one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,16 +22,16 @@ use crate::policy::RedisPolicy;
 use crate::server::Server;
 use crate::url::{Login, RedisUrl};
 
-/// Windows that Redis or Valkey counts, for all nodes that ask it. Connects with the first count; needs a tokio runtime.
+/// Rate-limit windows counted by Redis or Valkey, shared by all nodes. The first count connects. Requires a tokio runtime.
 pub struct RedisWindows(Arc<Shared>);
 
 impl RedisWindows {
-    /// The windows of the server or Cluster at `url`; `seed` makes the jitter of reconnects.
+    /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
     pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenFault> {
         Ok(Self::of(Server::open(url, policy.deadline)?, policy, seed))
     }
 
-    /// The windows of one server that is reached by `connect`.
+    /// Creates the windows of one server, reached through `connect`.
     pub fn new(connect: Arc<dyn Connect>, login: Login, policy: RedisPolicy, seed: u64) -> Self {
         Self::of(Server::One { connect, login }, policy, seed)
     }
@@ -56,30 +56,31 @@ impl Windows for RedisWindows {
 struct Shared {
     link: Arc<Link>,
     deadline: Duration,
-    /// The counters that are being counted up. They are no more than the requests that are under way.
+    /// The counters with a round trip in progress. There are at most as many as requests in progress.
     flights: Mutex<HashMap<Counter, Flight>>,
 }
 
 /// The round trips of a counter.
 struct Flight {
-    /// Who waits for the next one.
+    /// The requests waiting for the next round trip.
     boarding: Vec<Passenger>,
     pilot: AbortHandle,
 }
 
-/// A request that waits for its count.
+/// The channel to a request that waits for its count.
 type Passenger = oneshot::Sender<Result<u64, RedisFault>>;
 
 impl Shared {
-    /// Waits for the next round trip of `counter`, which is at once if none is under way.
+    /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
     fn board(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, RedisFault>> {
         let (passenger, count) = oneshot::channel();
         let mut flights = lock(&self.flights);
         match flights.get_mut(&counter) {
-            // Not one that broke down without a word.
+            // A finished task has panicked or was aborted, and sends nothing.
             Some(flight) if !flight.pilot.is_finished() => flight.boarding.push(passenger),
             _ => {
-                // A task: a round trip ends by itself, so that a connection is judged even if nobody waits any more.
+                // A separate task completes the round trip even if all requests are cancelled, so that a failure of the
+                // connection is detected.
                 let pilot = tokio::spawn(Arc::clone(self).fly(counter.clone())).abort_handle();
                 flights.insert(counter, Flight { boarding: vec![passenger], pilot });
             }
@@ -87,7 +88,7 @@ impl Shared {
         count
     }
 
-    /// Makes round trips until nobody waits.
+    /// Makes round trips until no request is waiting.
     async fn fly(self: Arc<Self>, counter: Counter) {
         while let Some(passengers) = self.aboard(&counter) {
             let requests = passengers.len() as u64;
@@ -99,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// All who wait by now, but for those whose time is up; if there are none, the flight is over.
+    /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter and returns `None`.
     fn aboard(&self, counter: &Counter) -> Option<Vec<Passenger>> {
         let mut flights = lock(&self.flights);
         let mut passengers = std::mem::take(&mut flights.get_mut(counter)?.boarding);

@@ -1,23 +1,24 @@
-//! What the functions of the PostgreSQL adapter's migrations do, in Rust: a model, and the books of the fake.
+//! A Rust model of the functions in the PostgreSQL adapter's migrations. It also is the fake's storage.
 //!
-//! A test makes the same random calls of both and compares what they tell (`tests/tests/postgres_model.rs`).
+//! A test makes the same random calls to the model and to PostgreSQL and compares the results
+//! (`tests/tests/postgres_model.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A lookup's id, as the column has it.
+/// A lookup id as stored in its column.
 pub type Lookup = [u8; 16];
 
-/// The books of all workspaces. Times are in milliseconds, by the server's clock.
+/// The state of all workspaces. Times are in milliseconds, by the server's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
-    /// By rowid, from 1.
+    /// Indexed by row id, from 1.
     workspaces: Vec<Workspace>,
     keys: Vec<Key>,
-    /// By epoch.
+    /// Keyed by epoch.
     nodes: BTreeMap<i64, Node>,
     epochs: i64,
-    /// By workspace and epoch.
+    /// Keyed by workspace and epoch.
     leases: BTreeMap<(i64, i64), Lease>,
     spends: BTreeMap<Lookup, Spend>,
     voids: BTreeSet<Lookup>,
@@ -25,20 +26,20 @@ pub struct Books {
     notifications: u64,
 }
 
-/// A workspace, and its totals.
+/// A workspace and its totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workspace {
-    /// Its name.
+    /// The workspace's name.
     pub id: String,
-    /// The most requests in a window.
+    /// The maximum number of requests per window.
     pub quota_limit: i64,
-    /// The length of a window.
+    /// The length of a window, in seconds.
     pub window_seconds: i32,
-    /// All credits that it was ever given.
+    /// Total credits granted.
     pub granted: i64,
-    /// What finished lookups cost, but for those that leases have paid that still run.
+    /// Total credits spent, except those paid by leases that still exist.
     pub spent: i64,
-    /// What nodes have taken and not returned.
+    /// Credits leased by nodes and not returned.
     pub leased: i64,
 }
 
@@ -49,29 +50,29 @@ struct Key {
     is_revoked: bool,
 }
 
-/// A node that came, and was not ended yet.
+/// A registered node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it calls itself.
+    /// The node's name.
     pub name: String,
-    /// When it ends if it is not heard of, by the server's clock.
+    /// When the node expires without a heartbeat, by the server's clock.
     pub ends_at: i64,
 }
 
-/// What a node has taken of a workspace's credits. The counters only grow, but for a spend that is voided.
+/// A node's lease of a workspace's credits. The counters only grow, except that a void reduces `spent`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// All that it took.
+    /// Total credits leased.
     pub taken: i64,
-    /// What of it was given back.
+    /// Total credits returned.
     pub returned: i64,
-    /// What of it was spent.
+    /// Total credits spent.
     pub spent: i64,
-    /// What lookups hold of it, for showing.
+    /// Credits held by lookups, as last reported by the node. Informational.
     pub held: i64,
-    /// How often others asked for what is idle of it.
+    /// The number of times other nodes have recalled the idle credits of this lease.
     pub recalled: i64,
-    /// Up to which of these it has answered.
+    /// The number of the last recall that the node has answered.
     pub answered: i64,
 }
 
@@ -82,90 +83,90 @@ struct Spend {
     epoch: Option<i64>,
 }
 
-/// A live key, and its workspace.
+/// An active key and its workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFound<'a> {
-    /// The key's rowid.
+    /// The key's row id.
     pub rowid: i64,
-    /// Whose it is.
+    /// The key's workspace.
     pub workspace: &'a Workspace,
 }
 
-/// What a beat tells.
+/// The reply to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
-    /// Whether the epoch goes on.
+    /// True if the session is still active.
     pub lives: bool,
-    /// Changes with keys and quotas.
+    /// A number that changes with every change to keys and quotas.
     pub revision: i64,
-    /// The workspaces whose idle credits others want.
+    /// The workspaces whose idle credits other nodes need.
     pub recalls: Vec<Recall>,
 }
 
-/// Others want what is idle of a lease.
+/// A request of other nodes for the idle credits of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
     /// The workspace's name.
     pub name: String,
-    /// The workspace's rowid.
+    /// The workspace's row id.
     pub workspace: i64,
-    /// All that the node took of it.
+    /// The total credits that the node has leased from the workspace.
     pub taken: i64,
-    /// The recall's number.
+    /// The number of the recall.
     pub number: i64,
 }
 
-/// What a node wants to take.
+/// A lease request.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// All that it knows to have taken.
+    /// The total that the node believes it has leased.
     pub known: i64,
-    /// What it needs at once.
+    /// The credits that the node needs immediately.
     pub needs: i64,
-    /// What it would like to have, if there is enough for all.
+    /// The lease size that the node requests if the balance suffices for all nodes.
     pub wants: i64,
-    /// Whether others were asked before.
+    /// True if this request repeats one that has already sent recalls.
     pub again: bool,
 }
 
-/// What came of it.
+/// The outcome of a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// The epoch has ended.
+    /// The session has ended.
     Ended,
-    /// There is no such workspace.
+    /// The workspace does not exist.
     Unknown,
-    /// The node has taken so much in all.
+    /// Credits were leased.
     Taken(Slice),
-    /// Other nodes may have idle credits, and were told.
+    /// Other nodes may have idle credits and were asked to return them.
     Recalled(Slice),
-    /// There are too few credits, and no node has idle ones.
+    /// The credits do not suffice, and no other node has idle ones.
     Short(Slice),
 }
 
-/// A lease, after a taking.
+/// The total of a lease after a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The workspace's rowid.
+    /// The workspace's row id.
     pub workspace: i64,
-    /// All that the node took of it.
+    /// The total credits that the node has leased from the workspace.
     pub taken: i64,
 }
 
-/// One of many that are settled together.
+/// One spend of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Settling {
-    /// Of the lease that is to pay.
+    /// The epoch of the lease that pays.
     pub epoch: i64,
-    /// The workspace's rowid.
+    /// The workspace's row id.
     pub workspace: i64,
-    /// Which lookup.
+    /// The lookup id.
     pub lookup: Lookup,
-    /// What it costs.
+    /// The cost in credits.
     pub cost: i64,
 }
 
-/// A constraint of the schema does not hold: the call changed nothing.
+/// A violated constraint of the schema. The call had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(
     /// The constraint's name.
@@ -179,7 +180,7 @@ impl fmt::Display for Violation {
 }
 
 impl Lease {
-    /// What is left of it.
+    /// Returns the credits that are neither returned nor spent.
     pub fn left(&self) -> i64 {
         self.taken - self.returned - self.spent
     }
@@ -191,7 +192,7 @@ impl Lease {
 }
 
 impl Workspace {
-    /// What no lookup has cost and no node has.
+    /// Returns the credits that are neither spent nor leased.
     pub fn free(&self) -> i64 {
         self.granted - self.spent - self.leased
     }
@@ -202,63 +203,63 @@ impl Workspace {
     }
 }
 
-/// What an operator does.
+/// Operator commands, and inspection for tests.
 impl Books {
-    /// Makes a workspace and tells its rowid.
+    /// Creates a workspace and returns its row id.
     pub fn create_workspace(&mut self, workspace: Workspace) -> i64 {
         self.workspaces.push(workspace);
         self.workspaces.len() as i64
     }
 
-    /// Files a key.
+    /// Stores a key.
     pub fn create_key(&mut self, workspace: i64, digest: &[u8]) {
         self.keys.push(Key { digest: digest.to_vec(), workspace, is_revoked: false });
     }
 
-    /// Revokes a key, for nodes to notice.
+    /// Revokes a key, and notifies the nodes.
     pub fn revoke_key(&mut self, digest: &[u8]) {
         self.keys.iter_mut().filter(|key| key.digest == digest).for_each(|key| key.is_revoked = true);
         self.revision += 1;
         self.notifications += 1;
     }
 
-    /// Gives a workspace more credits.
+    /// Grants credits to a workspace.
     pub fn grant(&mut self, workspace: i64, credits: i64) {
         self.workspace_mut(workspace).granted += credits;
     }
 
-    /// The workspaces, by rowid from 1.
+    /// Returns the workspaces, ordered by row id from 1.
     pub fn workspaces(&self) -> &[Workspace] {
         &self.workspaces
     }
 
-    /// The leases, by workspace and epoch.
+    /// Returns the leases, keyed by workspace and epoch.
     pub fn leases(&self) -> &BTreeMap<(i64, i64), Lease> {
         &self.leases
     }
 
-    /// The nodes, by epoch.
+    /// Returns the nodes, keyed by epoch.
     pub fn nodes(&self) -> &BTreeMap<i64, Node> {
         &self.nodes
     }
 
-    /// How often all who listen were told that something has changed.
+    /// Returns the number of change notifications sent.
     pub fn notifications(&self) -> u64 {
         self.notifications
     }
 
-    /// What stands of a lookup's spend, in credits.
+    /// Returns the credits that a lookup has spent, or `None` if it has no spend or a voided one.
     pub fn spent_by(&self, lookup: &Lookup) -> Option<i64> {
         self.spends.get(lookup).filter(|_| !self.voids.contains(lookup)).map(|spend| spend.credits)
     }
 
-    /// The spends that stand, by lookup: of which workspace, and how many credits.
+    /// Returns the spends that are not voided: the lookup, its workspace, and the credits.
     pub fn standing(&self) -> impl Iterator<Item = (&Lookup, i64, i64)> {
         let spends = self.spends.iter().filter(|(lookup, _)| !self.voids.contains(*lookup));
         spends.map(|(lookup, spend)| (lookup, spend.workspace, spend.credits))
     }
 
-    /// Whether a lookup's spend was made or taken back.
+    /// Returns true if the lookup's spend was committed or voided.
     pub fn has_decided(&self, lookup: &Lookup) -> bool {
         self.spends.contains_key(lookup) || self.voids.contains(lookup)
     }
@@ -272,22 +273,22 @@ impl Books {
     }
 }
 
-/// What a node does. Each is one transaction: it fails as a whole.
+/// The SQL functions and queries of a node. Each is one transaction and has no effect if it fails.
 impl Books {
-    /// The workspace of a live key.
+    /// Returns the workspace of an active key.
     pub fn find_key(&self, digest: &[u8]) -> Option<KeyFound<'_>> {
         let at = self.keys.iter().position(|key| key.digest == digest && !key.is_revoked)?;
         Some(KeyFound { rowid: at as i64 + 1, workspace: self.workspace(self.keys[at].workspace) })
     }
 
-    /// `node_begin`
+    /// Models `node_begin`.
     pub fn node_begin(&mut self, name: &str, ttl_ms: i64, now: i64) -> i64 {
         self.epochs += 1;
         self.nodes.insert(self.epochs, Node { name: name.to_owned(), ends_at: now + ttl_ms });
         self.epochs
     }
 
-    /// `node_beat`
+    /// Models `node_beat`.
     pub fn node_beat(&mut self, epoch: i64, ttl_ms: i64, now: i64) -> Beat {
         let lives = self
             .nodes
@@ -305,14 +306,14 @@ impl Books {
         Beat { lives: lives.is_some(), revision: self.revision, recalls: recalls.collect() }
     }
 
-    /// `node_leave`
+    /// Models `node_leave`.
     pub fn node_leave(&mut self, epoch: i64, now: i64) {
         if let Some(node) = self.nodes.get_mut(&epoch) {
             node.ends_at = now.min(node.ends_at);
         }
     }
 
-    /// `nodes_end`
+    /// Models `nodes_end`.
     pub fn nodes_end(&mut self, now: i64) -> i64 {
         let gone: Vec<_> =
             self.nodes.iter().filter(|(_, node)| node.ends_at <= now).map(|(epoch, _)| *epoch).collect();
@@ -330,7 +331,7 @@ impl Books {
         gone.len() as i64
     }
 
-    /// `lease_take`
+    /// Models `lease_take`.
     pub fn lease_take(
         &mut self,
         epoch: i64,
@@ -365,7 +366,8 @@ impl Books {
         Ok(if may_give { Taking::Recalled(slice) } else { Taking::Short(slice) })
     }
 
-    /// Whether nodes other than `epoch` may have idle credits of `workspace`. They are told of it the first time.
+    /// Returns true if nodes other than `epoch` may have idle credits of `workspace`. The first request also sends recalls
+    /// to them.
     fn recall(&mut self, workspace: i64, epoch: i64, again: bool, now: i64) -> bool {
         let mut may_give = false;
         let mut is_told = false;
@@ -383,7 +385,7 @@ impl Books {
         may_give
     }
 
-    /// `lease_return`
+    /// Models `lease_return`.
     pub fn lease_return(
         &mut self,
         epoch: i64,
@@ -401,7 +403,7 @@ impl Books {
         Ok(())
     }
 
-    /// `lease_show`
+    /// Models `lease_show`.
     pub fn lease_show(&mut self, epoch: i64, holds: impl IntoIterator<Item = (i64, i64)>) {
         for (workspace, held) in holds {
             if let Some(lease) = self.leases.get_mut(&(workspace, epoch)) {
@@ -410,7 +412,7 @@ impl Books {
         }
     }
 
-    /// The view `account`, but for what is held: granted, spent, and what is left of the leases.
+    /// Models the view `account` without the held credits. Returns the credits granted, spent, and left in leases.
     pub fn account(&self, workspace: i64) -> [i64; 3] {
         let leases = self.leases.iter().filter(|((of, _), _)| *of == workspace);
         let spent: i64 = leases.map(|(_, lease)| lease.spent).sum();
@@ -418,7 +420,7 @@ impl Books {
         [books.granted, books.spent + spent, books.leased - spent]
     }
 
-    /// What a workspace was granted and has spent, and what nodes other than `epoch` show as held.
+    /// Returns the credits granted, spent, and held by nodes other than `epoch`.
     pub fn balance(&self, workspace: &str, epoch: i64) -> Option<[i64; 3]> {
         let at = self.workspaces.iter().position(|w| w.id == workspace)?;
         let others = self.leases.iter().filter(|((of, other), _)| *of == at as i64 + 1 && *other != epoch);
@@ -427,10 +429,10 @@ impl Books {
         Some([granted, spent, held])
     }
 
-    /// `settle`: of each whether it stands, or nothing if its lease can't pay it.
+    /// Models `settle`. Returns for each spend whether it is in effect, or `None` if its lease cannot pay.
     pub fn settle(&mut self, batch: &[Settling]) -> Result<Vec<Option<bool>>, Violation> {
         let fresh = self.fresh(batch);
-        // Those of one lease together, if it can pay them all.
+        // Total cost per lease. A lease pays for all of its spends or none.
         let mut asked: BTreeMap<(i64, i64), i64> = BTreeMap::new();
         for settling in &fresh {
             *asked.entry((settling.workspace, settling.epoch)).or_default() += settling.cost;
@@ -453,7 +455,7 @@ impl Books {
         Ok(batch.iter().map(|settling| stands(&settling.lookup)).collect())
     }
 
-    /// `charge`: of each whether it stands.
+    /// Models `charge`. Returns for each spend whether it is in effect.
     pub fn charge(&mut self, batch: &[Settling]) -> Result<Vec<bool>, Violation> {
         let mut after = self.clone();
         for Settling { epoch, workspace, lookup, cost } in self.fresh(batch) {
@@ -474,7 +476,7 @@ impl Books {
         Ok(batch.iter().map(|settling| stands(&settling.lookup)).collect())
     }
 
-    /// Those of `batch` that were neither spent nor voided before, by their lookups.
+    /// Returns the spends of `batch` that were neither committed nor voided before, one per lookup, ordered by lookup id.
     fn fresh(&self, batch: &[Settling]) -> Vec<Settling> {
         let mut fresh: BTreeMap<Lookup, Settling> = BTreeMap::new();
         for settling in batch {
@@ -485,7 +487,7 @@ impl Books {
         fresh.into_values().collect()
     }
 
-    /// `void`
+    /// Models `void`.
     pub fn void(&mut self, lookups: impl IntoIterator<Item = Lookup>) {
         for lookup in lookups {
             if !self.voids.insert(lookup) {

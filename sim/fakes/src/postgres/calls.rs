@@ -1,4 +1,4 @@
-//! The statements that the fake understands, each known by the function or the table that it names.
+//! The SQL statements that the fake supports, each recognized by a function or table name.
 
 use std::error::Error;
 
@@ -8,13 +8,13 @@ use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use super::books::{Beat, Books, Lookup, Settling, Slice, Taking, Violation, Wish};
 
-/// The channel on which nodes are told that something has changed.
+/// The channel for change notifications.
 pub(super) const CHANNEL: &str = "enrich";
 
-/// How many migrations it has behind it.
+/// The number of migrations that the fake reports as applied.
 const MIGRATIONS: i32 = 2;
 
-/// A statement.
+/// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     FindKey,
@@ -28,20 +28,20 @@ pub(super) enum Call {
     Settle,
     Charge,
     Void,
-    /// When keys were last used: for showing, and not kept here.
+    /// Updates the time of last use of keys. The fake ignores it.
     NoteUse,
     Balance,
-    /// Which migrations were made.
+    /// Reads the number of applied migrations.
     Version,
     Listen,
-    /// What changes nothing here: the settings of a connection.
+    /// Has no effect in the fake, such as the settings of a connection.
     Nothing,
 }
 
-/// What the fake refuses.
+/// An error reply of the fake.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// A code of PostgreSQL's appendix A.
+    /// The SQLSTATE code (PostgreSQL documentation, appendix A).
     pub(super) code: &'static str,
     pub(super) message: String,
 }
@@ -64,7 +64,7 @@ impl From<Box<dyn Error + Sync + Send>> for Fault {
     }
 }
 
-/// What each statement is known by. The first that fits is it.
+/// The text that identifies each statement. The first match applies.
 const NAMES: [(&str, Call); 16] = [
     ("node_begin(", Call::Begin),
     ("node_beat(", Call::Beat),
@@ -93,7 +93,7 @@ impl Call {
         call.ok_or_else(|| Fault::new("0A000", &format!("the fake does not understand: {sql}")))
     }
 
-    /// The types of its parameters.
+    /// Returns the types of the parameters.
     pub(super) fn parameters(self) -> &'static [Type] {
         match self {
             Self::FindKey => &[Type::BYTEA],
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// The names and types of what it answers.
+    /// Returns the names and types of the result columns.
     pub(super) fn columns(self) -> &'static [(&'static str, Type)] {
         match self {
             Self::FindKey => &[
@@ -158,7 +158,7 @@ impl Call {
         }
     }
 
-    /// Does it, and tells its rows.
+    /// Executes the statement and returns its rows.
     pub(super) fn run(
         self,
         books: &mut Books,
@@ -245,7 +245,7 @@ fn settlings(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
         .collect())
 }
 
-/// Those whose leases are told apart by their numbers, from 1.
+/// Reads the arguments of `settle`, which refer to leases by their index, from 1.
 fn settlings_of_leases(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
     let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (given.get(0)?, given.get(1)?);
     let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (given.get(3)?, given.get(4)?);
@@ -285,7 +285,7 @@ fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> Result<DataR
     Ok(DataRow::new(data, columns.len() as i16))
 }
 
-/// A lookup's id on the wire.
+/// A lookup id as a `uuid` value.
 #[derive(Clone, Copy, Debug)]
 struct Uuid(Lookup);
 

@@ -1,4 +1,4 @@
-//! The protocol: one session, which understands a few statements, prepared or not.
+//! The PostgreSQL protocol: one session that supports the simple and the extended query protocol.
 
 use std::collections::HashMap;
 use std::io;
@@ -64,7 +64,7 @@ struct Session<'a> {
     statements: HashMap<Option<String>, Call>,
     /// The unnamed portal.
     bound: Option<(Call, Vec<Option<Bytes>>)>,
-    /// After an error, whatever comes before the next Sync is left out.
+    /// True after an error. Messages before the next Sync are ignored.
     is_failed: bool,
     listens: bool,
 }
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A message of the extended query protocol.
+    /// Handles a message of the extended query protocol.
     fn extended(&mut self, message: Message, replies: &mut BytesMut) -> Result<(), Fault> {
         match message {
             Message::Parse(Parse { name, query, .. }) => {

@@ -1,6 +1,6 @@
-//! PostgreSQL, as far as its adapter asks it.
+//! A fake PostgreSQL with the subset that the adapter uses.
 //!
-//! `books` what it knows · `calls` which statements it understands · `connection` its protocol.
+//! `books` the stored data · `calls` the supported statements · `connection` the protocol.
 
 pub mod books;
 mod calls;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use self::books::Books;
 
-/// The server. Its books are its disk: they outlive its connections. Cheap to clone.
+/// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
 #[derive(Clone)]
 pub struct Postgres {
     books: Arc<Mutex<Books>>,
@@ -24,13 +24,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// A server with these books, whose clock says `now`, in milliseconds since the Unix epoch.
+    /// Creates a server with this data. `now` returns its clock, in milliseconds since the Unix epoch.
     pub fn new(books: Books, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let notifications = watch::Sender::new(books.notifications());
         Self { books: Arc::new(Mutex::new(books)), notifications, now: Arc::new(now) }
     }
 
-    /// What it knows, or does to it, as in one transaction.
+    /// Runs `act` on the data atomically, and sends the notifications that it causes.
     pub fn with<T>(&self, act: impl FnOnce(&mut Books) -> T) -> T {
         let mut books = self.lock();
         let done = act(&mut books);
@@ -39,7 +39,7 @@ impl Postgres {
         done
     }
 
-    /// Serves one connection until it ends.
+    /// Serves one connection until it closes.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         connection::serve(self, stream).await
     }

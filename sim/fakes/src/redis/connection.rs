@@ -1,4 +1,4 @@
-//! The protocol (RESP): a request is an array of strings, and answered before the next.
+//! The Redis protocol (RESP): a request is an array of strings. The fake replies to it before it reads the next.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use tokio::io::{
 use super::Redis;
 use super::counters::Late;
 
-/// More than any request of the adapter.
+/// Larger than any request of the adapter.
 const OCTETS_MAX: usize = 64 * 1024;
 
 pub(super) async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub(super) async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + 
     Ok(())
 }
 
-/// None at the end of the connection.
+/// Reads a request. Returns `None` at the end of the stream.
 async fn request(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<Vec<u8>>>> {
     let Some(arguments) = length(stream, b'*').await? else { return Ok(None) };
     let mut request = Vec::new();
@@ -62,7 +62,7 @@ fn answer(server: &Redis, request: &[Vec<u8>]) -> String {
         (b"EVALSHA", [sha1, ..]) if !server.lock().scripts.contains(&*String::from_utf8_lossy(sha1)) => {
             "-NOSCRIPT No matching script.\r\n".to_owned()
         }
-        // There is but one script that the adapter has.
+        // The adapter has only one script.
         (b"EVALSHA", [_, b"1", key, requests, forget_at]) => {
             let (Some(requests), Some(forget_at)) = (number(requests), number(forget_at)) else {
                 return "-ERR value is not an integer or out of range\r\n".to_owned();

@@ -1,8 +1,8 @@
-//! What the script of the Redis adapter does, in Rust.
+//! A Rust model of the Redis adapter's script.
 
 use std::collections::BTreeMap;
 
-/// The counters, and when each is forgotten. Times are in milliseconds since the Unix epoch, by the server's clock.
+/// Counters with their expiry. Times are in milliseconds since the Unix epoch, by the server's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Counters(BTreeMap<Vec<u8>, Counter>);
 
@@ -12,12 +12,12 @@ struct Counter {
     forget_at: i64,
 }
 
-/// The server's clock is past the counter's end, by so many milliseconds: it would be forgotten at once.
+/// The server's clock is past the counter's expiry by this many milliseconds, so the counter would expire at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late(pub i64);
 
 impl Counters {
-    /// Counts `requests` more.
+    /// Adds `requests` to the counter and returns the new count.
     pub fn count(&mut self, key: &[u8], requests: i64, forget_at: i64, now: i64) -> Result<i64, Late> {
         self.0.retain(|_, counter| counter.forget_at > now);
         if now >= forget_at {

@@ -1,6 +1,6 @@
-//! Redis, as far as its adapter asks it.
+//! A fake Redis with the subset that the adapter uses.
 //!
-//! `counters` what it knows · `connection` its protocol.
+//! `counters` the stored data · `connection` the protocol.
 
 mod connection;
 pub mod counters;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::counters::Counters;
 
-/// The server. Its memory outlives its connections, until it [loses](Redis::forget) it. Cheap to clone.
+/// A fake Redis server. Its data outlives connections, until [`forget`](Redis::forget) clears it. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
     memory: Arc<Mutex<Memory>>,
@@ -24,22 +24,22 @@ pub struct Redis {
 #[derive(Debug, Default)]
 struct Memory {
     counters: Counters,
-    /// By their SHA-1, in hexadecimal digits.
+    /// The SHA-1 hashes of the loaded scripts, in hexadecimal.
     scripts: BTreeSet<String>,
 }
 
 impl Redis {
-    /// A server that knows nothing, whose clock says `now`, in milliseconds since the Unix epoch.
+    /// Creates an empty server. `now` returns its clock, in milliseconds since the Unix epoch.
     pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { memory: Arc::default(), now: Arc::new(now) }
     }
 
-    /// Loses its memory, as one does that is started anew.
+    /// Clears all data, as a restart without persistence does.
     pub fn forget(&self) {
         *self.lock() = Memory::default();
     }
 
-    /// Serves one connection until it ends.
+    /// Serves one connection until it closes.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
         connection::serve(self, stream).await
     }

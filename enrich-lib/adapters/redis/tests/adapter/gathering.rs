@@ -1,4 +1,4 @@
-//! Counts of one window that come while one is under way go out together.
+//! Counts of a window that arrive during a round trip are sent together.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{advance, timeout};
 
 use crate::world::{Mood, World, count, window};
 
-/// Starts so many counts of a workspace's window, in their order, and lets them get as far as they can.
+/// Starts `many` counts of a workspace's window, in order, and runs them until they block.
 async fn start(world: &World, workspace: &'static str, many: usize) -> JoinSet<Result<u64, RedisFault>> {
     let mut counts = JoinSet::new();
     for _ in 0..many {
@@ -19,7 +19,7 @@ async fn start(world: &World, workspace: &'static str, many: usize) -> JoinSet<R
     counts
 }
 
-/// Lets every task get as far as it can, without time going by.
+/// Runs every task until it blocks, without advancing the time.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Windows over a server that does what a test says, in paused time.
+//! Tests of `RedisWindows` against a scripted server, with paused time.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

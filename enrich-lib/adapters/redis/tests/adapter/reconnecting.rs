@@ -1,4 +1,4 @@
-//! How a connection is lost, and how the next one comes.
+//! Loss of a connection, and reconnecting.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ async fn a_count_ends_at_its_deadline_and_its_connection_is_not_used_again() {
     assert_eq!(world.count().await, Err(RedisFault::TimedOut(DEADLINE)));
     assert_eq!(started.elapsed(), DEADLINE);
     world.set(Mood::Works);
-    // It was counted, although its answer came too late: that errs on the safe side.
+    // The count with the late reply was made. The error is on the safe side.
     assert_eq!(world.count().await, Ok(3));
     assert_eq!(world.take_trips(), [(1, 1), (1, 1), (2, 1)], "the third on a connection of its own");
 }
 
-/// A host that is less patient than the adapter, or a client that hangs up.
+/// The caller has a shorter timeout than the adapter, or a client disconnects.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_hangs_is_given_up_even_if_nobody_waits_so_long() {
     let world = World::new();
@@ -46,7 +46,8 @@ async fn a_connection_that_hangs_is_given_up_even_if_nobody_waits_so_long() {
     assert_eq!(world.take_trips().last(), Some(&(2, 1)));
 }
 
-/// The documentation of redis: a replica says READONLY, a server that starts LOADING, one that lost its master MASTERDOWN.
+/// Error codes from the Redis documentation: READONLY (a replica), LOADING (starting), MASTERDOWN (a replica without its
+/// master).
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_no_writes_is_connected_to_anew() {
     for error in
@@ -90,7 +91,7 @@ async fn a_redis_that_is_down_is_tried_now_and_then_and_costs_no_time() {
         assert!(world.count().await.is_err());
         advance(Duration::from_millis(5)).await;
     }
-    // Half a second on average.
+    // Half a second between attempts on average.
     assert!((600..3_000).contains(&world.tries()), "{} tries in ten minutes", world.tries());
     world.set(Mood::Works);
     advance(Duration::from_secs(1)).await;
@@ -110,7 +111,7 @@ async fn a_redis_that_accepts_and_never_answers_lets_one_count_wait_at_a_time() 
         waits += u32::from(!asked.elapsed().is_zero());
         advance(Duration::from_millis(1)).await;
     }
-    // One a try to connect, which takes a second; the first few come one after the other.
+    // One wait per attempt to connect, which takes a second. The first few attempts follow each other immediately.
     let seconds = started.elapsed().as_secs();
     assert!(u64::from(waits) <= seconds + 20, "{waits} in {seconds} s");
     world.set(Mood::Works);

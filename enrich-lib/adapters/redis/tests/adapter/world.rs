@@ -1,4 +1,4 @@
-//! A server at the other end of a pipe: it counts, or keeps its answers to itself.
+//! A scripted Redis server at the other end of an in-memory pipe.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,17 +12,17 @@ use enrich_redis::{Connect, Login, RedisFault, RedisPolicy, RedisWindows, Stream
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::watch;
 
-/// What the server does with what it is asked from now on.
+/// The behaviour of the server from now on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mood {
     Works,
-    /// Nobody can connect.
+    /// Connecting fails.
     Down,
-    /// A connection is accepted and never answered on.
+    /// Connections are accepted, but requests get no reply.
     Stuck,
-    /// Counts are made, and answered when it works again.
+    /// Counts are made, but replies are delayed until the mood changes.
     Late,
-    /// Counts are answered with this error.
+    /// Counts fail with this error.
     Refuses(&'static str),
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Server {
 #[derive(Debug, Default)]
 struct Seen {
     counts: HashMap<String, u64>,
-    /// How often somebody tried to connect.
+    /// The number of attempts to connect.
     tries: usize,
-    /// Of each round trip: on which connection, and how many requests it counted.
+    /// The connection and the number of requests of each round trip.
     trips: Vec<(usize, u64)>,
 }
 
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// `EVALSHA sha 1 key requests forget_at`
+    /// Handles `EVALSHA sha 1 key requests forget_at`.
     fn count(&self, id: usize, command: &[String]) -> String {
         let mut seen = self.seen.lock().unwrap();
         let requests: u64 = command[4].parse().unwrap();
@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-/// One command: an array of texts.
+/// Reads one command, an array of strings.
 async fn read(stream: &mut BufReader<DuplexStream>) -> io::Result<Vec<String>> {
     let mut words = Vec::new();
     for _ in 0..number(stream).await? {
@@ -144,7 +144,7 @@ async fn read(stream: &mut BufReader<DuplexStream>) -> io::Result<Vec<String>> {
     Ok(words)
 }
 
-/// `*3` and `$5`, without the sign.
+/// Reads the number of a line such as `*3` or `$5`.
 async fn number(stream: &mut BufReader<DuplexStream>) -> io::Result<usize> {
     let mut line = String::new();
     if stream.read_line(&mut line).await? == 0 {
