@@ -1,5 +1,5 @@
-//! Bare hyper: what HTTP costs by itself. It reads a request and answers with as many bytes as a lookup has; on another
-//! path, with as many as a refusal has.
+//! Bare hyper, to measure the cost of HTTP alone. It reads a request and replies with as many bytes as a successful lookup,
+//! or on another path with as many as a refusal.
 
 use std::convert::Infallible;
 
@@ -16,9 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 const FOUND: &[u8] = br#"{"lookup_id":"lookup_01a1fc3deb41791784f7eeb00ad60d16","status":"found","profile":{"linkedin_url":"https://www.linkedin.com/in/sample-ada-marlowe-001"}}"#;
 const REFUSED: &[u8] = br#"{"error":"invalid_request"}"#;
 
-/// Serves one connection, until it ends.
+/// Serves one connection until it closes.
 pub async fn serve<Io: AsyncRead + AsyncWrite + Unpin>(io: Io) {
-    // How it ends is the client's.
+    // Errors are caused by the client and ignored.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(io), service_fn(answer)).await;
 }
 

@@ -1,6 +1,6 @@
-//! Instructions, counted by valgrind: the same on a machine that is busy as on one that is not.
+//! Instruction counts from valgrind, which do not depend on the load of the machine.
 //!
-//! What a process does before and after is taken away by running it twice, the second time with twice as much to do.
+//! Each workload runs twice, the second time with twice as many repetitions. The difference excludes startup and shutdown.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,23 +9,24 @@ use std::process::{Command, Stdio};
 
 use tempfile::NamedTempFile;
 
-/// User instructions by the function that they are of.
+/// User instructions by function.
 #[derive(Clone, Debug, Default)]
 pub struct Count(HashMap<String, f64>);
 
 impl Count {
-    /// All but SHA-256's.
+    /// Returns the number of instructions without those of SHA-256.
     pub fn instructions(&self) -> f64 {
         self.0.values().sum::<f64>() - self.sha256()
     }
 
-    /// SHA-256's: valgrind has not the instructions for it that machines have, so it is counted apart.
+    /// Returns the number of instructions in SHA-256. Valgrind does not support the SHA instructions of real machines, so
+    /// they are counted separately.
     pub fn sha256(&self) -> f64 {
         let sha256 = self.0.iter().filter(|(function, _)| is_sha256(function));
         sha256.fold(0.0, |sum, (_, instructions)| sum + instructions)
     }
 
-    /// The functions that have most of them themselves.
+    /// Returns the functions by their own number of instructions, largest first.
     pub fn functions(&self) -> Vec<(&str, f64)> {
         let mut functions: Vec<_> = self.0.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         functions.sort_by(|(a_name, a), (b_name, b)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));
@@ -37,7 +38,7 @@ fn is_sha256(function: &str) -> bool {
     function.contains("sha2::sha256") || function.contains("sha2::block_api")
 }
 
-/// The instructions of doing something once, where `command(n)` does it `n` times.
+/// Counts the instructions of one repetition, where `command(n)` performs `n` repetitions.
 pub fn count_one(command: impl Fn(usize) -> Command, times: usize) -> io::Result<Count> {
     let (once, twice) = (count(&command(times))?, count(&command(2 * times))?);
     let mut difference = twice.0;
@@ -49,7 +50,7 @@ pub fn count_one(command: impl Fn(usize) -> Command, times: usize) -> io::Result
     Ok(Count(difference))
 }
 
-/// The instructions of a whole process.
+/// Counts the instructions of a whole process.
 fn count(command: &Command) -> io::Result<Count> {
     let out = NamedTempFile::new()?;
     let mut valgrind = Command::new("valgrind");
@@ -71,7 +72,7 @@ fn count(command: &Command) -> io::Result<Count> {
     Ok(read(&fs::read_to_string(out.path())?))
 }
 
-/// Reads callgrind's file: after each `fn=` follow lines of costs, and after a `calls=` one line that is the callee's.
+/// Parses callgrind's file. Cost lines follow each `fn=`. The line after a `calls=` is the cost of the callee.
 fn read(profile: &str) -> Count {
     let mut count = Count::default();
     let mut function = String::new();

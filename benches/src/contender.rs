@@ -1,4 +1,4 @@
-//! The servers that are compared, each as processes of its own.
+//! The servers to compare, each in its own processes.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
@@ -21,22 +21,22 @@ use crate::world::{self, Case, Keys, PEOPLE};
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
-    /// HTTP and nothing else
+    /// HTTP only
     Bare,
-    /// The service with all stores in memory
+    /// The service with in-memory stores
     Memory,
     /// The service with credits in SQLite, durable before the reply, and windows in memory
     Sqlite,
-    /// The same, with spends that follow their replies to the disk
+    /// The same, with relaxed durability: spends are committed after their replies
     SqliteRelaxed,
     /// The service with credits in PostgreSQL and windows in Redis
     Several,
-    /// The same, on two nodes: the requests go to both, half and half
+    /// The same on two nodes that share the requests evenly
     TwoNodes,
 }
 
 impl Kind {
-    /// Its name in the table.
+    /// Returns the name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare hyper",
@@ -49,17 +49,17 @@ impl Kind {
     }
 }
 
-/// How servers are started.
+/// How to start servers.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Where `enrich`, `bare` and `memory` are.
+    /// The directory of `enrich`, `bare` and `memory`.
     pub binaries: PathBuf,
-    /// The command that runs them, if one does: `strace`, for example.
+    /// The wrapper command and its arguments, for example `strace`. Empty for none.
     pub under: Vec<String>,
 }
 
 impl Launch {
-    /// Those beside the command that runs.
+    /// Uses the binaries in the directory of the current executable.
     pub fn beside_this() -> io::Result<Self> {
         let this = std::env::current_exe()?;
         Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), under: Vec::new() })
@@ -77,9 +77,9 @@ impl Launch {
     }
 }
 
-/// A server that runs, with all that it needs; dropped, it is killed.
+/// A running server with its dependencies. It is killed on drop.
 pub struct Contender {
-    /// What it is.
+    /// The kind of server.
     pub kind: Kind,
     nodes: Vec<Process>,
     keys: Keys,
@@ -122,7 +122,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Uses up the window of the workspace that may ask once.
+    /// Uses up the rate limit of the workspace that is limited to one request.
     fn use_up(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.nodes[0].address)?;
         stream.write_all(&world::request(self.keys.limited.reveal(), 0))?;
@@ -130,12 +130,12 @@ impl Contender {
         stream.read(&mut received).map(drop)
     }
 
-    /// Its nodes.
+    /// Returns its nodes.
     pub fn nodes(&self) -> &[Process] {
         &self.nodes
     }
 
-    /// What it is asked. Bare hyper is asked for a page that it does not have where others refuse.
+    /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not serve.
     pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
         let mut requests = case.requests(&self.keys, PEOPLE);
         if self.kind == Kind::Bare && case != Case::Found {
@@ -146,28 +146,28 @@ impl Contender {
         requests
     }
 
-    /// The status of its replies.
+    /// Returns the expected status of its replies.
     pub fn status(&self, case: Case) -> u16 {
         if self.kind == Kind::Bare && case != Case::Found { 404 } else { case.status() }
     }
 
-    /// Where its nodes listen.
+    /// Returns the addresses of its nodes.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// Ends servers that run under another command, and waits until that has ended too.
+    /// Kills servers that run under a wrapper command, and waits until the wrapper has exited.
     pub fn end_under(mut self) -> io::Result<()> {
         self.nodes.iter_mut().try_for_each(Process::end_under)
     }
 
-    /// The processor time of its nodes, without that of PostgreSQL and Redis.
+    /// Returns the CPU time of its nodes, without that of PostgreSQL and Redis.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         self.nodes.iter().map(|node| machine::cpu_time(node.pid())).sum()
     }
 }
 
-/// The command line `enrich`, and the data that it works on.
+/// The `enrich` command line and its data directory.
 #[derive(Debug)]
 pub struct Enrich<'a> {
     launch: &'a Launch,
@@ -178,19 +178,19 @@ pub struct Enrich<'a> {
 }
 
 impl<'a> Enrich<'a> {
-    /// With its data in `dir`.
+    /// Uses a data directory in `dir`.
     pub fn new(launch: &'a Launch, dir: &Path) -> Self {
         Self { launch, dir: dir.to_owned(), stores: None, settings: None }
     }
 
-    /// The data directory.
+    /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
     fn set(&self, mut command: Command) -> Command {
         command.env_clear().env("ENRICH_DATA", self.data());
-        // A log line a lookup is the operator's choice, and no part of what is measured.
+        // One log line per lookup is optional and excluded from the measurements.
         command.env("ENRICH_LOG", "info,enrich::lookup=warn");
         if let Some((postgres, _)) = &self.stores {
             command.env("ENRICH_DATABASE", postgres);
@@ -198,7 +198,7 @@ impl<'a> Enrich<'a> {
         command
     }
 
-    /// Runs a command to its end, and returns what it printed.
+    /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
         let out = self.set(Command::new(self.launch.binaries.join("enrich"))).args(args).output()?;
         if !out.status.success() {
@@ -207,7 +207,7 @@ impl<'a> Enrich<'a> {
         Ok(String::from_utf8_lossy(&out.stdout).into_owned())
     }
 
-    /// A workspace with credits without end, and its key.
+    /// Creates a workspace with practically unlimited credits, and returns a key for it.
     pub fn create(&self, workspace: &str, limit: u32) -> io::Result<ApiKey> {
         let (credits, limit) = (CREDITS.to_string(), limit.to_string());
         let limits = ["--credits", &credits, "--limit", &limit, "--window", "86400"];
@@ -216,7 +216,7 @@ impl<'a> Enrich<'a> {
         ApiKey::parse(key.trim()).ok_or_else(|| io::Error::other("`enrich key create` printed no key"))
     }
 
-    /// Fills the directory with so many people.
+    /// Imports `people` people into the directory.
     pub fn import(&self, people: usize) -> io::Result<()> {
         let file = self.dir.join("people.csv");
         let mut out = io::BufWriter::new(std::fs::File::create(&file)?);
@@ -245,18 +245,18 @@ impl<'a> Enrich<'a> {
     }
 }
 
-/// A server's process; dropped, it is killed.
+/// A server process. It is killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// How long it took to start.
+    /// The time between its start and its readiness.
     pub started_in: Duration,
 }
 
 impl Process {
-    /// Starts it, and reads where it listens from what it says.
+    /// Starts the process, and reads its address from its standard error.
     fn start(mut command: Command) -> io::Result<Self> {
         let starting = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -274,12 +274,12 @@ impl Process {
             }
         };
         let started_in = starting.elapsed();
-        // Read on, or a server whose log fills the pipe stands still.
+        // Keeps reading, as a server blocks when its log fills the pipe.
         thread::spawn(move || io::copy(&mut said.by_ref(), &mut io::sink()));
         Ok(Self { child, address, started_in })
     }
 
-    /// Its id.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -293,7 +293,7 @@ impl Process {
         self.child.wait().map(drop)
     }
 
-    /// A load of found people on it alone.
+    /// Returns a load on this node only. All `requests` must be for people who are found.
     pub fn load<'a>(&'a self, connections: usize, requests: &'a [Vec<u8>]) -> Load<'a> {
         Load { addresses: std::slice::from_ref(&self.address), connections, requests, status: 200 }
     }

@@ -1,4 +1,4 @@
-//! What is counted: requests as the host serves them, and pieces of them.
+//! Workloads whose instructions are counted: requests to a server, and pieces of requests.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::pieces::{self, Piece, Pieces};
 use crate::script::Script;
 use crate::world::{Case, Keys};
 
-/// How many clients ask at a time.
+/// Number of concurrent clients.
 const CLIENTS: usize = 64;
 
-/// How many people can be found.
+/// Number of people in the directory.
 const PEOPLE: usize = 1_000;
 
-/// Something whose instructions are counted.
+/// A workload whose instructions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Bare hyper: a reply as long as that to a person who is found.
+    /// Bare hyper with a reply as long as that for a person who is found.
     Bare,
-    /// Bare hyper: a reply as long as a refusal.
+    /// Bare hyper with a reply as long as a refusal.
     BareRefusal,
-    /// The host with its stores in memory.
+    /// The server with in-memory stores.
     Memory(Case),
-    /// The host with keys, credits and people in SQLite, where a person is found.
+    /// The server with keys, credits and people in SQLite, for a person who is found.
     Sqlite,
     /// A piece of a lookup.
     Piece(Piece),
 }
 
 impl Counted {
-    /// All that is counted.
+    /// Iterates over all workloads.
     pub fn all() -> impl Iterator<Item = Self> {
         use Case::{Found, Invalid, NotFound, RateLimited, Unauthorized};
         let refusals = [Unauthorized, RateLimited, Invalid].map(Self::Memory);
@@ -52,7 +52,7 @@ impl Counted {
             .chain(Piece::ALL.map(Self::Piece))
     }
 
-    /// Its name in the table.
+    /// Returns the name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -67,7 +67,7 @@ impl Counted {
         }
     }
 
-    /// The server that does the same.
+    /// Returns the server process with the same workload, if there is one.
     pub const fn server(self) -> Option<Kind> {
         match self {
             Self::Bare => Some(Kind::Bare),
@@ -77,12 +77,12 @@ impl Counted {
         }
     }
 
-    /// The one of this name.
+    /// Returns the workload with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|counted| counted.name() == name)
     }
 
-    /// How often it is done in the shorter of the two runs: enough that what happens now and then weighs nothing.
+    /// Returns the number of repetitions in the shorter of the two runs, large enough that periodic work is negligible.
     pub const fn times(self) -> usize {
         match self {
             Self::Piece(_) => 2_000,
@@ -90,7 +90,7 @@ impl Counted {
         }
     }
 
-    /// Does it so many times.
+    /// Runs the workload `times` times.
     pub fn run(self, times: usize) -> Result<(), Box<dyn Error>> {
         let script = |case: Case, reply_head| Script {
             requests: case.requests(&Keys::default(), PEOPLE).into(),
@@ -155,21 +155,21 @@ fn serve_bare(script: &Script) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The same request for another path, of the same length.
+/// Returns the same request for another path of the same length.
 fn elsewhere(request: &[u8]) -> Vec<u8> {
     let mut request = request.to_vec();
     request[b"POST ".len() + 1] = b'-';
     request
 }
 
-/// Uses up the window of the workspace that may ask once.
+/// Uses up the rate limit of the workspace that is limited to one request.
 async fn use_up(service: &Service) {
     use enrich_host::Arrivals;
     let request = Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()) };
     service.answer(SystemArrivals.arrive(), request).await;
 }
 
-/// The writer has no thread of its own here, so that all runs are alike.
+/// Creates a service with SQLite stores. Its writer runs as a task instead of a thread, so that all runs are alike.
 async fn sqlite(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
     let mut admin = Admin::open(dir)?;

@@ -1,55 +1,55 @@
-//! The figures that were accepted, in a file that people read and `./test` compares with.
+//! The accepted figures, in a readable file with which `./test` compares new measurements.
 
 use std::fmt;
 use std::process::Command;
 use std::str::FromStr;
 
-/// The command that writes the figures anew.
+/// The command that rewrites the figures.
 pub const ACCEPT: &str =
     "cargo build --release -p enrich-host -p enrich-benches --bins && target/release/instructions --accept";
 
-/// How much dearer or cheaper a case may become before its figures have to be written anew: its instructions, which are the
-/// same in each run but for 0.5 %, and its system calls, which are not.
+/// Maximum relative change before a case's figures must be accepted again. Instruction counts vary by 0.5 % between runs;
+/// system calls vary more.
 const INSTRUCTIONS_CHANGE_MAX: f64 = 0.03;
 const SYSTEM_CALLS_CHANGE_MAX: f64 = 0.25;
 
-/// Accepted figures, and the toolchain that they are of.
+/// The accepted figures, and the toolchain with which they were measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// What [`toolchain`] said.
+    /// The value of [`toolchain`].
     pub toolchain: String,
-    /// One line a case.
+    /// One line per case.
     pub lines: Vec<Line>,
 }
 
 /// The figures of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The case.
+    /// The name of the case.
     pub name: String,
-    /// User instructions, but for SHA-256's.
+    /// User instructions without those of SHA-256.
     pub instructions: f64,
-    /// SHA-256's.
+    /// Instructions of SHA-256.
     pub sha256: f64,
-    /// System calls, of those that are servers too.
+    /// System calls, if the case is also measured as a server.
     pub system_calls: Option<f64>,
 }
 
-/// What has become of a case, or of its system calls if nothing has become of its instructions.
+/// The change of a case's instructions, or of its system calls if its instructions have not changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// It costs what it did, or nearly.
+    /// The cost has not changed significantly.
     Same,
-    /// It costs more, by this part.
+    /// The cost has increased by this fraction.
     Dearer(f64),
-    /// It costs less, by this part.
+    /// The cost has decreased by this fraction.
     Cheaper(f64),
-    /// Nothing was accepted yet.
+    /// There are no accepted figures yet.
     New,
 }
 
 impl Verdict {
-    /// What has become of `now`, which was `accepted`.
+    /// Compares `now` with `accepted`.
     pub fn of(now: &Line, accepted: Option<&Line>) -> Self {
         let Some(accepted) = accepted else { return Self::New };
         let calls = now.system_calls.zip(accepted.system_calls);
@@ -81,7 +81,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The compiler and its target: another one makes other instructions.
+/// Returns the compiler version and its target. Figures of different toolchains are not comparable.
 pub fn toolchain() -> std::io::Result<String> {
     let out = Command::new("rustc").arg("-vV").output()?;
     let said = String::from_utf8_lossy(&out.stdout);
@@ -90,10 +90,10 @@ pub fn toolchain() -> std::io::Result<String> {
 }
 
 impl Figures {
-    /// What the columns are.
+    /// The header line.
     pub const COLUMNS: &str = "case              instructions   SHA-256  system calls";
 
-    /// The lines, with these in the place of those of the same names.
+    /// Returns the lines, with those in `lines` replacing the ones with the same names.
     pub fn with(mut self, lines: Vec<Line>) -> Vec<Line> {
         for line in lines {
             match self.lines.iter_mut().find(|old| old.name == line.name) {
@@ -104,7 +104,7 @@ impl Figures {
         self.lines
     }
 
-    /// The line of this case.
+    /// Returns the line of this case.
     pub fn of(&self, name: &str) -> Option<&Line> {
         self.lines.iter().find(|line| line.name == name)
     }
@@ -135,7 +135,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A file that is not as it is written.
+/// A malformed line in the file of figures.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("instructions.txt: there is no case and its figures in the line: {0}")]
 pub struct FiguresFault(String);

@@ -1,13 +1,14 @@
-//! What a lookup costs: instructions counted, and time measured beside the HTTP that carries it.
+//! Benchmarks of lookups: instruction counts, and times compared with those of bare HTTP.
 //!
 //! # Layout
 //!
-//! `world` who asks for whom · `memory` the service without a disk · `bare` HTTP without a service · `pieces` what a lookup
-//! is made of. `script` clients that cost nothing · `counted` what is counted · `callgrind` how · `figures` what was accepted:
-//! `src/bin/instructions.rs`. `load` asks servers · `machine` what they
-//! take of it · `contender` starts the servers that are compared ·
-//! `system_calls` counts theirs · `table` what is printed · `scale` what grows · `plot` how it
-//! is drawn: `src/bin/rig.rs`.
+//! For `src/bin/instructions.rs`: `world` keys, people and requests · `memory` the service without a disk · `bare` HTTP
+//! without a service · `pieces` the pieces of a lookup · `script` clients at no cost · `counted` the workloads ·
+//! `callgrind` instruction counts · `figures` the accepted figures.
+//!
+//! For `src/bin/rig.rs`: `load` the load generator · `machine` CPU and memory statistics · `contender` the servers to
+//! compare · `system_calls` their system calls · `table` the output · `scale` growth with the amount of data · `plot`
+//! charts.
 
 #![forbid(unsafe_code)]
 

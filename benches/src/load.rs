@@ -1,8 +1,8 @@
-//! Asks servers over so many connections: each again as soon as it is answered (a closed loop), or all together at a fixed
-//! rate, whether the servers keep up or not (an open loop).
+//! A load generator. Each connection sends its next request as soon as the last one is answered (closed loop), or all
+//! connections together send at a fixed rate, even if the servers do not keep up (open loop).
 //!
-//! One thread, and little work beside the system calls: whoever asks has to be cheaper than whoever answers, or it is measured
-//! in the server's place.
+//! It uses one thread and does little work besides system calls, as it must be cheaper than the server. Otherwise it would
+//! measure itself.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,39 +13,39 @@ use hdrhistogram::Histogram;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-/// The highest latency that is told apart, in µs.
+/// Maximum recorded latency, in µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
-/// How long the last replies may take once nothing is asked any more.
+/// Timeout for the outstanding replies at the end of a run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who is asked for what.
+/// The targets and requests of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
-    /// The servers: the connections go to them in turn.
+    /// The servers. Connections are assigned to them round-robin.
     pub addresses: &'a [SocketAddr],
-    /// How many connections there are, with one request at a time on each.
+    /// Number of connections, each with at most one request in progress.
     pub connections: usize,
-    /// The bytes of the requests, which are taken in turn.
+    /// The bytes of the requests, which are sent in rotation.
     pub requests: &'a [Vec<u8>],
-    /// The status of all replies.
+    /// The expected status of all replies.
     pub status: u16,
 }
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// As soon as a connection is free, for so long.
+    /// As soon as a connection is free, for this duration.
     Closed(Duration),
-    /// As soon as a connection is free, so many in all.
+    /// As soon as a connection is free, this many requests in total.
     Number(u64),
-    /// So many a second, for so long. A request that finds no connection free waits for one, and its latency counts from
-    /// when it was due. The thread never sleeps.
+    /// At this rate per second, for this duration. A request waits if no connection is free, and its latency includes the
+    /// wait. The thread never sleeps.
     Rate(f64, Duration),
 }
 
 impl Pace {
-    /// When the `nth` request is due, at a fixed rate.
+    /// Returns the time at which the `nth` request is due at a fixed rate.
     fn due_at(self, began: Instant, nth: u64) -> Instant {
         match self {
             Self::Rate(rate, _) => began + Duration::from_secs_f64(nth as f64 / rate),
@@ -54,24 +54,24 @@ impl Pace {
     }
 }
 
-/// What the servers did in a while.
+/// The results of one run.
 #[derive(Debug)]
 pub struct Measured {
-    /// How many requests were answered.
+    /// Number of replies.
     pub answered: u64,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// From when a request was sent, or due, to its reply, in µs.
+    /// Latencies in µs, from when a request was sent or due until its reply.
     pub latencies: Histogram<u64>,
 }
 
 impl Measured {
-    /// Replies in a second.
+    /// Returns the replies per second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// The latency that so many percent of the requests stay below.
+    /// Returns a percentile of the latency.
     pub fn latency(&self, percent: f64) -> Duration {
         Duration::from_micros(self.latencies.value_at_percentile(percent))
     }
@@ -103,7 +103,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Connections that ask. They stay open until this is dropped.
+/// The open connections of a load. They are closed on drop.
 #[derive(Debug)]
 pub struct Asking<'a> {
     load: Load<'a>,
@@ -119,14 +119,15 @@ pub struct Asking<'a> {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// When its request was sent, or due.
+    /// When its request was sent or due.
     since: Instant,
-    /// A part of its reply is there.
+    /// Part of the reply has been received.
     is_begun: bool,
 }
 
 impl Asking<'_> {
-    /// Asks, and waits for the last replies. Errors: a reply of another status, a server that hangs up or falls silent.
+    /// Sends requests at `pace` and waits for all replies. Fails if a reply has another status, or if a server closes a
+    /// connection or does not reply in time.
     pub fn run(&mut self, pace: Pace) -> io::Result<Measured> {
         (self.sent, self.answered) = (0, 0);
         self.latencies.reset();
@@ -142,7 +143,7 @@ impl Asking<'_> {
             now = self.receive(&mut events, pace, began)?;
         }
         let (answered, elapsed) = (self.answered, now - began);
-        // What was due and never sent is as late as this at least.
+        // The latency of a request that was due but never sent is at least this long.
         while let Pace::Rate(..) = pace
             && let since = pace.due_at(began, self.sent)
             && since < now
@@ -163,7 +164,7 @@ impl Asking<'_> {
         }
     }
 
-    /// When the next request is due, if it is by `now`.
+    /// Returns when the next request was due, or `None` if it is not due by `now`.
     fn due(&self, pace: Pace, began: Instant, now: Instant) -> Option<Instant> {
         match pace {
             Pace::Closed(time) => (now - began < time).then_some(now),
@@ -176,14 +177,14 @@ impl Asking<'_> {
         let request = &self.load.requests[self.sent as usize % self.load.requests.len()];
         let connection = &mut self.connections[connection];
         connection.since = since;
-        // Its connection is idle, so there is room for it as a whole.
+        // The connection is idle, so its send buffer has room for the whole request.
         connection.stream.write_all(request)?;
         self.sent += 1;
         Ok(())
     }
 
-    /// Takes the replies that are there, once there are some, and asks again at once where that is due. Returns when it
-    /// was done.
+    /// Waits for replies, reads them, and sends the next requests on their connections if any are due. Returns the current
+    /// time.
     fn receive(&mut self, events: &mut Events, pace: Pace, began: Instant) -> io::Result<Instant> {
         let is_awake = matches!(pace, Pace::Rate(..));
         self.poll.poll(events, Some(if is_awake { Duration::ZERO } else { PATIENCE }))?;
@@ -208,7 +209,7 @@ impl Asking<'_> {
         Ok(now)
     }
 
-    /// Whether a reply is there as a whole.
+    /// Reads from a connection. Returns whether the reply is complete.
     fn is_answered(&mut self, at: usize) -> io::Result<bool> {
         let mut received = [0; 4_096];
         let connection = &mut self.connections[at];
@@ -221,7 +222,7 @@ impl Asking<'_> {
         if !connection.is_begun && !reply.starts_with(self.reply_head.as_bytes()) {
             return Err(io::Error::other(format!("an unexpected reply: {}", reply.escape_ascii())));
         }
-        // All bodies are JSON objects, and no head has a brace.
+        // All bodies are JSON objects, and no head contains a brace.
         let is_whole = reply.ends_with(b"}");
         connection.is_begun = !is_whole;
         Ok(is_whole)

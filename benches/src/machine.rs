@@ -1,4 +1,4 @@
-//! What Linux says of processes and cores.
+//! Process and CPU statistics from Linux.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// From here on this thread runs on one core, and so does what it starts.
+/// Pins this thread, and the threads and processes that it starts, to one core.
 #[cfg(target_os = "linux")]
 pub fn pin(core: usize) -> io::Result<()> {
     let mut cores = rustix::thread::CpuSet::new();
@@ -15,28 +15,28 @@ pub fn pin(core: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &cores)?)
 }
 
-/// From here on this thread runs on one core, and so does what it starts.
+/// Pins this thread, and the threads and processes that it starts, to one core.
 #[cfg(not(target_os = "linux"))]
 pub fn pin(_: usize) -> io::Result<()> {
     Err(io::Error::other("--pin is for Linux alone"))
 }
 
-/// Lets this process open as many files as it may: each connection is one.
+/// Raises the limit on open files of this process to its maximum, as each connection needs one.
 pub fn allow_open_files() -> io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
-/// The processor time that a process has taken, in the kernel too.
+/// Returns the CPU time of a process, in user and kernel mode.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in brackets, may have spaces; `utime` and `stime` are the 12th and 13th field after it.
+    // The name, in parentheses, may contain spaces. `utime` and `stime` are the 12th and 13th field after it.
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace().skip(11).take(2));
     Ok(ticks(fields.into_iter().flatten()))
 }
 
-/// The memory of a process that is in use, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub fn memory(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -44,7 +44,7 @@ pub fn memory(pid: u32) -> io::Result<u64> {
     kib.map(|kib| kib * 1_024).ok_or_else(|| io::Error::other("no VmRSS"))
 }
 
-/// How busy a core is, by whatever runs there.
+/// A measurement of the utilization of a core by all processes.
 #[derive(Debug)]
 pub struct Core {
     name: String,
@@ -53,20 +53,20 @@ pub struct Core {
 }
 
 impl Core {
-    /// Begins to watch.
+    /// Starts a measurement.
     pub fn watch(core: usize) -> io::Result<Self> {
         let name = format!("cpu{core}");
         Ok(Self { idle: idle(&name)?, name, since: Instant::now() })
     }
 
-    /// The part of the time since then in which it was busy, from 0 to 1.
+    /// Returns the share of the time since the start in which the core was busy, from 0 to 1.
     pub fn busy(&self) -> io::Result<f64> {
         let idle = idle(&self.name)?.saturating_sub(self.idle);
         Ok((1.0 - idle.as_secs_f64() / self.since.elapsed().as_secs_f64()).max(0.0))
     }
 }
 
-/// The time in which a core did nothing, or waited for a disk.
+/// Returns the time that a core has spent idle or waiting for I/O.
 fn idle(core: &str) -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().find(|line| line.split(' ').next() == Some(core));

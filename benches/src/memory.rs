@@ -1,4 +1,4 @@
-//! The service with all of its stores in memory: what a lookup costs without a disk.
+//! The service with in-memory stores, to measure the cost of a lookup without a disk.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use enrich_lib::window::{Quota, Workspace};
 
 use crate::world::{self, Keys};
 
-/// Never the limit of what is measured.
+/// Initial credits, so many that no measurement uses them up.
 pub const CREDITS: u64 = 1_000_000_000_000;
 
-/// A service, and its accounts, which want to be told the time.
+/// Creates a service, and returns it with its accounts, which the caller must advance.
 pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>), Box<dyn Error>> {
     let (known, accounts, directory) = (KeyTable::default(), AccountTable::default(), Directory::default());
     let day_seconds = Quota::WINDOW_SECONDS_MAX;

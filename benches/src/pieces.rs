@@ -1,4 +1,4 @@
-//! What a lookup is made of, piece by piece.
+//! The pieces of a lookup, for separate measurement.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -27,32 +27,32 @@ use tokio::runtime::{Builder, Runtime};
 use crate::memory::{self, CREDITS};
 use crate::world::{self, Keys};
 
-/// How many people the directory has from which one is read.
+/// Number of people in the directory.
 const PEOPLE: usize = 1_000;
 
 /// A piece of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The body is read: one JSON object with one field.
+    /// Parsing of the body: one JSON object with one field.
     Body,
-    /// The email is checked: its syntax, and whether it is supported.
+    /// Validation of the email: its syntax and whether it is supported.
     Email,
-    /// The key is checked and made into its digest.
+    /// Validation and hashing of the key.
     Key,
-    /// The request is given its id and its time.
+    /// Assignment of the id and the time.
     Arrival,
-    /// The request is counted in its window.
+    /// Rate limiting of the request.
     Window,
-    /// A credit is held, and spent.
+    /// A hold and a spend of one credit.
     Account,
-    /// The person is found in the directory on the disk.
+    /// A search in the directory on disk that finds the person.
     Person,
-    /// The reply is made.
+    /// Serialization of the reply.
     Reply,
 }
 
 impl Piece {
-    /// All of them, in the order of a lookup.
+    /// All pieces, in the order of a lookup.
     pub const ALL: [Self; 8] = [
         Self::Arrival,
         Self::Key,
@@ -64,7 +64,7 @@ impl Piece {
         Self::Reply,
     ];
 
-    /// Its name in a table.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Body => "body",
@@ -79,7 +79,7 @@ impl Piece {
     }
 }
 
-/// All that the pieces work with.
+/// The inputs and stores of all pieces.
 #[derive(Debug)]
 pub struct Pieces {
     key: String,
@@ -98,7 +98,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Makes them ready.
+    /// Creates the inputs and stores.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let workspace = Workspace { id: "bench".parse()?, quota: Quota::new(u32::MAX, 60)? };
@@ -132,7 +132,7 @@ impl Pieces {
         })
     }
 
-    /// Does a piece once. Panics if it fails.
+    /// Runs a piece once. Panics if it fails.
     pub fn run(&mut self, piece: Piece) {
         let is_done = match piece {
             Piece::Arrival => black_box(SystemArrivals.arrive()).now > self.now,
@@ -161,7 +161,7 @@ impl Pieces {
         self.done += 1;
         let now = self.now + Duration::from_millis(self.done);
         if self.done.is_multiple_of(1_024) {
-            self.account.advance(now); // as a server does now and then
+            self.account.advance(now); // periodic, as in a server
         }
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.done.to_be_bytes());
@@ -176,7 +176,7 @@ impl Pieces {
     }
 }
 
-/// A whole lookup in memory, from its headers to its reply: all but HTTP.
+/// A whole lookup in memory, from its headers to its reply, without HTTP.
 #[derive(Debug)]
 pub struct Chain {
     service: Service,
@@ -184,12 +184,12 @@ pub struct Chain {
     headers: HeaderMap,
     body: Bytes,
     done: u64,
-    /// For the timers of the service.
+    /// The runtime for the timers of the service.
     runtime: Runtime,
 }
 
 impl Chain {
-    /// Makes it ready.
+    /// Creates the service and the request.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         let keys = Keys::default();
         let (service, accounts) = memory::service(&keys, PEOPLE)?;
@@ -201,13 +201,13 @@ impl Chain {
         Ok(Self { service, accounts, headers, body, done: 0, runtime })
     }
 
-    /// Looks a person up, who is found. Panics if it fails.
+    /// Runs a lookup that finds a person. Panics if it fails.
     pub fn run(&mut self) {
         let _runtime = self.runtime.enter();
         let arrival = SystemArrivals.arrive();
         self.done += 1;
         if self.done.is_multiple_of(1_024) {
-            // Far enough that what is settled is forgotten, as it is in time.
+            // Far enough ahead that settled holds are dropped, as they are in a server.
             self.accounts.advance(arrival.now + Duration::from_secs(60));
         }
         let request = wire::request(black_box(&self.headers), Ok(self.body.clone()));
@@ -216,7 +216,7 @@ impl Chain {
     }
 }
 
-/// A directory of so many people.
+/// Creates a directory of `number` people.
 pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
     let people = People::open(dir, People::CONFIDENCE_MIN, [7; 16])?;
     let mut import = people.import()?;

@@ -1,4 +1,4 @@
-//! Curves as SVG, readable on light and dark pages.
+//! SVG line charts, readable on light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -19,25 +19,25 @@ text { fill: #e6edf3 } .tick { fill: #9198a1 } .grid { stroke: #3d444d } .paper 
 .s0 { stroke: #58a6ff } .s1 { stroke: #f0883e } circle.s0, text.s0 { fill: #58a6ff } circle.s1, text.s1 { fill: #f0883e }
 }";
 
-/// One drawing of several curves, over a scale of powers of ten.
+/// A chart of several series over a logarithmic axis.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What is drawn, with its unit.
+    /// The quantity and its unit.
     pub title: &'static str,
-    /// Two at most.
+    /// At most two series.
     pub series: Vec<Series>,
 }
 
-/// A curve.
+/// A data series.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is of.
+    /// The name in the chart.
     pub name: &'static str,
-    /// How many, and how much.
+    /// The count and the measured value of each point.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The panels side by side.
+/// Draws the panels side by side.
 pub fn svg(panels: &[Panel]) -> String {
     let (width, height) = (panels.len() as f64 * (LEFT + WIDTH + GAP), TOP + HEIGHT + 40.0);
     let mut out = format!(
@@ -95,7 +95,7 @@ impl Panel {
         self.name_curves(out, x, y);
     }
 
-    /// At their ends, one below the other where they would overlap.
+    /// Labels the series at their ends, and moves labels that would overlap.
     fn name_curves(&self, out: &mut String, x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) {
         let end =
             |series: &Series| series.points.last().map(|(count, value)| (x(*count) + 9.0, y(*value) + 4.0));
@@ -115,7 +115,7 @@ impl Panel {
     }
 }
 
-/// The least of 1, 2, 5, 10, 20 … that is no less.
+/// Returns the smallest of 1, 2, 5, 10, 20 … that is at least `least`.
 fn step(least: f64) -> f64 {
     let decade = 10_f64.powf(least.max(1.0).log10().floor());
     [1.0, 2.0, 5.0, 10.0]

@@ -1,4 +1,4 @@
-//! What grows with workspaces, people and connections: a request's cost, memory, the time to start.
+//! Growth with the number of workspaces, people and connections: CPU time per request, memory, startup time.
 
 use std::error::Error;
 use std::fmt;
@@ -18,69 +18,70 @@ use crate::plot::{Panel, Series, svg};
 use crate::table::middle;
 use crate::world;
 
-/// How many connections ask.
+/// Number of connections that send requests.
 const CONNECTIONS: usize = 64;
 
-/// How many connections are idle: one less than `enrich serve` takes by default, as one more asks meanwhile.
+/// Number of idle connections: one less than the default limit of `enrich serve`, as another one sends requests meanwhile.
 const IDLE: usize = 9_999;
 
-/// How often each cost is measured; the median counts.
+/// Number of measurements of each cost. The median is reported.
 const ROUNDS: usize = 3;
 
-/// How many different requests there are at most: 200 bytes each.
+/// Maximum number of different requests, of 200 bytes each.
 const REQUESTS_MAX: usize = 1 << 20;
 
-/// How long memory is watched for a fall: longer than what is over is remembered, a hold for a minute, and a connection is
-/// idle before it rests.
+/// How long memory must stop shrinking to count as settled: longer than the server remembers settled holds (one minute), and
+/// longer than a connection must be idle before the server frees its buffers.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(75);
 const RESTED_AFTER: Duration = Duration::from_secs(15);
 
-/// How many people there are while workspaces grow.
+/// Number of people in the measurements of workspaces.
 const FEW: usize = 1_000;
 
-/// How it is measured.
+/// The configuration of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale<'a> {
-    /// How servers are started.
+    /// How to start servers.
     pub launch: &'a Launch,
-    /// The core that servers run on, and the one of this thread, if they have their own.
+    /// The core of the servers and the core of this thread, if they are pinned.
     pub cores: Option<(usize, usize)>,
-    /// How long a server is asked in each round.
+    /// Duration of each round.
     pub time: Duration,
-    /// Is told each point as it is there: all of them take minutes.
+    /// Called with each result as soon as it is available, as all measurements together take minutes.
     pub tell: fn(&str, &Point),
 }
 
-/// A server with so much data.
+/// The results for one amount of data.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// How many workspaces with a key each, or people, there are.
+    /// Number of workspaces (with one key each) or people.
     pub count: usize,
-    /// The processor time of a request.
+    /// CPU time per request.
     pub cpu: Duration,
-    /// Replies in a second.
+    /// Replies per second.
     pub per_second: f64,
-    /// From its start to its first connection.
+    /// Time between the server's start and its readiness.
     pub start: Duration,
-    /// Its memory once all were asked for, in bytes.
+    /// Memory after one request for each, in bytes.
     pub memory: u64,
 }
 
-/// All that was measured.
+/// The results of all measurements.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// By the number of workspaces, each with one key and asked as often as the others.
+    /// Results by number of workspaces. All workspaces send equally many requests.
     pub workspaces: Vec<Point>,
-    /// The most workspaces again, once what they were asked for is forgotten, and only one of them is asked for.
+    /// Result for the largest number of workspaces after their settled holds have expired, with requests of only one of
+    /// them.
     pub hot: Point,
-    /// By the number of people.
+    /// Results by number of people.
     pub people: Vec<Point>,
-    /// What a connection that has been idle for some seconds takes of the server's memory, in bytes.
+    /// Server memory per connection that has been idle for some seconds, in bytes.
     pub idle_connection: u64,
 }
 
 impl Scale<'_> {
-    /// Measures all of it: minutes, with a million of each.
+    /// Runs all measurements. Takes minutes with a million workspaces and people.
     pub fn measure(&self, workspaces_max: usize, people_max: usize) -> Result<Curves, Box<dyn Error>> {
         let counts = [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max);
         let most = counts.clone().next_back().ok_or("there is to be one workspace at least")?;
@@ -112,7 +113,7 @@ impl Scale<'_> {
         point
     }
 
-    /// Starts a server with so many workspaces.
+    /// Starts a server with `count` workspaces.
     fn serve_workspaces(&self, dir: &TempDir, count: usize) -> Result<Process, Box<dyn Error>> {
         let enrich = Enrich::new(self.launch, dir.path());
         enrich.create("bench", 1)?;
@@ -121,7 +122,7 @@ impl Scale<'_> {
         Ok(self.serve(&enrich)?)
     }
 
-    /// So many people, whom one workspace asks for.
+    /// Measures a server with `count` people, with all requests from one workspace.
     fn of_people(&self, count: usize) -> Result<Point, Box<dyn Error>> {
         let dir = TempDir::new()?;
         let enrich = Enrich::new(self.launch, dir.path());
@@ -139,7 +140,7 @@ impl Scale<'_> {
         enrich.import(FEW)?;
         let server = self.serve(&enrich)?;
         let requests = [world::request(key.reveal(), 0)];
-        // One that asks before makes what all share.
+        // Requests on another connection allocate what all connections share.
         server.load(1, &requests).connect()?.run(Pace::Number(1_000))?;
         let before = machine::memory(server.pid())?;
         let mut idle = server.load(IDLE, &requests).connect()?;
@@ -157,7 +158,7 @@ impl Scale<'_> {
 
     fn point(&self, server: &Process, count: usize, requests: &[Vec<u8>]) -> Result<Point, Box<dyn Error>> {
         let mut asking = server.load(CONNECTIONS, requests).connect()?;
-        // Each is asked for once before it counts.
+        // Warm-up: one request for each.
         asking.run(Pace::Number(requests.len().max(FEW) as u64))?;
         let memory = machine::memory(server.pid())?;
         let (mut cpu, mut per_second) = (Vec::new(), Vec::new());
@@ -180,8 +181,7 @@ impl Scale<'_> {
     }
 }
 
-/// Waits until a server that is asked for little has given back what it needs no more, as it has when there was no less for
-/// so long. Returns what it has then, in bytes.
+/// Waits, under light load, until a server's memory has not shrunk for `calm`. Returns its memory, in bytes.
 fn settle(server: &Process, requests: &[Vec<u8>], calm: Duration) -> io::Result<u64> {
     const PAUSE: Duration = Duration::from_millis(500);
     const TIME_MAX: Duration = Duration::from_secs(180);
@@ -193,7 +193,7 @@ fn settle(server: &Process, requests: &[Vec<u8>], calm: Duration) -> io::Result<
         thread::sleep(PAUSE);
         asking.run(Pace::Number(FEW as u64))?;
         let now = machine::memory(server.pid())?;
-        // A page more or less is nothing.
+        // Ignores changes of less than 0.1 %.
         if now < least - least / 1_000 {
             (least, since) = (now, Instant::now());
         }
@@ -201,26 +201,26 @@ fn settle(server: &Process, requests: &[Vec<u8>], calm: Duration) -> io::Result<
     Ok(least)
 }
 
-/// A request of each of so many workspaces, from the first on.
+/// Returns one request for each of `count` workspaces.
 fn of_workspaces(count: usize) -> Vec<Vec<u8>> {
     mixed(count).map(|workspace| world::request(key(workspace).reveal(), workspace % FEW)).collect()
 }
 
-/// The key of a workspace.
+/// Returns the key of a workspace.
 fn key(workspace: usize) -> ApiKey {
     world::key(1_000 + workspace as u64)
 }
 
-/// Numbers below `count`, a power of ten, in an order in which neighbours are far apart.
+/// Iterates over the numbers below `count`, a power of ten, in an order in which neighbours are far apart.
 fn mixed(count: usize) -> impl Iterator<Item = usize> {
-    /// Prime to all powers of ten.
+    /// Coprime to all powers of ten.
     const STEP: usize = 7_368_787;
     (0..count.min(REQUESTS_MAX)).map(move |nth| nth * STEP % count)
 }
 
-/// Makes so many workspaces with a key each: by the commands, a million would take minutes.
+/// Inserts `count` workspaces with one key each. With the command line, a million would take minutes.
 fn fill(accounts: &Path, count: usize) -> rusqlite::Result<()> {
-    /// Digests come in random order: their index has to stay in memory while it grows.
+    /// Digests arrive in random order, so their index must stay in memory while it grows.
     const CACHE_KIB: i64 = 1 << 20;
 
     let mut db = Connection::open(accounts)?;
@@ -249,7 +249,7 @@ fn fill(accounts: &Path, count: usize) -> rusqlite::Result<()> {
 }
 
 impl Curves {
-    /// As a drawing, for a page that is light or dark.
+    /// Draws the curves as an SVG for light and dark pages.
     pub fn plot(&self) -> String {
         let series = |name, points: &[Point], of: &dyn Fn(&Point) -> f64| Series {
             name,
@@ -300,7 +300,7 @@ fn row(f: &mut fmt::Formatter<'_>, data: &str, point: &Point) -> fmt::Result {
     writeln!(f, "| {data} | {per_second:.0} | {cpu_us:.1} | {memory_mb:.0} | {start_ms:.0} |")
 }
 
-/// With a comma between each three digits.
+/// Formats a number with commas between groups of three digits.
 fn grouped(number: usize) -> String {
     match number {
         0..1_000 => number.to_string(),

@@ -1,5 +1,5 @@
-//! Clients that cost next to nothing: a connection that *is* its client. Reading from it gives the next request, and what is
-//! written to it counts as the reply. So nearly all that is counted is the server's.
+//! Clients with almost no cost: each connection simulates its client. Reading from it returns the next request, and a write
+//! to it counts as the reply. Nearly all counted instructions are therefore the server's.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,24 +12,24 @@ use enrich_host::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
-/// What the clients ask, and what they have to be told.
+/// The requests of the clients, and the expected replies.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The bytes of the requests, which each client takes in turn.
+    /// The bytes of the requests. Each client cycles through them.
     pub requests: Arc<[Vec<u8>]>,
-    /// How each reply begins.
+    /// The expected start of each reply.
     pub reply_head: &'static str,
-    /// How many clients there are.
+    /// Number of clients.
     pub clients: usize,
-    /// How often each client asks.
+    /// Number of requests per client.
     pub times: usize,
 }
 
-/// Accepts the clients of a script, and then nobody.
+/// A listener that accepts the clients of a script and then stays pending.
 #[derive(Debug)]
 pub struct Clients(Vec<Client>);
 
-/// Ends when all clients have hung up.
+/// Completes when all clients have disconnected.
 #[derive(Debug)]
 pub struct End {
     is_open: mpsc::Receiver<()>,
@@ -38,7 +38,7 @@ pub struct End {
 }
 
 impl Script {
-    /// The clients, and their end.
+    /// Creates the clients and the handle that waits for their end.
     pub fn play(&self) -> (Clients, End) {
         let (open, is_open) = mpsc::channel(1);
         let answered = Arc::new(AtomicUsize::new(0));
@@ -59,7 +59,7 @@ impl Script {
 }
 
 impl End {
-    /// Waits for it. Panics if not all requests were answered as the script says.
+    /// Waits until all clients have disconnected. Panics unless all requests were answered as expected.
     pub async fn come(mut self) {
         let _ = self.is_open.recv().await;
         assert_eq!(self.answered.load(Ordering::Relaxed), self.requests, "not all requests were answered");
@@ -92,7 +92,7 @@ pub struct Client {
     reply_head: &'static [u8],
     next: usize,
     left: usize,
-    /// How much of the next request is read.
+    /// Number of bytes of the next request that were read.
     read: usize,
     turn: Turn,
     answered: Arc<AtomicUsize>,
@@ -101,11 +101,11 @@ pub struct Client {
 
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// The next request is there to be read.
+    /// The next request can be read.
     Ask,
-    /// The server has to reply.
+    /// The server must reply.
     Wait,
-    /// The reply is there. As over a network, the server waits once for the next request, and is woken by it.
+    /// The reply has arrived. The next read is pending once and then woken, as with a request over a network.
     Think,
 }
 
@@ -145,7 +145,7 @@ impl AsyncWrite for Client {
         assert!(out.starts_with(self.reply_head) && out.ends_with(b"}"), "{}", out.escape_ascii());
         self.answered.fetch_add(1, Ordering::Relaxed);
         self.turn = Turn::Think;
-        // A server that waits for the next request already is woken as well.
+        // Also wakes a server that is already waiting for the next request.
         cx.waker().wake_by_ref();
         Poll::Ready(Ok(out.len()))
     }

@@ -1,5 +1,5 @@
-//! System calls, counted by strace: of a server as it runs in earnest, asked over one connection, so that nothing depends on
-//! how requests meet.
+//! System call counts from strace, of a server in its normal configuration. All requests use one connection, so that the
+//! count does not depend on how requests overlap.
 
 use std::fs;
 use std::io;
@@ -10,16 +10,17 @@ use crate::contender::{Contender, Kind, Launch};
 use crate::load::{Load, Pace};
 use crate::world::Case;
 
-/// How many requests there are in the shorter of two runs.
+/// Number of requests in the shorter of two runs.
 const REQUESTS: u64 = 1_000;
 
-/// The system calls of a request, in all threads: what starting and waiting take is taken away by asking twice as often.
+/// Counts the system calls per request, in all threads. A second run with twice as many requests excludes those of startup
+/// and waiting.
 pub fn count_one(kind: Kind, launch: &Launch) -> io::Result<f64> {
     let (once, twice) = (count(kind, launch, REQUESTS)?, count(kind, launch, 2 * REQUESTS)?);
     Ok((twice - once) / REQUESTS as f64)
 }
 
-/// The system calls of a server that is asked so often.
+/// Counts the system calls of a server for `requests` requests.
 fn count(kind: Kind, launch: &Launch, requests: u64) -> io::Result<f64> {
     let out = NamedTempFile::new()?;
     let strace = ["strace", "-f", "-c", "-o", &out.path().to_string_lossy()].map(str::to_owned);
@@ -31,7 +32,8 @@ fn count(kind: Kind, launch: &Launch, requests: u64) -> io::Result<f64> {
     total(&fs::read_to_string(out.path())?).ok_or_else(|| io::Error::other("strace printed no total"))
 }
 
-/// The calls in the last line of strace's table: the part of the time, seconds, µs a call, calls, errors if there are any.
+/// Returns the calls in the last line of strace's table: share of time, seconds, µs per call, calls, errors if there are
+/// any.
 fn total(table: &str) -> Option<f64> {
     let line = table.lines().find(|line| line.ends_with(" total"))?;
     line.split_whitespace().nth(3)?.parse().ok()

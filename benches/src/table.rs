@@ -1,24 +1,24 @@
-//! The table that a run ends with: medians, and ratios within a round.
+//! The output of a run: medians, and ratios within each round.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What one contender did in one round.
+/// The result of one contender in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Replies in a second.
+    /// Replies per second.
     pub per_second: f64,
-    /// The median latency.
+    /// Median latency.
     pub p50: Duration,
-    /// The latency that one request of a hundred exceeds.
+    /// 99th percentile of the latency.
     pub p99: Duration,
-    /// The processor time of a request, in the server's processes.
+    /// CPU time per request, in the server's processes.
     pub cpu: Duration,
-    /// How busy the server's core was, from 0 to 1, if it had one of its own.
+    /// Utilization of the server's core, from 0 to 1, if it has its own core.
     pub busy: Option<f64>,
 }
 
-/// The rounds of each contender. The first is what the others are compared with.
+/// The rounds of all contenders. The others are compared with the first.
 #[derive(Clone, Debug)]
 pub struct Table {
     names: Vec<String>,
@@ -26,17 +26,17 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these contenders, without a round yet.
+    /// Creates a table of these contenders without rounds.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().collect(), rounds: Vec::new() }
     }
 
-    /// One round: an entry of each contender, in their order.
+    /// Adds one round, with one entry per contender, in their order.
     pub fn add(&mut self, round: Vec<Entry>) {
         self.rounds.push(round);
     }
 
-    /// How many rounds there are.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
@@ -78,7 +78,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The median of sorted values.
+/// Returns the median of sorted values.
 pub fn middle(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }

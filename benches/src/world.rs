@@ -1,35 +1,35 @@
-//! Who asks for whom: the same in every server that is measured.
+//! The keys, people and requests, identical for every server that is measured.
 
 use enrich_lib::key::ApiKey;
 
-/// How many people can be found, unless a measurement says otherwise.
+/// Default number of people in the directory.
 pub const PEOPLE: usize = 10_000;
 
-/// What is asked, by the answer to it.
+/// A kind of request, named after its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Case {
-    /// 200: a person who is found.
+    /// 200: a person who is found
     #[default]
     Found,
-    /// 404: a person whom nobody knows.
+    /// 404: a person who is not in the directory
     NotFound,
-    /// 401: a key of the right form that is nobody's.
+    /// 401: a well-formed key that does not exist
     Unauthorized,
-    /// 429: a workspace whose window is used up.
+    /// 429: a workspace that has used up its rate limit
     RateLimited,
-    /// 400: a body with an unknown field.
+    /// 400: a body with an unknown field
     Invalid,
 }
 
-/// The keys that the requests bear.
+/// The keys in the requests.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    /// Of a workspace without a limit that matters.
+    /// The key of a workspace with a practically unlimited quota.
     pub main: ApiKey,
-    /// Of a workspace that may ask once a day.
+    /// The key of a workspace with one request per day.
     pub limited: ApiKey,
-    /// Nobody's.
+    /// A key that does not exist.
     pub unknown: ApiKey,
 }
 
@@ -39,7 +39,7 @@ impl Default for Keys {
     }
 }
 
-/// A key that is the same in every process.
+/// Returns a key that is the same in every process.
 pub fn key(seed: u64) -> ApiKey {
     let mut state = seed;
     ApiKey::generate(|| {
@@ -48,17 +48,17 @@ pub fn key(seed: u64) -> ApiKey {
     })
 }
 
-/// The address of one of the people: all of one length, and so are their requests.
+/// Returns the email of a person. All emails, and so all requests, have the same length.
 pub fn email(person: usize) -> String {
     format!("person{person:08}@gmail.com")
 }
 
-/// The name in the URL of their profile.
+/// Returns the name in the URL of a person's profile.
 pub fn profile(person: usize) -> String {
     format!("person-{person}")
 }
 
-/// The bytes of a request for one of the people.
+/// Returns the bytes of a request for a person.
 pub fn request(key: &str, person: usize) -> Vec<u8> {
     post(key, &format!(r#"{{"email":"{}"}}"#, email(person)))
 }
@@ -73,7 +73,7 @@ fn post(key: &str, body: &str) -> Vec<u8> {
 }
 
 impl Case {
-    /// The status of its replies, and of bare hyper's in its place.
+    /// Returns the status of the replies. Bare hyper has statuses of its own.
     pub const fn status(self) -> u16 {
         match self {
             Self::Found => 200,
@@ -84,7 +84,7 @@ impl Case {
         }
     }
 
-    /// A request for each of so many people.
+    /// Returns one request for each of `people` people.
     pub fn requests(self, keys: &Keys, people: usize) -> Vec<Vec<u8>> {
         let key = match self {
             Self::Unauthorized => &keys.unknown,

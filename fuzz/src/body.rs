@@ -1,4 +1,4 @@
-//! The request body against serde_json's own reading of it.
+//! Fuzzing of the request body parser, compared with serde_json.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use enrich_lib::body::{BODY_BYTES_MAX, BodyFault, read};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Error, Value};
 
-/// Reads `data` as a request body, and compares.
+/// Parses `data` as a request body and compares the result with serde_json's.
 pub fn body(data: &[u8]) {
     let ours = read(data);
     if data.len() > BODY_BYTES_MAX {
@@ -14,13 +14,14 @@ pub fn body(data: &[u8]) {
     }
     match serde_json::from_slice::<Fields>(data) {
         Ok(fields) => assert_eq!(ours.map(|email| email.map(Into::into)), expected(fields)),
-        // A string as the email is valid to both or to neither, so what differs is never given a lookup.
+        // Both parsers accept the same strings as an email, so a body on which they differ never leads to a lookup.
         Err(error) if is_explained(&error) => assert!(!matches!(ours, Ok(Some(_))), "{error}"),
         Err(error) => assert_eq!(ours, Err(BodyFault::Json), "{error}"),
     }
 }
 
-/// Specification 2.1, and the decided gap of the duplicate key, on what serde_json found.
+/// Returns the expected result for an object that serde_json parsed: specification 2.1, and the documented decision to
+/// reject duplicate keys.
 fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyFault> {
     let (emails, others): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "email");
     if emails.len() > 1 {
@@ -35,16 +36,16 @@ fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyFault> {
     }))
 }
 
-/// Where `Value` refuses what the grammar of RFC 8259 allows. The values of these fields don't matter to us, so they
-/// are skipped over and not held in memory; whatever is refused then, is refused for the field.
+/// Returns whether `Value` rejects a document that the grammar of RFC 8259 allows. The service skips the values of unknown
+/// fields without building them in memory, and rejects such documents because of the field.
 fn is_explained(error: &Error) -> bool {
     let error = error.to_string();
     [
-        // 128 levels: `Value` recurses, a value that is skipped over does not.
+        // 128 levels. `Value` is parsed recursively; skipping a value is not recursive.
         "recursion limit exceeded",
-        // `1e999` is a number, which no f64 holds.
+        // `1e999` is a valid number, but exceeds the range of f64.
         "number out of range",
-        // `"\ud800"` is a string, which is no Unicode (RFC 8259, 8.2).
+        // `"\ud800"` is a valid string, but not valid Unicode (RFC 8259, 8.2).
         "lone leading surrogate in hex escape",
         "unexpected end of hex escape",
     ]
@@ -52,7 +53,7 @@ fn is_explained(error: &Error) -> bool {
     .any(|difference| error.starts_with(difference))
 }
 
-/// An object with each of its fields: a `Value` keeps but the last of a name.
+/// An object with all its fields, including duplicates, of which a `Value` keeps only the last.
 struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {

@@ -1,18 +1,18 @@
-//! Email addresses against the crate `email_address`, each difference explained; then what our own types promise.
+//! Fuzzing of the email parser, compared with the crate `email_address`. Explains each difference, and checks invariants.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use email_address::EmailAddress;
 use enrich_lib::email::{Email, EmailPolicy, Unsupported};
 
-/// Reads `data` as an email address, and compares.
+/// Parses `data` as an email address and compares the result with the crate's.
 pub fn email(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let ours = Email::parse(text);
 
-    // Letters outside ASCII are letters to us (RFC 6531), with one exception: behind a backslash (RFC 5321's
-    // `quoted-pairSMTP`, which RFC 6531 leaves as it is). The crate tests their code points as if they were UTF-8, so it
-    // is shown a `z` for each of their octets.
+    // Non-ASCII characters count as letters (RFC 6531), except after a backslash: RFC 6531 does not change RFC 5321's
+    // `quoted-pairSMTP`. The crate compares code points as if they were UTF-8 bytes, so each of their bytes is replaced
+    // by a `z`.
     let ascii = in_ascii(text);
     if !text.is_ascii() && ours.is_err() {
         let mut chars = text.chars();
@@ -33,28 +33,28 @@ fn in_ascii(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii() { c.to_string() } else { "z".repeat(c.len_utf8()) }).collect()
 }
 
-/// The crate's verdict on both parts: it would read a whole text as a display name with an address too. Where it
-/// differs from RFC 5321, the RFC's.
+/// Returns whether RFC 5321 allows `text`. The crate validates both parts separately, as it would otherwise accept a display
+/// name with an address. Where the crate differs from the RFC, the RFC decides.
 fn expected(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else { return false };
-    // 4.5.3.1.3 has a limit for the whole, and the crate none.
+    // 4.5.3.1.3 limits the total length; the crate does not.
     text.len() <= Email::OCTETS_MAX && is_local_part(local) && is_domain(domain)
 }
 
 fn is_local_part(local: &str) -> bool {
-    // `Quoted-string = DQUOTE *QcontentSMTP DQUOTE`: the crate wants something between the quotes.
+    // `Quoted-string = DQUOTE *QcontentSMTP DQUOTE`: the crate rejects an empty quoted string.
     local == "\"\""
-        // `qtextSMTP` has the space but not the tab: the crate has both, from RFC 5322.
+        // `qtextSMTP` includes the space but not the tab: the crate accepts both, following RFC 5322.
         || !local.contains('\t')
-            // `quoted-pairSMTP` has the space too, which the crate refuses behind a backslash.
+            // `quoted-pairSMTP` includes the space, which the crate rejects after a backslash.
             && EmailAddress::is_valid_local_part(&local.replace("\\ ", "\\x"))
 }
 
 fn is_domain(domain: &str) -> bool {
     match domain.strip_prefix('[') {
-        // The crate takes anything between brackets, as RFC 5322 does.
+        // The crate accepts any text between brackets, following RFC 5322.
         Some(literal) => literal.strip_suffix(']').is_some_and(is_address_literal),
-        // `sub-domain = Let-dig [Ldh-str]`: the crate takes a local part's punctuation in it too.
+        // `sub-domain = Let-dig [Ldh-str]`: the crate also accepts the punctuation of local parts.
         None => {
             EmailAddress::is_valid_domain(domain)
                 && domain.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.')
@@ -62,7 +62,8 @@ fn is_domain(domain: &str) -> bool {
     }
 }
 
-/// 4.1.3. `Snum` has up to three digits, which std's parser takes without leading zeros alone.
+/// Returns whether `literal` is an address literal (4.1.3). `Snum` has up to three digits. The parser of std rejects leading
+/// zeros, so they are removed first.
 fn is_address_literal(literal: &str) -> bool {
     match literal.get(..5) {
         Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => literal[5..].parse::<Ipv6Addr>().is_ok(),

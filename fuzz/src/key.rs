@@ -1,4 +1,4 @@
-//! API keys against a second implementation of their format, from its description.
+//! Fuzzing of API keys, compared with an independent implementation of their format.
 
 use enrich_lib::key::ApiKey;
 use enrich_lib::wire;
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Reads `data` as a key, as a header, and as the randomness of a new key.
+/// Uses `data` as a key, as a header, and as the randomness of a new key.
 pub fn key(data: &[u8]) {
     if let Ok(text) = str::from_utf8(data) {
         check_text(text);
@@ -25,14 +25,14 @@ fn check_text(text: &str) {
     }
 }
 
-/// `enr_`, 32 base62 characters, and the CRC-32 of all before it as 6 more.
+/// Returns whether `text` is `enr_`, 32 base62 characters, and 6 more that encode the CRC-32 of everything before them.
 fn is_key(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("enr_") else { return false };
     let is_base62 = rest.bytes().all(|byte| BASE62.contains(&byte));
     is_base62 && rest.len() == 38 && text[36..] == in_base62(crc32(&text.as_bytes()[..36]))
 }
 
-/// The CRC of ISO-HDLC, bit by bit.
+/// Computes the ISO-HDLC CRC-32, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1)))
@@ -44,7 +44,7 @@ fn in_base62(number: u32) -> String {
     (0..6).rev().map(|place| char::from(digit(place))).collect()
 }
 
-/// `Authorization` as the wire reads it: the scheme in any case, spaces before the token, nothing after it.
+/// Checks `Authorization`: the scheme in any case, spaces before the token, nothing after it.
 fn check_header(data: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(data) else { return };
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
@@ -56,9 +56,9 @@ fn check_header(data: &[u8]) {
     assert_eq!(found, token.and_then(ApiKey::parse).map(|key| key.digest()), "{text:?}");
 }
 
-/// A new key is a key, and with any one character wrong it is none.
+/// Checks that a generated key is valid, and that it is invalid with any single character replaced.
 fn check_generated(data: &[u8]) {
-    // Bytes from 248 up are drawn again: the zeros at the end make an end of it.
+    // The generator rejects bytes from 248 on. After the end of `data`, zeros guarantee that it terminates.
     let mut bytes = data.iter().copied();
     let text = ApiKey::generate(|| bytes.next().unwrap_or(0)).reveal().to_owned();
     assert!(is_key(&text), "{text}");

@@ -1,7 +1,8 @@
 //! The fuzz targets as plain functions, so that stable Rust can replay their corpora.
 //!
-//! Each takes any bytes, and panics where the service would break a promise. In the order of `enrich-lib`'s modules:
-//! [`key`] · [`email`] · [`body`] · [`lookup`] the chain under any answers · [`http`] a connection · [`people`] an import.
+//! Each function accepts arbitrary bytes and panics if the service violates an invariant. In the order of `enrich-lib`'s
+//! modules: [`key`] · [`email`] · [`body`] · [`lookup`] the chain with scripted ports · [`http`] a connection ·
+//! [`people`] an import.
 
 #![forbid(unsafe_code)]
 

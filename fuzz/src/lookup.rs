@@ -1,4 +1,4 @@
-//! One lookup under any answers of its ports.
+//! Fuzzing of one lookup with scripted ports.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use enrich_lib::wire;
 
 use crate::specified;
 
-/// Reads `data` as a [`Script`] and a body, walks the chain, and looks at what was asked and answered.
+/// Reads `data` as a [`Script`] and a body, runs the lookup, and checks the port calls and the reply.
 pub fn lookup(mut data: &[u8]) {
     let script = Script::read(&mut data);
     let body = script.body(data);
@@ -34,7 +34,7 @@ pub fn lookup(mut data: &[u8]) {
     check_standing(&script, &reply);
 }
 
-/// What the ports answer, and all that the chain is told.
+/// The results of the ports and all other inputs of the chain.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     has_key: Answer,
@@ -59,7 +59,7 @@ enum Answer {
     Fails,
 }
 
-/// Which of the ports that matter after the count were asked, in order.
+/// A call of a port that follows rate limiting.
 #[derive(Debug, PartialEq, Eq)]
 enum Call {
     Hold(Hold),
@@ -68,8 +68,8 @@ enum Call {
 }
 
 impl Script {
-    /// From the beginning of `data`, in the order of the fields: eight answers of a byte each, then little-endian
-    /// numbers of eight. What is missing is 0.
+    /// Reads the script from the start of `data`, in the order of the fields: eight answers of one byte each, then
+    /// little-endian numbers of eight bytes. Missing bytes are 0.
     fn read(data: &mut &[u8]) -> Self {
         let answers = take::<8>(data).map(|byte| match byte % 4 {
             1 => Answer::Fails, // as `!` does in the seeds
@@ -116,7 +116,7 @@ impl Script {
         }
     }
 
-    /// Specification 7 in the decided order.
+    /// Returns the status that specification 7 requires, with the checks in the documented order.
     fn expected_status(&self, body: &Body, emails: &EmailPolicy) -> u16 {
         let is_free = |credits: u64| credits == 0 || self.is_settled == Answer::Yes;
         match self {
@@ -173,7 +173,8 @@ fn is_supported(body: &Body, emails: &EmailPolicy) -> bool {
     Email::parse(&text).is_ok_and(|email| emails.check(&email).is_ok())
 }
 
-/// Nothing is asked twice or after a refusal, and a granted hold is settled: once, as a whole, for no more than it holds.
+/// Checks that no port is called twice or after a refusal, that each granted hold is settled exactly once, and that no spend
+/// exceeds its hold.
 fn check_credits(script: &Script, reply: &Reply, calls: &[Call]) {
     let spent = match calls {
         [] => 0,
@@ -211,7 +212,7 @@ fn check_standing(script: &Script, reply: &Reply) {
     assert_eq!(reply.workspace.is_none(), is_stranger);
 }
 
-/// All four ports.
+/// An implementation of all four ports.
 struct Port {
     script: Script,
     calls: Mutex<Vec<Call>>,

@@ -1,4 +1,4 @@
-//! The importer on any file.
+//! Fuzzing of the importer with arbitrary files.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -10,15 +10,15 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-/// A gzipped bomb is an operator's own affair: it is read as a stream. Here it would only cost time.
+/// Maximum decompressed size. The importer streams its input, so a decompression bomb would only cost time here.
 const TEXT_BYTES_MAX: u64 = 256 * 1_024;
 
-/// A file that begins with more blanks than this is taken for an empty one.
+/// Maximum whitespace at the start of a file. The importer treats a file with more as empty.
 const BLANK_BYTES_MAX: usize = 64 * 1_024;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Reads `data` as a file of people: at once, byte by byte, and gzipped. All three tell the same, if nothing is damaged.
+/// Imports `data` at once, byte by byte, and gzipped. All three must have the same result, unless the gzip is damaged.
 pub fn people(data: &[u8]) {
     let text = Text::of(data);
     if text.bytes.len() as u64 > TEXT_BYTES_MAX {
@@ -33,10 +33,10 @@ pub fn people(data: &[u8]) {
     }
 }
 
-/// What is in a file.
+/// The decompressed content of a file.
 struct Text {
     bytes: Vec<u8>,
-    /// It is a gzip that can't be read to its end. How much comes before the damage depends on how it is read.
+    /// The file is a gzip that cannot be read to its end. The amount of data before the damage depends on the reader.
     is_damaged: bool,
 }
 
@@ -56,7 +56,7 @@ impl Text {
     }
 }
 
-/// What is told of each row, or of the file.
+/// Returns one text per row, or one for the whole file.
 fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
     let rows = match Rows::read(file, &Columns::default()) {
         Ok(rows) => rows,
@@ -81,7 +81,7 @@ fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
                 line_before = line;
                 told.push(format!("{line}: {reason}"));
             }
-            // The import ends here.
+            // The import ends at the first read error.
             Err(RowFault::Unreadable(error)) => {
                 check_privacy(&error.to_string(), text);
                 told.push("unreadable".to_owned());
@@ -112,16 +112,16 @@ fn tell_file(fault: &FileFault, text: &Text) -> String {
     }
 }
 
-/// No email of `text` stands in `message`, which is told to whoever runs the import and written beside the file.
+/// Checks that `message` contains no email of `text`. Messages are shown to the operator and written next to the file.
 fn check_privacy(message: &str, text: &Text) {
-    // An address has no space before its @; our own sentences ("an @", "the @") always have.
+    // An address has no space before its @; the importer's own messages ("an @", "the @") always have one.
     assert!(!message.split(" @").any(|part| part.contains('@')), "{message:?}");
     for email in emails(&String::from_utf8_lossy(&text.bytes)) {
         assert!(!message.contains(email), "{message:?}");
     }
 }
 
-/// The words of `text` that are email addresses.
+/// Returns the words of `text` that are email addresses.
 fn emails(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| c.is_whitespace() || "\",;:<>{}()".contains(c));
     words.filter(|word| Email::parse(word).is_ok()).collect()
@@ -132,7 +132,7 @@ fn gzipped(text: &[u8]) -> Vec<u8> {
     gzip.write_all(text).and_then(|()| gzip.finish()).expect("memory takes every byte")
 }
 
-/// A file that gives a byte at a time.
+/// A reader that returns one byte at a time.
 struct Trickle<'a>(&'a [u8]);
 
 impl Read for Trickle<'_> {

@@ -1,4 +1,4 @@
-//! What may be answered: the tables of specification 2, 4, 7 and 8, and the decided gaps.
+//! The specified replies: the tables of specification 2, 4, 7 and 8, and the documented decisions where it is silent.
 
 use http::Response;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(crate) fn check(reply: &Response<impl AsRef<[u8]>>) {
     check_standing(reply);
 }
 
-/// Specification 2.2 and 2.3: these fields and no other.
+/// Specification 2.2 and 2.3: exactly these fields.
 fn is_result(status: u16, body: &Value) -> bool {
     let id = &body["lookup_id"];
     let is_id = id.as_str().is_some_and(|id| id.len() == LOOKUP_ID_CHARS && id.starts_with("lookup_"));
@@ -38,7 +38,7 @@ fn is_error(status: u16, body: &Value) -> bool {
         400 => &["invalid_request", "invalid_email", "unsupported_email"],
         401 => &["unauthorized"],
         402 => &["insufficient_credits"],
-        // Decided: an unknown path and a wrong method.
+        // Documented decision: an unknown path and a wrong method.
         404 | 405 => &["invalid_request"],
         429 => &["rate_limited"],
         500 => &["server_error"],
@@ -49,7 +49,7 @@ fn is_error(status: u16, body: &Value) -> bool {
     codes.iter().any(|code| *body == json!({ "error": code }))
 }
 
-/// Specification 8.2: integers, the three together, and `Retry-After` on a 429 alone.
+/// Specification 8.2: integers, all three headers together, and `Retry-After` only on a 429.
 fn check_standing(reply: &Response<impl AsRef<[u8]>>) {
     let integer = |name| {
         header(reply, name).map(|text| text.parse::<u64>().unwrap_or_else(|e| panic!("{name}: {text}: {e}")))

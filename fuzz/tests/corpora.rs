@@ -1,4 +1,4 @@
-//! Every committed input through its target, on stable Rust.
+//! Replays every committed input with its fuzz target, on stable Rust.
 
 use std::cell::Cell;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Once;
 
 thread_local! {
-    /// The host lives on when a connection panics. It runs on the test's own thread.
+    /// Set by the panic hook: the server survives a panic in a connection. It runs on the test's own thread.
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -1,4 +1,4 @@
-//! Bare hyper as a server: one single-threaded runtime a core, on a port that they share.
+//! Bare hyper as a server, with one single-threaded runtime per core, on a shared port.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;

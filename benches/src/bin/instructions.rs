@@ -3,9 +3,9 @@
 //!
 //! ```sh
 //! cargo build --release -p enrich-host -p enrich-benches --bins
-//! target/release/instructions                    # fails if something has become dearer
-//! target/release/instructions --accept           # writes the figures anew
-//! target/release/instructions --functions found  # where they are spent
+//! target/release/instructions                    # fails if a cost has increased
+//! target/release/instructions --accept           # rewrites the figures
+//! target/release/instructions --functions found  # lists the most expensive functions
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
@@ -21,22 +21,22 @@ use enrich_benches::counted::Counted;
 use enrich_benches::figures::{ACCEPT, Figures, Line, Verdict, toolchain};
 use enrich_benches::system_calls;
 
-/// The host's: what an allocation costs is a part of what is counted.
+/// The allocator of the server, as the count includes allocations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Counts the user instructions of requests and of their pieces
+/// Count the user instructions of requests and of their pieces
 #[derive(Debug, Parser)]
 struct Args {
-    /// Count these alone
+    /// Count only these cases
     cases: Vec<String>,
-    /// Write the figures anew rather than compare with them
+    /// Rewrite the figures instead of comparing with them
     #[arg(long)]
     accept: bool,
-    /// Print the functions that have most of a case's instructions
+    /// Print the functions with the most instructions of a case
     #[arg(long, value_name = "CASE")]
     functions: Option<String>,
-    /// What is counted: does it so many times
+    /// Run a case this many times (used internally, under valgrind)
     #[arg(long, num_args = 2, value_names = ["CASE", "TIMES"], hide = true)]
     run: Option<Vec<String>>,
 }
@@ -69,7 +69,7 @@ fn named(case: &str) -> Result<Counted, String> {
     })
 }
 
-/// Counts a case in processes of their own.
+/// Counts the instructions of a case in separate processes.
 fn count(case: Counted) -> Result<Count, Box<dyn Error>> {
     let this = std::env::current_exe()?;
     let command = |times: usize| {

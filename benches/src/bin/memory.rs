@@ -1,4 +1,4 @@
-//! The service with its stores in memory, as a server: its threads and its allocator are those of `enrich serve`.
+//! The service with in-memory stores as a server, with the same threads and allocator as `enrich serve`.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals};
 use tokio::net::TcpListener;
 
-/// How often the accounts are told the time, as by `enrich serve`.
+/// How often the accounts are advanced, as in `enrich serve`.
 const TICK: Duration = Duration::from_millis(250);
 
 #[global_allocator]

@@ -1,12 +1,12 @@
-//! Compares servers side by side: each in turn, round after round, so that whatever else the machine does falls on all alike.
+//! Compares servers in alternating rounds, so that other load on the machine affects all of them equally.
 //!
 //! ```sh
 //! cargo build --release -p enrich-host -p enrich-benches --bins # the rig builds nothing
 //! target/release/rig                                            # the servers and the rig share all cores
-//! target/release/rig --pin                                      # the servers have one core, the rig another one
-//! target/release/rig --pin --case rate_limited                  # what a refusal costs, beside a bare 404
-//! target/release/rig --pin --rate 20000                         # latencies at a rate that all of them can keep
-//! target/release/rig --pin --scale --svg benches/scale.svg      # what grows with workspaces, people and connections
+//! target/release/rig --pin                                      # one core for the servers, another for the rig
+//! target/release/rig --pin --case rate_limited                  # the cost of a refusal, compared with a bare 404
+//! target/release/rig --pin --rate 20000                         # latencies at a rate that all servers can sustain
+//! target/release/rig --pin --scale --svg benches/scale.svg      # growth with workspaces, people and connections
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
@@ -28,14 +28,15 @@ use enrich_benches::world::Case;
 const SERVER_CORE: usize = 0;
 const RIG_CORE: usize = 1;
 
-/// Below this the server waited, and above the other the rig was why: what they did together tells nothing of the server.
+/// A round is discarded if a server was less busy than the first value while the rig was busier than the second: the rig was
+/// the bottleneck.
 const SERVER_BUSY_MIN: f64 = 0.90;
 const RIG_BUSY_MAX: f64 = 0.95;
 
-/// Compares servers side by side
+/// Compare servers side by side
 #[derive(Debug, Parser)]
 struct Args {
-    /// What is compared, the first with all others
+    /// Servers to compare; the others are compared with the first
     #[arg(
         long,
         value_enum,
@@ -43,33 +44,33 @@ struct Args {
         default_value = "bare,memory,sqlite,sqlite-relaxed,several,two-nodes"
     )]
     servers: Vec<Kind>,
-    /// What is asked, by its answer
+    /// Kind of request, named after its reply
     #[arg(long, value_enum, default_value = "found")]
     case: Case,
-    /// How many connections there are
+    /// Numbers of connections
     #[arg(long, value_delimiter = ',', default_value = "64,256")]
     connections: Vec<usize>,
-    /// How many requests a second there are, whether or not the server keeps up, rather than as many as it answers
+    /// Send this many requests per second, even if the server does not keep up, instead of as many as it answers
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// How long each server is asked in each round
+    /// Duration of each server's turn in a round, in seconds
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Give the servers, with PostgreSQL and Redis, one core, and the rig another one
+    /// Pin the servers, with PostgreSQL and Redis, to one core and the rig to another
     #[arg(long)]
     pin: bool,
-    /// Measure what grows with workspaces, people and connections instead
+    /// Measure growth with workspaces, people and connections instead
     #[arg(long, conflicts_with_all = ["servers", "case", "connections", "rate", "rounds"])]
     scale: bool,
-    /// With up to so many workspaces
+    /// Maximum number of workspaces
     #[arg(long, requires = "scale", default_value_t = 1_000_000)]
     workspaces_max: usize,
-    /// With up to so many people
+    /// Maximum number of people
     #[arg(long, requires = "scale", default_value_t = 1_000_000)]
     people_max: usize,
-    /// Draw it into this file
+    /// Write the charts to this file
     #[arg(long, requires = "scale")]
     svg: Option<PathBuf>,
 }
@@ -88,7 +89,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let launch = Launch::beside_this()?;
     if args.pin {
-        // What is started runs where this thread does.
+        // Child processes inherit the core of this thread.
         machine::pin(SERVER_CORE)?;
     }
     if args.scale {
@@ -119,12 +120,12 @@ fn measure_scale(args: &Args, launch: &Launch) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Rounds with so many connections.
+/// Runs the rounds with this number of connections.
 fn compare(args: &Args, servers: &[Contender], connections: usize) -> Result<(), Box<dyn Error>> {
     let mut table = Table::new(servers.iter().map(|server| server.kind.name().to_owned()));
     let asked: Vec<_> = servers.iter().map(|server| server.requests(args.case)).collect();
     let mut dropped = 0;
-    // The first warms all of them up.
+    // The first round is a warm-up.
     let mut is_warm = false;
     while table.rounds() < args.rounds && dropped <= args.rounds {
         let mut round = Vec::new();
@@ -155,7 +156,7 @@ fn compare(args: &Args, servers: &[Contender], connections: usize) -> Result<(),
     Ok(())
 }
 
-/// Asks all nodes of a server, and tells how busy the rig was meanwhile.
+/// Sends requests to all nodes of a server. Returns the results and the utilization of the rig's core.
 fn measure(
     args: &Args,
     server: &Contender,

@@ -1,17 +1,17 @@
-//! Replies of HTTP/1, one after the other.
+//! HTTP/1 replies in sequence.
 
 use http::Response;
 
 use crate::specified;
 
-/// Panics unless `bytes` are whole replies, each a specified one; their statuses.
+/// Returns the statuses of the replies in `bytes`. Panics unless these are complete replies that the specification allows.
 pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
     let mut statuses = Vec::new();
     while !bytes.is_empty() {
         let (reply, rest) = split_reply(bytes).unwrap_or_else(|| panic!("{}", bytes.escape_ascii()));
         bytes = rest;
         if reply.status() == 100 {
-            continue; // an interim one: the final reply has to follow, unless the body never came
+            continue; // an interim reply; the final reply must follow, unless the body never arrived
         }
         if !reply.body().is_empty() {
             specified::check(&reply);
@@ -21,14 +21,15 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
     statuses
 }
 
-/// Whether two connections were answered the same. One may end with a 400 more: hyper parses the beginning of a head as
-/// it comes, and after that only the whole, so only what came at once is known for garbage before its end.
+/// Returns whether two connections received the same replies. One may end with an additional 400: hyper validates the start
+/// of a head as soon as it arrives, and after that only the complete head, so it detects garbage early only in the first
+/// read.
 pub(super) fn are_alike(one: &[u8], other: &[u8]) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|more| more.is_empty() || check(more) == [400])
 }
 
-/// The first reply of `bytes`, and what follows it.
+/// Splits `bytes` into the first reply and the rest.
 fn split_reply(bytes: &[u8]) -> Option<(Response<&[u8]>, &[u8])> {
     let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, rest) = (str::from_utf8(&bytes[..head_bytes]).ok()?, &bytes[head_bytes + 4..]);
@@ -46,7 +47,7 @@ fn split_reply(bytes: &[u8]) -> Option<(Response<&[u8]>, &[u8])> {
         None if status == "100" => 0,
         None => return None,
     };
-    // To HEAD, the length is that of a body which is not sent.
+    // In a reply to HEAD, the length is that of a body which is not sent.
     let is_to_head = length > 0 && (rest.is_empty() || rest.starts_with(b"HTTP/1."));
     let (body, rest) = rest.split_at_checked(if is_to_head { 0 } else { length })?;
     Some((reply.body(body).ok()?, rest))

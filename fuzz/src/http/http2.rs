@@ -1,4 +1,4 @@
-//! Replies of HTTP/2: frames, taken apart.
+//! HTTP/2 replies, decoded from frames.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,11 @@ struct Reply {
     is_whole: bool,
 }
 
-/// Panics unless `bytes` are frames, and each reply that ends in them is a specified one; their statuses.
+/// Returns the statuses of the complete replies in `bytes`. Panics unless `bytes` are frames and each complete reply is one
+/// that the specification allows.
 pub(super) fn check(bytes: &[u8]) -> Vec<u16> {
     let replies = replies(bytes);
-    // What is cut off, was so by a reset, by the client's window or by the connection's end.
+    // A reset, the client's flow-control window or the end of the connection can cut off a reply.
     replies.into_values().filter(|reply| reply.is_whole).map(check_reply).collect()
 }
 
@@ -35,7 +36,7 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
     let length: usize = length.map_or(0, |length| {
         String::from_utf8_lossy(&length).parse().unwrap_or_else(|e| panic!("{length:?}: {e}"))
     });
-    // To HEAD, the length is that of a body which is not sent. And h2 itself answers a head beyond 64 KiB: see
+    // In a reply to HEAD, the length is that of a body which is not sent. h2 itself replies to a head over 64 KiB: see
     // `enrich_host`'s connection.rs.
     if reply.body().is_empty() && (length > 0 || status == 431) {
         return status;
@@ -48,14 +49,14 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
 fn replies(mut bytes: &[u8]) -> BTreeMap<u32, Reply> {
     let mut replies = BTreeMap::<u32, Reply>::new();
     let mut hpack = Decoder::new();
-    hpack.set_max_allowed_table_size(usize::MAX); // the client's own choice
+    hpack.set_max_allowed_table_size(usize::MAX); // the client sets the limit
     let mut block = Vec::new();
     let mut ends_stream = false;
     while let Some((head, rest)) = bytes.split_at_checked(9) {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *head else { return replies };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         let stream = u32::from_be_bytes([s0, s1, s2, s3]);
-        // The end of the connection may cut a frame off.
+        // The end of the connection can cut off a frame.
         let Some((payload, rest)) = rest.split_at_checked(length) else { return replies };
         bytes = rest;
         match kind {

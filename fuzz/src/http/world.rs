@@ -1,4 +1,4 @@
-//! A host with one workspace, one key and one person.
+//! A server with one workspace, one key and one person.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Few, so that an input of a few requests meets the 402 and the 429 too.
+/// Small values, so that an input with few requests also reaches the 402 and the 429.
 const CREDITS: u64 = 3;
 const LIMIT: u32 = 5;
 
@@ -29,7 +29,7 @@ pub(super) struct World {
     demo: WorkspaceId,
 }
 
-/// What is known after a connection.
+/// The bytes received over a connection, and the balance after it.
 pub(super) struct Ending {
     pub(super) bytes: Vec<u8>,
     pub(super) balance: Balance,
@@ -58,7 +58,7 @@ impl World {
         Self { services, accounts, demo }
     }
 
-    /// Sends `pieces` and says nothing more, until the host ends the connection; then stops the host.
+    /// Sends `pieces`, waits until the server closes the connection, and stops the server.
     pub(super) async fn hear(self, pieces: &[&[u8]]) -> Ending {
         let Self { services, accounts, demo } = self;
         let (ours, theirs) = duplex(64 * 1_024);
@@ -79,7 +79,7 @@ async fn talk(io: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
             if i > 0 {
                 sleep(Duration::from_secs(1)).await;
             }
-            // The host may have ended the connection by now: what it said is what counts.
+            // The server may have closed the connection already. Only its replies matter.
             let _ = writer.write_all(piece).await;
         }
     };
@@ -102,7 +102,7 @@ impl Listener for OneConnection {
     }
 }
 
-/// All at one moment, each with another identity.
+/// Arrivals at a fixed time, each with a different identity.
 #[derive(Default)]
 struct SteadyArrivals(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! A vendor that keeps failing is left alone for a while.
+//! A circuit breaker: suspends calls to a vendor that keeps failing.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::circuit::{BreakerPolicy, Circuit, Outcome, Ticket};
 use crate::fault::{FaultKind, VendorFault};
 use crate::lock::lock;
 
-/// A resolver that is not asked while it fails too often: lookups then fail at once as [`FaultKind::BreakerOpen`].
+/// A resolver that rejects lookups with [`FaultKind::BreakerOpen`] while too many of its recent calls failed.
 ///
 /// ```text
 ///            too many of the last calls failed
@@ -25,16 +25,17 @@ use crate::lock::lock;
 ///     └───────────────────────────────────── half-open
 /// ```
 ///
-/// "No match" is a success. A fault that [is not the vendor's](VendorFault::is_the_vendors) counts as neither success nor
-/// failure, and so does a call that is dropped: the caller gave up, perhaps after a long wait elsewhere. A vendor that
-/// hangs is noticed by a [`Deadline`](crate::Deadline) inside the breaker, which has to be shorter than those around it.
+/// "No match" is a success. A fault for which [`VendorFault::is_the_vendors`] is false counts as neither success nor
+/// failure. A dropped call does not count either, as the caller may have spent its time elsewhere. To detect a vendor that
+/// hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It must be shorter than the deadlines around the
+/// breaker.
 pub struct Breaker {
     resolver: Arc<dyn Resolver>,
     policy: BreakerPolicy,
     circuit: Mutex<Circuit>,
 }
 
-/// A call that was let through. It is counted when it is dropped, wherever that is.
+/// An admitted call. Its outcome is recorded on drop, so that a cancelled call also frees its probe slot.
 struct Call<'a> {
     breaker: &'a Breaker,
     ticket: Ticket,
@@ -42,7 +43,7 @@ struct Call<'a> {
 }
 
 impl Breaker {
-    /// `resolver`, guarded by this policy. No number of calls in it is below one.
+    /// Wraps `resolver` with a breaker. Call counts in `policy` below one are raised to one.
     pub fn new(resolver: Arc<dyn Resolver>, policy: BreakerPolicy) -> Self {
         let window_calls = policy.window_calls.max(1);
         let calls_min = policy.calls_min.clamp(1, window_calls);

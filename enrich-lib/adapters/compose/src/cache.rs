@@ -1,4 +1,4 @@
-//! What a vendor was asked a moment ago, it is not asked again.
+//! An in-memory cache of resolver results.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::lock::lock;
 
-/// A resolver whose answers are remembered for a while, in memory; failures never are.
+/// A resolver that caches results in memory. Failures are never cached.
 ///
-/// The key of an answer is a keyed hash of the canonical email: whoever reads the memory finds profiles, but not whose
-/// emails led to them. Many vendors' terms say how long their answers may be kept: nothing is, unless this is asked for.
+/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails that belong to
+/// them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -27,14 +27,14 @@ pub struct Cache {
     answers: Mutex<LruCache<EmailHash, Answer>>,
 }
 
-/// How much is remembered, and for how long.
+/// Cache size and entry lifetimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePolicy {
-    /// The most answers, of about 200 bytes each; the one that was not used for longest makes room.
+    /// Maximum number of entries, of about 200 bytes each. The least recently used entry is evicted.
     pub entries_max: NonZeroUsize,
-    /// How long a match is remembered. None is, if it is zero.
+    /// Lifetime of a match. Zero disables caching of matches.
     pub found_ttl: Duration,
-    /// How long it is remembered that there is no match: the person may join tomorrow. Not at all, if it is zero.
+    /// Lifetime of a "no match", usually shorter, as the person may create a profile later. Zero disables caching of these.
     pub not_found_ttl: Duration,
 }
 
@@ -44,7 +44,7 @@ struct Answer {
 }
 
 impl Cache {
-    /// `resolver`, with a cache by this policy.
+    /// Wraps `resolver` with a cache that follows `policy`.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher, policy: CachePolicy) -> Self {
         Self { resolver, hasher, policy, answers: Mutex::new(LruCache::new(policy.entries_max)) }
     }

@@ -1,22 +1,22 @@
-//! The states of a breaker. They read no clock: `now` is an argument.
+//! The state machine of a circuit breaker. It reads no clock: `now` is an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When a breaker opens, and how it closes again.
+/// When a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerPolicy {
-    /// The sliding window: so many of the last calls count, however long ago they were.
+    /// Size of the sliding window: the number of recent calls that count, regardless of their age.
     pub window_calls: usize,
-    /// It does not open before the window holds so many calls.
+    /// Minimum number of calls in the window before the breaker can open.
     pub calls_min: usize,
-    /// It opens when this share of the window failed, from 0 to 1.
+    /// Failure rate in the window at which the breaker opens, from 0 to 1.
     pub failure_rate: f64,
-    /// How long it stays open.
+    /// How long the breaker stays open.
     pub pause: Duration,
-    /// How many calls are let through after the pause; it closes when so many succeeded, and opens when one failed.
+    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when one failed.
     pub probes: usize,
 }
 
@@ -27,15 +27,15 @@ impl Default for BreakerPolicy {
     }
 }
 
-/// See [`Breaker`](crate::Breaker) for the diagram.
+/// The state of a breaker. See [`Breaker`](crate::Breaker) for the diagram.
 pub(crate) struct Circuit {
     state: State,
-    /// How often the state changed.
+    /// Number of state changes.
     changes: u64,
 }
 
 enum State {
-    /// How the last calls went, oldest first: whether each failed.
+    /// Results of the last calls, oldest first. `true` is a failure.
     Closed(VecDeque<bool>),
     Open {
         since: Instant,
@@ -46,21 +46,21 @@ enum State {
     },
 }
 
-/// What a call that is let through is counted by: the changes of state before it. After another change, it is old news.
+/// The number of state changes when a call was admitted. The result of a call is ignored after another state change.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u64);
 
-/// How a call went.
+/// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Succeeded,
     Failed,
-    /// It tells nothing of the vendor's health.
+    /// The result is not evidence of the vendor's health.
     ToldNothing,
 }
 
 impl Circuit {
-    /// Lets a call through, or not. Each that is let through has to be [counted](Circuit::count) once.
+    /// Admits or rejects a call. Each admitted call must be [counted](Circuit::count) once.
     pub(crate) fn admit(&mut self, policy: &BreakerPolicy, now: Instant) -> Option<Ticket> {
         match &mut self.state {
             State::Closed(_) => {}
@@ -74,7 +74,7 @@ impl Circuit {
         Some(Ticket(self.changes))
     }
 
-    /// Counts a call that ended, or was dropped.
+    /// Counts a call that completed or was dropped.
     pub(crate) fn count(&mut self, policy: &BreakerPolicy, now: Instant, ticket: Ticket, outcome: Outcome) {
         if ticket.0 != self.changes {
             return;

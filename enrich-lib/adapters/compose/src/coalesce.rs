@@ -1,4 +1,4 @@
-//! Lookups of the same person at the same time are one ask.
+//! Request coalescing: concurrent lookups of the same person share one call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::fault::SharedFault;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::lock::lock;
 
-/// A resolver that is asked once for all lookups of one person that are under way together: each gets that answer, or
-/// that failure.
+/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the same result or
+/// the same error.
 ///
-/// No lookup owns the ask: it goes on until it ends or the last of them is dropped. It has no deadline of its own, so
-/// put one inside: else those who join a lookup that hangs keep it alive.
+/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no deadline of its own.
+/// Place a [`Deadline`](crate::Deadline) inside; otherwise a call that hangs stays alive for as long as new lookups join it.
 pub struct Coalesce {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
@@ -33,12 +33,12 @@ type Ask = BoxFuture<'static, Answer>;
 
 #[derive(Default)]
 struct InFlight {
-    /// Each with its number, which tells it from a later one of the same person.
+    /// Each call with its number, which distinguishes it from a later call for the same person.
     asks: BTreeMap<EmailHash, (u64, WeakShared<Ask>)>,
     numbered: u64,
 }
 
-/// Takes an ask out of those in flight when the ask ends, or when it is dropped, begun or not.
+/// Removes a call from the calls in flight when the call completes or is dropped, even before its first poll.
 struct Landing {
     in_flight: Arc<Mutex<InFlight>>,
     hash: EmailHash,
@@ -46,12 +46,12 @@ struct Landing {
 }
 
 impl Coalesce {
-    /// `resolver`, asked once at a time for one person.
+    /// Wraps `resolver` so that at most one call per person is in flight.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher) -> Self {
         Self { resolver, hasher, in_flight: Arc::default() }
     }
 
-    /// The ask in flight for this person, or a new one.
+    /// Returns the call in flight for this person, or starts a new one.
     fn ask(&self, query: &Query) -> Shared<Ask> {
         let hash = self.hasher.hash(&query.email);
         let mut in_flight = lock(&self.in_flight);
@@ -63,7 +63,7 @@ impl Coalesce {
         let landing = Landing { in_flight: self.in_flight.clone(), hash, number };
         let (resolver, query) = (self.resolver.clone(), query.clone());
         let ask: Ask = Box::pin(async move {
-            // A panic would leave the others waiting for ever.
+            // An uncaught panic would leave the other lookups waiting forever.
             let answer = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
             drop(landing);
             let answer = answer.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")));

@@ -1,4 +1,4 @@
-//! An answer in time, or a failure.
+//! A deadline for lookups.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use enrich_lib::refusal::PortError;
 use crate::fault::FaultKind;
 use crate::timeout::timeout;
 
-/// A resolver that answers within a budget, or fails as [`FaultKind::TimedOut`]; the ask inside is dropped then.
+/// A resolver that completes within a budget or fails with [`FaultKind::TimedOut`], in which case the inner call is dropped.
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,
 }
 
 impl Deadline {
-    /// The budget of a whole lookup, unless the operator sets another.
+    /// Default budget of a whole lookup.
     pub const BUDGET: Duration = Duration::from_secs(10);
 
-    /// `resolver`, with `budget` for each lookup, counted in milliseconds.
+    /// Wraps `resolver` with a `budget` for each lookup, with a resolution of one millisecond.
     pub fn new(resolver: Arc<dyn Resolver>, budget: Duration) -> Self {
         Self { resolver, budget }
     }
@@ -36,7 +36,7 @@ impl Resolver for Deadline {
     }
 }
 
-/// What `resolver` finds within `budget`.
+/// Calls `resolver` and fails with [`FaultKind::TimedOut`] if it does not complete within `budget`.
 pub(crate) async fn in_time(
     budget: Duration,
     resolver: &dyn Resolver,

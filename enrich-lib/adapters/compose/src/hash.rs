@@ -1,4 +1,4 @@
-//! How a resolver remembers an email without having it: a keyed hash of its canonical form.
+//! Keyed hashes of canonical emails, stored in place of the emails themselves.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use enrich_lib::email::Email;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The keyed hash of a canonical email: HMAC-SHA-256, cut to 16 bytes. Without the key, nobody can tell whose it is, not
-/// even by trying the addresses there are.
+/// The keyed hash of a canonical email: HMAC-SHA-256, truncated to 16 bytes. Without the key, it cannot be reversed, not
+/// even by hashing every known address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EmailHash([u8; 16]);
 
 impl EmailHash {
-    /// The hash that [`EmailHash::as_bytes`] gave.
+    /// Creates a hash from the bytes that [`EmailHash::as_bytes`] returned.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The sixteen bytes.
+    /// Returns the 16 bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -34,12 +34,13 @@ impl fmt::Debug for EmailHash {
 pub struct EmailHasher(Hmac<Sha256>);
 
 impl EmailHasher {
-    /// With this key: 32 cryptographically strong random bytes. A key for what is in memory is drawn anew at each start.
+    /// Creates a hasher. `key` must be 32 cryptographically secure random bytes. For in-memory use, generate a new key at
+    /// each start.
     pub fn new(key: [u8; 32]) -> Self {
         Self(Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"))
     }
 
-    /// The hash of the canonical form, the same for all addresses of one mailbox.
+    /// Returns the hash of the canonical form, which is the same for all addresses of one mailbox.
     pub fn hash(&self, email: &Email) -> EmailHash {
         let mut mac = self.0.clone();
         mac.update(email.canonical().as_bytes());

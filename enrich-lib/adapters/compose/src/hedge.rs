@@ -1,4 +1,4 @@
-//! The slowest answers are not waited for.
+//! Hedged requests, which reduce tail latency.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,44 +17,45 @@ use crate::lock::lock;
 use crate::permits::Permits;
 use crate::timeout::timeout;
 
-/// A resolver that is asked a second time if it does not answer within a delay: the first answer wins, and the other
-/// ask is dropped. A failure is no answer: the other ask is then waited for.
+/// A resolver that sends a second request if the first has not completed within a delay. The first successful result wins
+/// and the other request is dropped. After a failure, the other request is awaited.
 ///
-/// It makes more asks, so there is no constructor for a vendor that bills them.
+/// Hedging sends additional requests, so there is no constructor for a vendor that bills them.
 pub struct Hedge {
     resolver: Arc<dyn Resolver>,
     delay: HedgeDelay,
     permits: Option<Arc<Permits>>,
-    /// How long lookups took that were answered: the last [`Hedge::RECENT_MAX`].
+    /// Durations of the last [`Hedge::RECENT_MAX`] successful lookups.
     recent: Mutex<VecDeque<Duration>>,
 }
 
-/// When the second ask is made.
+/// When to send the second request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeDelay {
-    /// So long after the first.
+    /// After this fixed delay.
     Fixed(Duration),
-    /// When the first has taken longer than 95 % of recent answers, so for about one lookup of twenty.
+    /// When the first request exceeds the 95th percentile of recent lookups, so for about one lookup in twenty.
     P95 {
-        /// The delay while there are fewer than [`Hedge::RECENT_MIN`] answers to judge by.
+        /// The delay until [`Hedge::RECENT_MIN`] lookups have been measured.
         at_first: Duration,
     },
 }
 
 impl Hedge {
-    /// How many answers [`HedgeDelay::P95`] looks back on.
+    /// Number of lookups from which [`HedgeDelay::P95`] computes its percentile.
     pub const RECENT_MAX: usize = 100;
-    /// How many answers [`HedgeDelay::P95`] needs.
+    /// Number of lookups that [`HedgeDelay::P95`] needs before it computes a percentile.
     pub const RECENT_MIN: usize = 20;
 
-    /// `resolver`, which must be one whose asks and answers cost nothing: a flat fee, a directory of one's own. A vendor
-    /// that bills asks would bill two, and one that bills matches may find the person twice.
+    /// Wraps `resolver`, whose requests and matches must be free, for example with a flat fee or with a local directory. A
+    /// vendor that bills requests would bill both, and a vendor that bills matches may bill the same match twice.
     pub fn where_asks_are_free(resolver: Arc<dyn Resolver>, delay: HedgeDelay) -> Self {
         Self { resolver, delay, permits: None, recent: Mutex::default() }
     }
 
-    /// Makes a second ask only while one of these permits is free, and holds it as long as both asks are in progress.
-    /// They are those of the [`Limit`](crate::Limit) around this resolver, whose own permit covers the first ask.
+    /// Sends a second request only if one of these permits is free, and holds the permit while both requests are in
+    /// progress.
+    /// Pass the permits of the [`Limit`](crate::Limit) around this resolver, whose own permit covers the first request.
     #[must_use]
     pub fn within(self, permits: Arc<Permits>) -> Self {
         Self { permits: Some(permits), ..self }
@@ -67,8 +68,8 @@ impl Hedge {
         }
     }
 
-    /// The whole time counts, not that of the ask that won: else the delay would shrink with each slow answer that a
-    /// second ask spared us, until everything is asked twice.
+    /// Records the duration of the whole lookup, not of the request that won. Otherwise each slow request that hedging
+    /// avoided would shrink the delay, until every request is sent twice.
     fn remember(&self, took: Duration) {
         let mut recent = lock(&self.recent);
         if recent.len() == Self::RECENT_MAX {
@@ -110,7 +111,7 @@ impl Resolver for Hedge {
     }
 }
 
-/// The first match or "no match" of two asks; the first error if both fail.
+/// Returns the first match or "no match" of two requests, or the first error if both fail.
 async fn first_success<A>(one: A, other: A) -> A::Output
 where
     A: Future<Output = Result<Option<ProfileUrl>, PortError>> + Unpin,

@@ -1,31 +1,31 @@
-//! Resolvers around resolvers: how to ask vendors whom one pays, and to survive them.
+//! Resolver middleware: fallback between paid vendors, and protection against vendors that are slow, failing or overloaded.
 //!
-//! Each type here is a [`Resolver`](enrich_lib::ports::Resolver) around others, and knows nothing of what those are.
-//! Time is tokio's, so tests can pause it and simulations can own it; randomness is a seed. What goes wrong is a
-//! [`VendorFault`] inside a [`PortError`](enrich_lib::refusal::PortError). No email is in any error or `Debug`, and none
-//! is kept: what is remembered, is remembered by a keyed hash.
+//! Each type here is a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind. Time comes from
+//! tokio, so that tests can pause it and simulations can control it. Randomness comes from a seed. Failures are reported as
+//! a [`VendorFault`] inside a [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an
+//! email. No email is stored: entries are keyed by a keyed hash.
 //!
-//! # In which order
+//! # Order of composition
 //!
-//! From the outside in. All of it is optional, but what is there works best in this order:
+//! From the outside in. Every layer is optional. The recommended order is:
 //!
 //! ```text
 //! Deadline     one budget for the whole lookup
-//! Suppress     before anything that remembers
-//! Cache        what it knows costs nothing
-//! Coalesce     what is not known yet is asked once
+//! Suppress     outside of every layer that stores results
+//! Cache        a cached result costs nothing
+//! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors
-//!   ├─ Limit       waits for a permit; no vendor's clock runs yet
+//!   ├─ Limit       waits for a permit; the vendor's deadline has not started yet
 //!   │  Breaker     fails at once while it is open
-//!   │  Deadline    the vendor's time, from the permit on; a vendor that hangs is a vendor that fails
+//!   │  Deadline    the vendor's time, starting at the permit; a vendor that hangs counts as failed
 //!   │  Retry       inside the breaker: a lookup counts once
-//!   │  Hedge       only where asks are free; its second ask needs a free permit of the Limit
+//!   │  Hedge       only where requests are free; the second request needs a free permit of the Limit
 //!   │  a vendor
 //!   └─ …
 //! ```
 //!
-//! The [`Deadline`] of a vendor has to be shorter than its share of the [`Waterfall`]'s budget: a [`Breaker`] counts
-//! calls that end, and not those that something around it drops.
+//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`Breaker`] counts
+//! completed calls, but not calls that an outer layer drops.
 //!
 //! # Example
 //!
@@ -44,7 +44,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! /// What every vendor of ours is put behind.
+//! /// Wraps a vendor in the standard middleware.
 //! fn guarded(vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
 //!     let vendor = Arc::new(Retry::new(vendor, RetryPolicy::default(), seed));
 //!     let vendor = Arc::new(Deadline::new(vendor, RetryPolicy::default().budget));
@@ -52,7 +52,7 @@
 //!     Arc::new(Limit::new(vendor, Permits::new(50, 200), Duration::from_secs(2)))
 //! }
 //!
-//! // In earnest: vendors, and randomness.
+//! // In production, use real vendors and a random key and seed.
 //! let (ours, bought) = (Directory::default(), Directory::default());
 //! bought.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
 //! let (key, seed) = ([7; 32], 7);
@@ -60,7 +60,7 @@
 //! let budget = Deadline::BUDGET;
 //! let vendors = Waterfall::starting_with("ours", Arc::new(ours))
 //!     .then("bought", guarded(Arc::new(bought), seed))
-//!     .within(budget - Duration::from_millis(100)); // ends before the whole, so that errors name the vendors
+//!     .within(budget - Duration::from_millis(100)); // ends before the outer deadline, so that errors name the vendors
 //! let once = Coalesce::new(Arc::new(vendors), EmailHasher::new(key));
 //! let resolver = Deadline::new(Arc::new(once), budget);
 //!
@@ -76,7 +76,7 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `fault` the vocabulary · `lock` · `hash` how an email is remembered ·
+//! Each module uses only those before it: `fault` the error types · `lock` · `hash` keyed hashes of emails ·
 //! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` ·
 //! `coalesce` · `cache` · `suppress`.
 

@@ -1,4 +1,4 @@
-//! A limit on the lookups that a vendor serves at once.
+//! A limit on concurrent lookups at a vendor.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::fault::FaultKind;
 use crate::permits::{Permits, QueueFull};
 use crate::timeout::timeout;
 
-/// A resolver that serves as many lookups at once as there are [`Permits`]. Other lookups wait.
+/// A resolver that runs as many lookups concurrently as there are [`Permits`]. Other lookups wait.
 ///
 /// A lookup that finds no place in the queue fails at once with [`FaultKind::QueueFull`]. One that waits longer than
 /// `wait_max` fails with [`FaultKind::QueueTimeout`]. Neither is a failure of the vendor.
 ///
-/// It belongs around the vendor's [`Breaker`](crate::Breaker) and [`Deadline`](crate::Deadline), so that their
-/// clocks start when the permit is granted.
+/// Place it around the vendor's [`Breaker`](crate::Breaker) and [`Deadline`](crate::Deadline), so that the deadline
+/// starts when the permit is granted.
 pub struct Limit {
     resolver: Arc<dyn Resolver>,
     permits: Arc<Permits>,

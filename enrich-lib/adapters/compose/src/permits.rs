@@ -1,4 +1,4 @@
-//! Permits to send requests to a vendor, shared fairly between workspaces.
+//! Permits for concurrent requests to a vendor, shared fairly between workspaces.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -11,36 +11,36 @@ use crate::lock::lock;
 
 /// A bounded number of permits, with a bounded queue of lookups that wait for one.
 ///
-/// Permits go round robin over the workspaces that wait, and first come, first served within a workspace. When the queue
-/// is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that is its own
-/// workspace. A workspace that sends many lookups at once therefore delays its own lookups, and no others by
-/// more than one turn.
+/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When the
+/// queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that is its
+/// own workspace. A burst of lookups therefore delays the lookups of its own workspace, and those of other workspaces by at
+/// most one turn.
 pub struct Permits(Mutex<State>);
 
-/// Permission to send requests. Dropping it passes the permit on.
+/// Permission to send requests. Dropping it grants the permit to the next waiter.
 #[must_use = "a permit that is dropped is passed on"]
 pub struct Permit {
     permits: Arc<Permits>,
 }
 
-/// The queue has no place for the lookup.
+/// The queue has no free place for the lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// A permit is free only while no lookup waits.
+/// The state of the permits. Invariant: a permit is free only while no lookup waits.
 struct State {
     free: usize,
     waiting: usize,
     waiting_max: usize,
     /// Identifies the next waiter.
     next_number: u64,
-    /// The workspaces that wait, in the order of their turns.
+    /// The waiting workspaces, in the order of their turns.
     turns: VecDeque<WorkspaceId>,
     /// The waiters of each workspace in `turns`, oldest first.
     lines: BTreeMap<WorkspaceId, VecDeque<Waiter>>,
 }
 
-/// A waiting lookup. A message grants the permit; a closed channel means that another lookup took the place.
+/// A waiting lookup. A message grants the permit. A closed channel means that another lookup replaced this one.
 struct Waiter {
     number: u64,
     grant: oneshot::Sender<()>,
@@ -67,7 +67,7 @@ impl Permits {
         lock(&self.0).take_free().then(|| Permit { permits: self.clone() })
     }
 
-    /// Waits for a permit. Cancel safe: a dropped call leaves neither a place nor a permit taken.
+    /// Waits for a permit. Cancel safe: dropping the future releases its place in the queue or its permit.
     pub(crate) async fn acquire(self: &Arc<Self>, workspace: &WorkspaceId) -> Result<Permit, QueueFull> {
         let permit = || Permit { permits: self.clone() };
         let mut place = {
@@ -106,7 +106,7 @@ impl State {
         Ok((number, granted))
     }
 
-    /// Removes the newest waiter of the longest line, if that line is longer than the one of `workspace` would become.
+    /// Removes the newest waiter of the longest line, if that line is longer than the line of `workspace` would become.
     fn make_room(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
         let length = self.lines.get(workspace).map_or(0, VecDeque::len);
         let longest = self.lines.iter_mut().max_by_key(|(_, line)| line.len());

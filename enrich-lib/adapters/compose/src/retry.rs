@@ -1,4 +1,4 @@
-//! A failure that passes is not the client's.
+//! Retries of transient failures.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,12 @@ use tokio::time::{Instant, sleep};
 use crate::fault::VendorFault;
 use crate::lock::lock;
 
-/// A resolver that is asked again, if its fault [is safe to repeat](VendorFault::is_safe_to_repeat); other failures,
-/// and the last one, are passed on as they are.
+/// A resolver that retries faults that [are safe to repeat](VendorFault::is_safe_to_repeat). Other errors and the last
+/// error are returned unchanged.
 ///
-/// Pauses grow exponentially with full jitter: each is random, from nothing up to a ceiling that doubles. A vendor's
-/// `Retry-After` comes before that. A pause that is longer than what is left of the budget is not begun.
+/// Pauses use exponential backoff with full jitter: each pause is random, between zero and a ceiling that doubles with each
+/// try. A vendor's `Retry-After` is added to the pause. A pause that does not fit into the remaining budget is not started;
+/// the error is returned instead.
 pub struct Retry {
     resolver: Arc<dyn Resolver>,
     policy: RetryPolicy,
@@ -30,14 +31,14 @@ pub struct Retry {
 /// How often a lookup is tried, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most tries of one lookup, the first included.
+    /// Maximum number of tries of one lookup, including the first.
     pub tries_max: u32,
-    /// The ceiling of the first pause.
+    /// Ceiling of the first pause.
     pub pause_first: Duration,
-    /// The ceiling of every pause, but for a `Retry-After`.
+    /// Ceiling of every pause, not including a `Retry-After`.
     pub pause_max: Duration,
-    /// No try begins later than this after the first: the budget of the [`Deadline`](crate::Deadline) around it, which
-    /// also ends a try that hangs.
+    /// Maximum time from the start of the first try to the start of a later one. Use the budget of the
+    /// [`Deadline`](crate::Deadline) around this resolver, which also ends a try that hangs.
     pub budget: Duration,
 }
 
@@ -53,12 +54,12 @@ impl Default for RetryPolicy {
 }
 
 impl Retry {
-    /// `resolver`, asked by this policy; `seed` makes the jitter.
+    /// Wraps `resolver` with retries. `seed` seeds the jitter.
     pub fn new(resolver: Arc<dyn Resolver>, policy: RetryPolicy, seed: u64) -> Self {
         Self { resolver, policy, dice: Mutex::new(StdRng::seed_from_u64(seed)) }
     }
 
-    /// The pause after try number `tries`, or `None` if that was the last.
+    /// Returns the pause after try number `tries`, or `None` if there is no further try.
     fn pause(&self, fault: &PortError, tries: u32) -> Option<Duration> {
         let fault = VendorFault::of(fault).filter(|fault| fault.is_safe_to_repeat())?;
         if tries >= self.policy.tries_max {

@@ -1,4 +1,4 @@
-//! People who opted out are not looked up.
+//! Suppression of people who opted out.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,23 +13,24 @@ use enrich_lib::refusal::PortError;
 
 use crate::hash::{EmailHash, EmailHasher};
 
-/// A resolver that knows nobody who opted out: it is not even asked about them, so no vendor learns of the lookup.
+/// A resolver that returns no match for people who opted out. It does not call the inner resolver for them, so no vendor
+/// receives the request.
 ///
-/// If the opt-outs can't be read, the lookup fails: a person who opted out must not be found by accident.
+/// If the opt-out list cannot be read, the lookup fails, so that a person who opted out is never returned by accident.
 pub struct Suppress {
     resolver: Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
 }
 
-/// Knows who opted out.
+/// A list of people who opted out.
 #[async_trait]
 pub trait OptOuts: Send + Sync {
-    /// Whether the person behind `email`, in any of its forms, opted out.
+    /// Returns whether the person with this `email`, in any of its equivalent forms, opted out.
     async fn contain(&self, email: &Email) -> Result<bool, PortError>;
 }
 
 impl Suppress {
-    /// `resolver`, for all but `opt_outs`. Put it around everything that remembers people, such as a
+    /// Wraps `resolver` with the list `opt_outs`. Place it around every layer that stores results, such as a
     /// [`Cache`](crate::Cache).
     pub fn new(resolver: Arc<dyn Resolver>, opt_outs: Arc<dyn OptOuts>) -> Self {
         Self { resolver, opt_outs }
@@ -49,7 +50,7 @@ impl fmt::Debug for Suppress {
     }
 }
 
-/// Opt-outs in memory, as the hashes of their emails under one key.
+/// Opt-outs in memory, stored as keyed hashes of their emails.
 #[derive(Clone, Debug)]
 pub struct HashedOptOuts {
     hasher: EmailHasher,
@@ -57,7 +58,7 @@ pub struct HashedOptOuts {
 }
 
 impl HashedOptOuts {
-    /// The people with these `hashes`, which `hasher` made.
+    /// Creates a list from `hashes` that `hasher` computed.
     pub fn new(hasher: EmailHasher, hashes: impl IntoIterator<Item = EmailHash>) -> Self {
         Self { hasher, hashes: hashes.into_iter().collect() }
     }

@@ -1,4 +1,4 @@
-//! A time limit that costs next to nothing where the answer is there already, as that of a store on the same machine mostly is.
+//! A timeout that costs almost nothing if the future is ready at its first poll, as with most calls to a local store.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// The answer, or `None` if it has not come within `budget`, counted in milliseconds.
+/// Returns the output of `answer`, or `None` if it is not ready within `budget`, with a resolution of one millisecond.
 ///
-/// Unlike tokio's, it reads the clock and makes a timer only once it has to wait.
+/// Unlike tokio's timeout, it reads the clock and creates a timer only if the first poll is pending.
 pub fn timeout<F: Future + Unpin>(budget: Duration, answer: F) -> Timeout<F> {
     Timeout { answer, budget, timer: None }
 }
 
-/// See [`timeout`].
+/// The future returned by [`timeout`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Timeout<F> {

@@ -1,4 +1,4 @@
-//! One vendor after the other, until one knows the person.
+//! Vendors in a fixed order, until one returns a match.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::deadline::in_time;
 
-/// Vendors that are asked in order; the first trusted match wins, and the vendors after it are not asked.
+/// A resolver that calls vendors in order until one returns a trusted match.
 ///
-/// A vendor that fails is passed over. If all answered and none knows the person, there is no match; if nobody knows
-/// the person and at least one failed, the lookup fails with a [`WaterfallFault`]: a client is never told `not_found` on
-/// half the evidence.
+/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at least
+/// one vendor failed, the lookup fails with a [`WaterfallFault`], so that incomplete evidence is never reported as
+/// `not_found`.
 pub struct Waterfall {
     vendors: Vec<Vendor>,
     budget: Option<Duration>,
@@ -33,30 +33,30 @@ struct Vendor {
 type OnFailure = dyn Fn(&Query, &str, &PortError) + Send + Sync;
 
 impl Waterfall {
-    /// A waterfall of one vendor; [`Waterfall::then`] adds the next. Errors call it by `name`, as the operator does.
+    /// Creates a waterfall of one vendor; [`Waterfall::then`] adds the next. Errors contain the configured `name`.
     pub fn starting_with(name: &str, resolver: Arc<dyn Resolver>) -> Self {
         Self { vendors: Vec::new(), budget: None, on_failure: None }.then(name, resolver)
     }
 
-    /// Asks this vendor when the ones before it know nobody, or failed.
+    /// Adds a vendor that is called when all earlier vendors returned no match or failed.
     #[must_use]
     pub fn then(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
         self.vendors.push(Vendor { name: name.into(), resolver });
         self
     }
 
-    /// Gives each lookup this budget in all. Each vendor gets an equal share of what is left when its turn comes: a
-    /// vendor that hangs leaves the others theirs, and what one does not use is the next one's.
+    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called, so
+    /// a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
     ///
-    /// A vendor may be put behind a tighter [`Deadline`](crate::Deadline) of its own.
+    /// A vendor can have a tighter [`Deadline`](crate::Deadline) of its own.
     #[must_use]
     pub fn within(mut self, budget: Duration) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// Calls `on_failure` with the lookup, the vendor's name and the error of each vendor that failed, also when a later
-    /// vendor finds the person: a vendor that refuses our key would otherwise go unnoticed.
+    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a later
+    /// vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
     #[must_use]
     pub fn on_failure(
         mut self,
@@ -99,7 +99,7 @@ impl Resolver for Waterfall {
     }
 }
 
-/// Nobody found the person, and not all vendors answered. `Display` tells which failed, and why.
+/// No vendor found the person, and at least one vendor failed. `Display` lists the failed vendors with their errors.
 #[derive(Debug, Error)]
 #[error("{} of {vendors} vendors failed{}", .failures.len(), Reasons(.failures))]
 pub struct WaterfallFault {
@@ -108,7 +108,7 @@ pub struct WaterfallFault {
 }
 
 impl WaterfallFault {
-    /// The vendors that failed, in the order of the waterfall: name and reason.
+    /// Iterates over the names and errors of the vendors that failed, in the order of the waterfall.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &PortError)> {
         self.failures.iter().map(|(name, fault)| (&**name, fault))
     }

@@ -1,49 +1,49 @@
-//! What a vendor's answer says: a profile, or that there is no trusted match.
+//! Parsing of a vendor's answer into a profile or "no trusted match".
 //!
-//! A vendor is hostile input: what is not as described is no answer at all, never "no match".
+//! Answers are untrusted input. An answer that does not match the description is an error, never "no match".
 
 use enrich_lib::model::{ProfileUrl, ProfileUrlFault};
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-/// Where things stand in an answer, and what has to stand there.
+/// Where the values are in an answer, and which values are accepted.
 #[derive(Clone)]
 pub(crate) struct AnswerShape {
-    /// The first of them that is there counts.
+    /// Candidates. The first one that is present counts.
     pub(crate) profile: Vec<Pointer>,
     pub(crate) form: ProfileForm,
     pub(crate) confidence: Option<Confidence>,
     pub(crate) untrusted_if: Vec<(Pointer, Value)>,
 }
 
-/// What stands where the profile stands.
+/// The format of the profile value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProfileForm {
-    /// An address.
+    /// A URL.
     #[default]
     Url,
-    /// An address, or its last part: `ada-marlowe` or `in/ada-marlowe`.
+    /// A URL, or its last part: `ada-marlowe` or `in/ada-marlowe`.
     UrlOrName,
 }
 
-/// How sure the vendor has to be.
+/// The minimum confidence of a match.
 #[derive(Clone)]
 pub(crate) struct Confidence {
     pub(crate) at: Pointer,
     pub(crate) scale: Scale,
-    /// From 0 to 1, whatever the scale.
+    /// From 0 to 1, independent of the scale.
     pub(crate) min: f64,
 }
 
-/// The vendor's scale of confidence.
+/// The scale of the vendor's confidence values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Scale {
     #[default]
     #[serde(rename = "0-1")]
     One,
-    /// 8 of 10 is 0.8.
+    /// A value of 8 is 0.8.
     #[serde(rename = "1-10")]
     Ten,
     #[serde(rename = "0-100")]
@@ -54,7 +54,7 @@ pub(crate) enum Scale {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer(String);
 
-/// Why an answer is none. Tells the place, never what is there.
+/// Why an answer is invalid. It contains the position or the pointer, never the value.
 #[derive(Debug, Error)]
 pub(crate) enum AnswerFault {
     #[error("the answer is no JSON (in its line {line}, column {column})")]
@@ -68,9 +68,9 @@ pub(crate) enum AnswerFault {
 }
 
 impl AnswerShape {
-    /// Reads the body of a 200. `None` is no trusted match.
+    /// Reads the body of a 200. Returns `None` if there is no trusted match.
     pub(crate) fn read(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerFault> {
-        // The parser gives up at 128 levels of nesting; its own message can quote the text.
+        // The parser stops at 128 levels of nesting. Its own message could quote the text.
         let answer: Value = serde_json::from_slice(body)
             .map_err(|e| AnswerFault::Json { line: e.line(), column: e.column() })?;
         let Some(profile) = self.profile(&answer)? else { return Ok(None) };
@@ -128,7 +128,7 @@ impl Scale {
 }
 
 impl Pointer {
-    /// Reads a pointer (RFC 6901, 3).
+    /// Parses a pointer (RFC 6901, 3).
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let is_rooted = text.is_empty() || text.starts_with('/');
         let mut tildes = text.split('~').skip(1);
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// The profile's name, or why there is none.
+    /// Returns the profile's name or the error message.
     fn read(shape: &AnswerShape, answer: &Value) -> Result<Option<String>, String> {
         let profile = shape.read(answer.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
         Ok(profile.map(|profile| profile.name().to_owned()))
@@ -228,7 +228,7 @@ mod tests {
             let with = |c: &Value| read(&shape, &json!({"c": c, "list": ["linkedin.com/in/ada"]}));
             assert_eq!(with(&below), Ok(None), "{scale:?}");
             assert_eq!(with(&enough), Ok(Some("ada".to_owned())), "{scale:?}");
-            // Without a profile there is nothing to be sure of.
+            // Without a profile, the confidence is not read.
             assert_eq!(read(&shape, &json!({})), Ok(None));
             for c in [json!(null), json!("9"), json!(-1), json!(101), json!(true)] {
                 assert_eq!(with(&c), Err("/c is no number on its scale".to_owned()), "{scale:?} {c}");

@@ -1,4 +1,4 @@
-//! HTTP: one exchange, with a limit on everything that the other side decides.
+//! The HTTP client, with a limit on everything that the vendor controls.
 
 use std::error::Error;
 use std::fmt;
@@ -19,32 +19,32 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::crypto::ring;
 use thiserror::Error;
 
-/// The longest answer that is read, in octets.
+/// Maximum size of an answer, in bytes.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// The longest time that TCP takes to connect.
+/// Timeout for establishing a TCP connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// The longest wait that a vendor can ask for.
+/// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// An HTTP client that all vendors can share: HTTP/1.1 with pooled connections, HTTP/2 where a vendor offers it.
+/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers it.
 ///
-/// It follows no redirect, knows no proxy and keeps no cookie. Cheap to clone.
+/// It follows no redirects, uses no proxy and stores no cookies. Cheap to clone.
 #[derive(Clone)]
 pub struct Client(Arc<dyn Exchange>);
 
-/// Why there is no HTTPS client.
+/// Why an HTTPS client cannot be created.
 #[derive(Debug, Error)]
 #[error("can't use the certificates that this machine trusts: {0}")]
 pub struct ClientFault(#[source] io::Error);
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Incoming>, ClientError>> + Send>>;
 
-/// A client over any connector.
+/// A client with any connector.
 trait Exchange: Send + Sync {
     fn send(&self, request: Request<Full<Bytes>>) -> Answering;
 }
 
-/// Why a body is not read.
+/// Why a body cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum BodyFault {
     #[error("the answer is over {ANSWER_BYTES_MAX} bytes")]
@@ -54,19 +54,19 @@ pub(crate) enum BodyFault {
 }
 
 impl Client {
-    /// A client that trusts the certificates that this machine trusts.
+    /// Creates a client that uses the trust store of the system.
     pub fn new() -> Result<Self, ClientFault> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // A vendor that can't be reached has not done any work: better to know it before the deadline.
+        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to retry.
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
         let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
-        // Plain HTTP is for a vendor on this machine: a description allows no other.
+        // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
         Ok(Self::over(tls.map_err(ClientFault)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
-    /// A client over another network: a simulated one, or one through a tunnel. The connector does TLS itself.
+    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles TLS.
     pub fn over<C>(connector: C) -> Self
     where
         C: Connect + Clone + Send + Sync + 'static,
@@ -74,7 +74,7 @@ impl Client {
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            // Before most servers close an idle connection, so that a request rarely meets a closing one.
+            // Shorter than the idle timeout of most servers, so that a request rarely uses a connection that is closing.
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_max_idle_per_host(32)
             .http1_max_buf_size(64 * 1024)
@@ -107,12 +107,12 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Reads a whole body, and stops where it is too large, whatever its length was said to be.
+/// Reads a whole body. Fails as soon as it exceeds the maximum size, regardless of its `Content-Length`.
 pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyFault> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
-        // Trailers say nothing.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > ANSWER_BYTES_MAX {
             return Err(BodyFault::TooLarge);
@@ -122,7 +122,7 @@ pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyFault> {
     Ok(bytes.freeze())
 }
 
-/// Whether a body calls itself JSON: `application/json`, or `application/` and a suffix `+json` (RFC 6839, 3.1).
+/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839, 3.1).
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -131,9 +131,9 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|subtype| subtype == "json" || subtype.ends_with("+json"))
 }
 
-/// How long the other side asks to wait (RFC 9110, 10.2.3), up to an hour.
+/// Returns the value of `Retry-After` (RFC 9110, 10.2.3), limited to one hour.
 ///
-/// A date is taken relative to the answer's own `Date`: no clock is asked, and theirs may differ from ours.
+/// A date is interpreted relative to the response's own `Date`, as the vendor's clock may differ from the local one.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|c| c.is_ascii_digit()) {
@@ -158,8 +158,8 @@ pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
     })
 }
 
-/// Why there is no response. Once a request is sent, nothing of it is told: HTTP/2 lets the other side name its reasons,
-/// and they could hold what it was sent.
+/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send debug
+/// data, which could contain parts of the request.
 pub(crate) fn reason(error: &ClientError) -> String {
     if !error.is_connect() {
         return "the connection ended before an answer".to_owned();
@@ -176,7 +176,7 @@ pub(crate) fn reason(error: &ClientError) -> String {
     }
 }
 
-/// The cause of an error. That of an [`io::Error`] is what is in it: its `source` is one further.
+/// Returns the cause of an error. For an [`io::Error`], this is the wrapped error, as `source` skips it.
 fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),

@@ -1,4 +1,4 @@
-//! A vendor in TOML: how it is asked, what its answers mean, and what an ask costs.
+//! The description of a vendor in TOML: requests, the meaning of answers, and billing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::secret::SecretSource;
 use crate::setting::{SettingFault, SettingFaults};
 use crate::status::Statuses;
 
-/// A vendor: how it is asked, what its answers mean, and what an ask costs.
+/// The description of a vendor: requests, the meaning of answers, and billing.
 ///
-/// It is read from TOML, whole and checked, alone by [`Description::parse`] or as a part of another file by serde; then
-/// that file's parser tells what is wrong, and may show the line. Its `Debug` shows its name alone.
+/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde. In
+/// the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Description {
@@ -33,26 +33,26 @@ pub struct Description {
     limits: Limits,
 }
 
-/// What a vendor bills.
+/// Which requests a vendor bills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bills {
-    /// Every ask: who asks two vendors at once pays both.
+    /// All requests. A lookup at two such vendors is billed by both.
     Asks,
-    /// Matches alone.
+    /// Only matches.
     Matches,
 }
 
-/// How much of a vendor is asked. A [`Provider`](crate::Provider) keeps the deadline itself; the rest is for the resolvers
-/// around it.
+/// Limits on the requests to a vendor. A [`Provider`](crate::Provider) enforces only the deadline; the middleware around
+/// it enforces the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// How long one exchange may take, from the connection to the last byte of the answer: 1 to 20,000 ms.
+    /// Deadline of one exchange, from connecting to the last byte of the answer: 1 to 20,000 ms.
     pub deadline_ms: u64,
-    /// The most asks at a time: 1 to 1,000.
+    /// Maximum number of concurrent requests: 1 to 1,000.
     pub concurrency: usize,
-    /// The most asks for one lookup, if they fail in a way that is safe to repeat: 1 to 5.
+    /// Maximum number of requests for one lookup, if they fail in a way that is safe to repeat: 1 to 5.
     pub tries: u32,
 }
 
@@ -63,7 +63,7 @@ impl Default for Limits {
 }
 
 impl Description {
-    /// Reads and checks a description. Does not load the key. Errors: all mistakes.
+    /// Parses and validates a description. Does not load the key. Returns all mistakes on failure.
     pub fn parse(text: &str) -> Result<Self, SettingFaults> {
         let (settings, mut faults) = parse_toml::<Settings>(text);
         let Some(settings) = settings else { return Err(faults) };
@@ -75,7 +75,7 @@ impl Description {
         Err(faults)
     }
 
-    /// Reads and checks the description in a file. If its key is in a file too, a relative path is taken from there.
+    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's directory.
     pub fn read(path: &Path) -> Result<Self, SettingFaults> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingFault::new("", error.to_string()).in_file(path))?;
@@ -84,38 +84,38 @@ impl Description {
         Ok(Self { secret, ..description })
     }
 
-    /// The vendor's name, as it is logged.
+    /// Returns the vendor's name, as it appears in logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the vendor bills.
+    /// Returns which requests the vendor bills.
     pub const fn bills(&self) -> Bills {
         self.bills
     }
 
-    /// How much of the vendor is asked.
+    /// Returns the limits on requests to the vendor.
     pub const fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// How long one exchange may take.
+    /// Returns the deadline of one exchange.
     pub const fn deadline(&self) -> Duration {
         Duration::from_millis(self.limits.deadline_ms)
     }
 
-    /// Where the vendor's key is; `None` if it takes none.
+    /// Returns the source of the vendor's key, or `None` if the vendor uses none.
     pub const fn secret(&self) -> Option<&SecretSource> {
         self.secret.as_ref()
     }
 
-    /// The same vendor with other limits.
+    /// Returns the same description with other limits.
     pub fn with_limits(self, limits: Limits) -> Result<Self, SettingFault> {
         limits.check()?;
         Ok(Self { limits, ..self })
     }
 
-    /// The same vendor with its key elsewhere. A vendor that takes no key stays without.
+    /// Returns the same description with another source of the key. Has no effect on a vendor that uses no key.
     pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingFault> {
         check_secret(&source)?;
         Ok(Self { secret: self.secret.is_some().then_some(source), ..self })
@@ -128,7 +128,7 @@ impl fmt::Debug for Description {
     }
 }
 
-/// The text as it is written, before it is checked.
+/// The settings as written, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
@@ -282,7 +282,7 @@ impl AnswerSettings {
 impl Limits {
     fn check(&self) -> Result<(), SettingFault> {
         for (setting, value, max) in [
-            // A lookup ends before its hold expires.
+            // A lookup must end before its hold expires.
             ("limits.deadline_ms", self.deadline_ms, 20_000),
             ("limits.concurrency", self.concurrency as u64, 1_000),
             ("limits.tries", self.tries.into(), 5),

@@ -1,4 +1,4 @@
-//! Why a vendor gave no answer, for the log and for the resolvers around this one.
+//! Errors of requests to a vendor, for logs and for the middleware.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
 
-/// A failed request to a vendor. It says what happened, and repeats nothing that the vendor or a client sent. Its source
-/// is the [`VendorFault`] that other resolvers decide by.
+/// A failed request to a vendor. Its message contains no data from the vendor or a client. Its source is the
+/// [`VendorFault`] on which the middleware bases its decisions.
 #[derive(Debug, Error)]
 #[error("{what}")]
 pub(crate) struct RequestError {

@@ -1,4 +1,4 @@
-//! A resolver over any vendor's HTTP API. A vendor is described in TOML; no Rust is needed to add one.
+//! A resolver for the HTTP API of any vendor. Vendors are described in TOML, so that adding one needs no Rust code.
 //!
 //! ```
 //! use enrich_provider::{Bills, Description};
@@ -35,25 +35,25 @@
 //! "#)?;
 //! assert_eq!((description.name(), description.bills()), ("acme", Bills::Matches));
 //!
-//! // Some are described already.
+//! // Descriptions of some vendors are built in.
 //! assert!(Description::ready_made("people-data-labs").is_some());
 //! # Ok::<(), enrich_provider::SettingFaults>(())
 //! ```
 //!
-//! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` can be left out.
+//! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` are optional.
 //!
-//! # What an answer is
+//! # Interpretation of answers
 //!
-//! A 200 of type JSON, at most 256 KiB, whole within the deadline. Null, nothing or an empty text where the profile stands
-//! is no match, and so is a match with too little confidence. Anything else that is not a person's profile at LinkedIn is a
-//! bad answer, which is a failure and never "no match". No redirect is followed.
+//! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. A profile that is null,
+//! missing or an empty string is no match, and so is a match with too little confidence. Any other value that is not a
+//! LinkedIn profile of a person is a bad answer, which is a failure and never "no match". Redirects are not followed.
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `setting` what is wrong with one · `wording` of the parser's messages · `parse`
-//! TOML with all its mistakes · `template` texts with places · `secret` the key · `request` how a vendor is asked · `answer`
-//! what it says · `status` what its statuses mean · `description` all of it from TOML · `ready_made` · `client` HTTP ·
-//! `fault` · `provider` the resolver.
+//! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
+//! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
+//! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
+//! `ready_made` built-in descriptions · `client` HTTP · `fault` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

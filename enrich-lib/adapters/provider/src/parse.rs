@@ -37,7 +37,7 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults)
     }
 }
 
-/// A syntax error. The parser's excerpt of the line is left out, as it could show a secret.
+/// Converts a syntax error. The parser's excerpt of the line is left out, as it could show a secret.
 fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
     let line = error.span().map(|span| line_at(text, span.start));
     let written = line.and_then(|line| text.lines().nth(line - 1));
@@ -45,7 +45,7 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
     SettingFault::new(setting.unwrap_or_default(), error.message()).on_line(line)
 }
 
-/// A mistake in the setting at `path`.
+/// Creates the fault for a mistake in the setting at `path`.
 fn value_fault(text: &str, path: &[String], error: &toml::de::Error) -> SettingFault {
     let path = path.join(".");
     match wording::missing(error.message()) {
@@ -87,7 +87,8 @@ fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> b
     })
 }
 
-/// Removes the setting at `path`. For an entry of an array, removes the array, as other entries keep their numbers.
+/// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries must keep their
+/// indexes.
 fn remove(table: &mut DeTable<'_>, path: &[String]) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(name.as_str()).map(Spanned::get_mut), rest) {

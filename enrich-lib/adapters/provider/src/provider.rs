@@ -1,4 +1,4 @@
-//! The resolver: one lookup is one exchange with the vendor.
+//! The resolver. One lookup is one HTTP exchange with the vendor.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ use crate::secret::{Secret, SecretFault};
 use crate::status::Meaning;
 use crate::template::Filling;
 
-/// Finds people at one vendor: one lookup is one exchange, within its deadline.
+/// A resolver that finds people at one vendor, with one HTTP exchange per lookup.
 ///
-/// The vendor gets the address as the person gave it, in lower case, and not its canonical form: it knows people by
-/// the addresses that they use, and a Gmail address without its dots is one that nobody gave it. A hash is the
-/// SHA-256 of that.
+/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index people
+/// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
+/// of the same text.
 ///
-/// A failure has a [`VendorFault`](enrich_compose::VendorFault) in its chain, and no email, key or profile.
+/// Errors have a [`VendorFault`](enrich_compose::VendorFault) in their chain, and contain no email, key or profile.
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -38,19 +38,19 @@ pub struct Provider {
     client: Client,
 }
 
-/// Why a description can't be put to work.
+/// Why a [`Provider`] cannot be created from a description.
 #[derive(Debug, Error)]
 pub enum ProviderFault {
-    /// Its key can't be used.
+    /// The key cannot be loaded.
     #[error("{vendor}: {fault}")]
     Secret {
         /// The vendor's name.
         vendor: String,
-        /// Why.
+        /// The reason.
         #[source]
         fault: SecretFault,
     },
-    /// A header can't have this key in it.
+    /// The key cannot be part of a header.
     #[error("{vendor}: the secret can't stand in the header {header}")]
     Header {
         /// The vendor's name.
@@ -60,31 +60,32 @@ pub enum ProviderFault {
     },
 }
 
-/// What came of [`Provider::try_email`].
+/// The result of [`Provider::try_email`].
 pub struct Trial {
-    /// The request as text, with `SECRET` in place of the vendor's key: method and address, headers, an empty line and
-    /// the body. It has the email in it.
+    /// The request as text, with `SECRET` in place of the key: request line, headers, an empty line and the body. It
+    /// contains the email.
     pub request: String,
     /// The status of the vendor's response, if there was one.
     pub status: Option<u16>,
-    /// The trusted match, or that there is none.
+    /// The trusted match, `None` if there is none, or the error.
     pub found: Result<Option<ProfileUrl>, PortError>,
 }
 
-/// One request and what came back.
+/// The result of one exchange.
 struct Exchange {
     status: Option<StatusCode>,
     found: Result<Option<ProfileUrl>, RequestError>,
 }
 
-/// Stands for the vendor's key where a request is shown.
+/// The placeholder for the key in displayed requests.
 const MASK: &str = "SECRET";
 
-/// How long the rest of an answer is waited for that is known by its status, so that its connection can be used again.
+/// How long to wait for the rest of a response whose status already decides the result, so that the connection can be
+/// reused.
 const REST: Duration = Duration::from_millis(100);
 
 impl Provider {
-    /// Loads the vendor's key.
+    /// Creates a resolver for the vendor. Loads its key.
     pub fn new(description: Description, client: Client) -> Result<Self, ProviderFault> {
         let vendor = || description.name().to_owned();
         let secret = description.secret.as_ref().map(|source| source.load()).transpose();
@@ -96,12 +97,12 @@ impl Provider {
         Ok(Self { description, secret, headers, client })
     }
 
-    /// What it was made from.
+    /// Returns the description of the vendor.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Sends one request, outside of any lookup: for an operator who tries a vendor. The vendor may bill it.
+    /// Sends one request outside of any lookup, for an operator who tests a vendor. The vendor may bill it.
     pub async fn try_email(&self, email: &Email) -> Trial {
         let request = self.with_filling(email, MASK, |filling| {
             let headers = self.description.request.headers(MASK).unwrap_or_default();
@@ -167,7 +168,7 @@ impl Provider {
         let request =
             request.map_err(|_| RequestError::new(FaultKind::BadRequest, "the request can't be built"))?;
         self.client.send(request.map(Full::new)).await.map_err(|error| {
-            // What breaks off after the request is sent may have been done and billed: it is not safe to repeat.
+            // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
             let kind = match error.is_connect() {
                 true if client::is_out_of_files(&error) => FaultKind::TooManyOpenFiles,
                 true => FaultKind::Unavailable,
@@ -187,7 +188,7 @@ impl Provider {
     }
 }
 
-/// The head of a request, its headers and its body.
+/// Formats the request line, the headers and the body of a request.
 fn to_text(request: Request<Bytes>) -> String {
     let head = format!("{} {}\n", request.method(), request.uri());
     let headers = request
@@ -199,7 +200,7 @@ fn to_text(request: Request<Bytes>) -> String {
     if body.is_empty() { text } else { format!("{text}\n{}\n", String::from_utf8_lossy(body)) }
 }
 
-/// Reads what is left of an answer, for the sake of its connection; how that goes changes nothing.
+/// Reads the rest of a response so that its connection can be reused. Errors are ignored.
 async fn drain(response: Response<Incoming>, deadline: Instant) {
     let rest = deadline.min(Instant::now() + REST);
     drop(timeout_at(rest, client::read(response.into_body())).await);
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_hash_is_64_digits_in_lower_case() {
-        // The first test vector of FIPS 180-4.
+        // First test vector of FIPS 180-4.
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hex(&Sha256::digest("abc")), abc);
     }

@@ -1,4 +1,4 @@
-//! Vendors that are described already, each from its public documentation: its file says what was read, and when.
+//! Built-in vendor descriptions, based on public documentation. Each file states its sources and when they were read.
 
 use crate::description::Description;
 
@@ -11,13 +11,13 @@ const FILES: [(&str, &str); 5] = [
 ];
 
 impl Description {
-    /// The description of this name that comes with this crate.
+    /// Returns the built-in description with this name.
     pub fn ready_made(name: &str) -> Option<Self> {
         let (_, text) = FILES.iter().find(|(known, _)| *known == name)?;
         Some(Self::parse(text).expect("a test reads them all"))
     }
 
-    /// The names of those that [`Description::ready_made`] knows, sorted.
+    /// Iterates over the names that [`Description::ready_made`] accepts, sorted.
     pub fn ready_made_names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }

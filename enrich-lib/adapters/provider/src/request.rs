@@ -1,4 +1,4 @@
-//! How a vendor is asked.
+//! Requests to a vendor.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use crate::template::{Filling, JsonTemplate, Place, Template};
 
-/// A request with places to fill in.
+/// A request with placeholders.
 #[derive(Clone)]
 pub(crate) struct RequestShape {
     method: Method,
@@ -19,7 +19,7 @@ pub(crate) struct RequestShape {
     body: Option<JsonTemplate>,
 }
 
-/// What the client sets by itself; set by hand, it could make two requests of one.
+/// Headers that the client sets itself. Setting them in a description could enable request smuggling.
 const RESERVED_HEADERS: [&str; 10] = [
     "connection",
     "content-length",
@@ -33,7 +33,7 @@ const RESERVED_HEADERS: [&str; 10] = [
     "upgrade",
 ];
 
-/// The setting that can't be, and why.
+/// An invalid setting and the reason.
 type Refused = (String, String);
 
 impl RequestShape {
@@ -62,7 +62,7 @@ impl RequestShape {
         Ok(shape)
     }
 
-    /// Whether the key stands in it.
+    /// Returns whether the request contains the key.
     pub(crate) fn takes_secret(&self) -> bool {
         self.has(Place::Secret) || self.headers.iter().any(|(_, value)| value.has(Place::Secret))
     }
@@ -71,11 +71,11 @@ impl RequestShape {
         self.url.has(place) || self.body.as_ref().is_some_and(|body| body.has(place))
     }
 
-    /// The headers, which are the same for every ask.
+    /// Returns the headers, which are the same for every request.
     ///
     /// # Errors
     ///
-    /// With the name of a header that the secret can't stand in.
+    /// Returns the name of a header in which the secret contains invalid characters.
     pub(crate) fn headers(&self, secret: &str) -> Result<HeaderMap, HeaderName> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -85,14 +85,14 @@ impl RequestShape {
         let filling = Filling { email: "", email_sha256: "", secret };
         for (name, value) in &self.headers {
             let mut filled = HeaderValue::try_from(value.fill(&filling)).map_err(|_| name.clone())?;
-            // Kept out of `Debug` and of HTTP/2's table of headers.
+            // Keeps the value out of `Debug` output and of HPACK's dynamic table.
             filled.set_sensitive(value.has(Place::Secret));
             headers.insert(name.clone(), filled);
         }
         Ok(headers)
     }
 
-    /// The request for one person, with `headers` from [`RequestShape::headers`].
+    /// Returns the request for one person, with `headers` from [`RequestShape::headers`].
     pub(crate) fn fill(
         &self,
         filling: &Filling<'_>,
@@ -108,7 +108,7 @@ impl RequestShape {
     }
 }
 
-/// For `map_err`: `setting` can't be as it is.
+/// Returns a function for `map_err` that adds the name of the invalid `setting`.
 fn refused(setting: &str) -> impl FnOnce(String) -> Refused + use<> {
     let setting = setting.to_owned();
     |why| (setting, why)
@@ -127,7 +127,7 @@ fn parse_header(name: &str, value: &str) -> Result<(HeaderName, Template), Refus
     Ok((parsed, template))
 }
 
-/// Reads an address: https, or http to this machine; its host is fixed.
+/// Parses a URL: https, or http to this machine. The host cannot contain placeholders.
 fn parse_url(text: &str) -> Result<Template, String> {
     let template = Template::parse(text, &Place::ALL)?;
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);

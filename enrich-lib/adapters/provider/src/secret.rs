@@ -1,4 +1,4 @@
-//! The key to a vendor: where it is, and what it is.
+//! The API key of a vendor, and where to load it from.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,16 +9,16 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, Visitor};
 use thiserror::Error;
 
-/// Where the key to a vendor is: in an environment variable, or alone in a file.
+/// The source of a key: an environment variable, or a file that contains only the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// In the environment variable of this name.
+    /// The environment variable with this name.
     Env(String),
-    /// In this file; one line break at its end is not part of it.
+    /// This file. One line break at its end is removed.
     File(PathBuf),
 }
 
-/// Why there is no key. Names the place, never what is there.
+/// Why a key cannot be loaded. It names the source, never the content.
 #[derive(Debug, Error)]
 #[error("can't use the secret in {place}: {why}")]
 pub struct SecretFault {
@@ -26,15 +26,15 @@ pub struct SecretFault {
     why: String,
 }
 
-/// A key, or whatever else nobody may see. It has no `Display`, and its `Debug` hides it.
+/// A key or another confidential value. It has no `Display`, and its `Debug` hides the value.
 #[derive(Clone, Default)]
 pub struct Secret(String);
 
 impl SecretSource {
-    /// The longest key, in octets.
+    /// Maximum length of a key, in bytes.
     pub const OCTETS_MAX: usize = 4096;
 
-    /// The same place, if it stands in this file: a relative path is taken from the file's directory.
+    /// Resolves a relative path against the directory of `file`.
     #[must_use]
     pub fn beside(self, file: &Path) -> Self {
         match (self, file.parent()) {
@@ -43,7 +43,7 @@ impl SecretSource {
         }
     }
 
-    /// Reads the key: an empty one, one that is too long and one that would break a line are refused.
+    /// Loads the key. Fails unless it consists of 1 to 4,096 visible ASCII characters without surrounding spaces.
     pub fn load(&self) -> Result<Secret, SecretFault> {
         let (place, text) = match self {
             Self::Env(name) => {
@@ -64,7 +64,7 @@ impl SecretSource {
 
 fn read(file: File) -> io::Result<String> {
     let mut text = String::new();
-    // One more than can be, and its line break: whatever is longer is refused.
+    // At most one byte more than the longest key with its line break, so that a longer key is detected.
     file.take(SecretSource::OCTETS_MAX as u64 + 3).read_to_string(&mut text)?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
@@ -83,7 +83,7 @@ impl Secret {
         Ok(Self(text))
     }
 
-    /// The key: for what is sent, and nothing else.
+    /// Returns the key. Use it only in data that is sent.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -95,7 +95,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// By hand, as serde's own errors quote a text that stands where a table should: here that would be the key.
+/// Implemented by hand, as serde's own errors quote a text in the place of a table, which could be the key.
 impl<'de> Deserialize<'de> for SecretSource {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Table;

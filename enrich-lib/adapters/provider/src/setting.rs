@@ -1,4 +1,4 @@
-//! What is wrong with settings in TOML: the file, the line, the setting, and what it can be.
+//! Mistakes in TOML settings: the file, the line, the setting and the accepted values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,15 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why settings can't be used: where the mistake is, and what can stand there.
+/// A mistake in the settings: its position and the accepted values.
 ///
-/// Never shows the line itself, nor a text in the place of something else: they could be a secret that stands where it
-/// should not.
+/// It never contains the line itself or a text in the place of another type, as these could be a misplaced secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{why}", Place(self))]
 pub struct SettingFault {
     file: Option<PathBuf>,
     line: Option<usize>,
-    /// Its names from the outside in with dots between them, entries of an array by number: `vendors.0.limits.tries`.
+    /// The path of the setting, separated by dots, with array entries by index: `vendors.0.limits.tries`.
     setting: String,
     why: String,
 }
@@ -26,7 +25,7 @@ pub struct SettingFault {
 pub struct SettingFaults(Vec<SettingFault>);
 
 impl SettingFaults {
-    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as that one is the cause.
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the cause.
     pub fn push(&mut self, fault: SettingFault) {
         let follows = |earlier: &SettingFault| {
             let rest = earlier.setting.strip_prefix(&fault.setting);
@@ -114,13 +113,13 @@ impl IntoIterator for SettingFaults {
 }
 
 impl SettingFault {
-    /// That `setting` can't be as it is: its names from the outside in, with dots between them. An entry of an array is
-    /// named by its number, from 0 on; no reader sees that number, as there is [a line](SettingFault::on_its_line).
+    /// Creates a fault for `setting`, a path separated by dots with array entries by index, from 0. The index is not
+    /// displayed, as the fault has [a line](SettingFault::on_its_line).
     pub fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
         Self { file: None, line: None, setting: setting.into(), why: why.into() }
     }
 
-    /// The same fault, of settings that stand within this one.
+    /// Prefixes the setting with the path of the outer setting `outer`.
     #[must_use]
     pub fn within(self, outer: &str) -> Self {
         let names = [outer, &self.setting].into_iter().filter(|names| !names.is_empty());
@@ -128,53 +127,53 @@ impl SettingFault {
         Self { setting, ..self }
     }
 
-    /// The same fault with the line on which its setting stands in `text`, or else the table that it should stand in.
+    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table found.
     #[must_use]
     pub fn on_its_line(self, text: &str) -> Self {
         let line = self.line.or_else(|| line_of(text, &self.setting));
         Self { line, ..self }
     }
 
-    /// The same fault, in this file.
+    /// Sets the file, unless it is already set.
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {
         Self { file: self.file.or_else(|| Some(path.to_owned())), ..self }
     }
 
-    /// The same fault on this line.
+    /// Sets the line.
     #[must_use]
     pub(crate) fn on_line(self, line: Option<usize>) -> Self {
         Self { line, ..self }
     }
 
-    /// The file, if it is known.
+    /// Returns the file, if it is known.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The line, counted from 1, if it is known.
+    /// Returns the line, counted from 1, if it is known.
     pub const fn line(&self) -> Option<usize> {
         self.line
     }
 
-    /// The setting's names from the outside in, with dots between them, as a reader writes them.
+    /// Returns the path of the setting, separated by dots, without the indexes of array entries.
     pub fn setting(&self) -> String {
         let names: Vec<_> = self.setting.split('.').filter(|name| name.parse::<usize>().is_err()).collect();
         names.join(".")
     }
 
-    /// What is wrong.
+    /// Returns what is wrong.
     pub fn why(&self) -> &str {
         &self.why
     }
 }
 
-/// Counted from 1.
+/// Returns the line of a byte offset, counted from 1.
 pub(crate) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The line on which as much of `setting` stands as there is, if any of it is.
+/// Returns the line of the longest prefix of the path `setting` that exists in `text`, if any.
 fn line_of(text: &str, setting: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let mut names = setting.split('.');
@@ -204,7 +203,7 @@ fn item<'a, 'i: 'a>(
     Some((value.span().start, value.get_ref()))
 }
 
-/// The file, the line and the setting, as far as they are known, in front of what is wrong there.
+/// Displays the file, the line and the setting, as far as they are known, as a prefix of the message.
 struct Place<'a>(&'a SettingFault);
 
 impl fmt::Display for Place<'_> {

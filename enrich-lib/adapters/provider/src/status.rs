@@ -1,4 +1,4 @@
-//! What a status means: as the description lists it, else as HTTP has it.
+//! The meaning of response statuses: as listed in the description, otherwise as defined by HTTP.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use enrich_compose::FaultKind;
 use http::StatusCode;
 use serde::Deserialize;
 
-/// The statuses that a vendor gives a meaning of its own.
+/// The statuses to which a description assigns a meaning.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Statuses {
@@ -16,17 +16,17 @@ pub(crate) struct Statuses {
     pub(crate) slow_down: BTreeSet<u16>,
 }
 
-/// What follows from a status.
+/// The meaning of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The body is the answer.
+    /// The body contains the answer.
     Answer,
     NoMatch,
     Fault(FaultKind),
 }
 
 impl Statuses {
-    /// Each with the name of its setting.
+    /// Returns each list with the name of its setting and its meaning.
     fn lists(&self) -> [(&'static str, &BTreeSet<u16>, Meaning); 4] {
         [
             ("no_match", &self.no_match, Meaning::NoMatch),
@@ -36,7 +36,7 @@ impl Statuses {
         ]
     }
 
-    /// The first setting that can't be, and why.
+    /// Validates the lists. Returns the first invalid setting and the reason.
     pub(crate) fn check(&self) -> Result<(), (String, String)> {
         let mut seen: Vec<(u16, &str)> = Vec::new();
         for (name, list, _) in self.lists() {
@@ -58,7 +58,8 @@ impl Statuses {
         Ok(())
     }
 
-    /// A status that is not listed means what HTTP says (RFC 9110, 15). A 404 is then a wrong address, not "no match".
+    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a 404 then means a
+    /// wrong URL, not "no match".
     pub(crate) fn meaning(&self, status: StatusCode) -> Meaning {
         let listed = self.lists().into_iter().find(|(_, list, _)| list.contains(&status.as_u16()));
         listed.map_or_else(
@@ -69,8 +70,8 @@ impl Statuses {
                 429 => Meaning::Fault(FaultKind::SlowDown),
                 400..=499 => Meaning::Fault(FaultKind::BadRequest),
                 500..=599 => Meaning::Fault(FaultKind::Unavailable),
-                // Another 2xx has no answer yet or never will, and a redirect is not followed: it would take the email
-                // and the key to where nobody decided to send them.
+                // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email and the
+                // key to an address that the operator did not configure.
                 _ => Meaning::Fault(FaultKind::BadAnswer),
             },
             |(_, _, meaning)| meaning,

@@ -1,24 +1,24 @@
-//! Texts with places to fill in: an address, a header, the strings of a JSON body.
+//! Texts with placeholders: URLs, headers, and the strings of a JSON body.
 //!
-//! A value can't break out of its place: in an address it is percent-encoded, and a body is filled in as a tree of values
-//! before it becomes text.
+//! Values cannot inject syntax: they are percent-encoded in a URL, and a JSON body is filled in as a tree of values before
+//! it is serialized.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-/// What a place can hold.
+/// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The address as it was given, in lower case.
+    /// The email as the client sent it, in lower case.
     Email,
-    /// Its SHA-256, as 64 hex digits in lower case.
+    /// The SHA-256 of [`Place::Email`], as 64 lower-case hex digits.
     EmailSha256,
-    /// The key.
+    /// The API key.
     Secret,
 }
 
-/// What goes into the places.
+/// The values of the placeholders.
 #[derive(Clone, Copy)]
 pub(crate) struct Filling<'a> {
     pub(crate) email: &'a str,
@@ -26,7 +26,7 @@ pub(crate) struct Filling<'a> {
     pub(crate) secret: &'a str,
 }
 
-/// A text with places.
+/// A text with placeholders.
 #[derive(Clone)]
 pub(crate) struct Template(Vec<Part>);
 
@@ -59,7 +59,7 @@ impl Filling<'_> {
 }
 
 impl Template {
-    /// Reads a text in which `places` may stand. A brace that is not part of one is an error.
+    /// Parses a text that may contain `places`. A brace that is not part of one is an error.
     pub(crate) fn parse(mut text: &str, places: &[Place]) -> Result<Self, String> {
         let mut parts = Vec::new();
         while let Some(at) = text.find(['{', '}']) {
@@ -75,17 +75,17 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// Whether `place` stands in it.
+    /// Returns whether the text contains `place`.
     pub(crate) fn has(&self, place: Place) -> bool {
         self.0.iter().any(|part| matches!(part, Part::Place(p) if *p == place))
     }
 
-    /// The text, with each value as it is.
+    /// Returns the text with each value inserted unchanged.
     pub(crate) fn fill(&self, filling: &Filling<'_>) -> String {
         self.fill_with(filling, String::push_str)
     }
 
-    /// The text, with each value percent-encoded.
+    /// Returns the text with each value percent-encoded.
     pub(crate) fn fill_url(&self, filling: &Filling<'_>) -> String {
         self.fill_with(filling, push_percent_encoded)
     }
@@ -102,7 +102,7 @@ impl Template {
     }
 }
 
-/// All but RFC 3986's unreserved characters (2.3).
+/// Appends `value`, percent-encoding all but the unreserved characters of RFC 3986 (2.3).
 fn push_percent_encoded(text: &mut String, value: &str) {
     for byte in value.bytes() {
         match byte {
@@ -112,7 +112,7 @@ fn push_percent_encoded(text: &mut String, value: &str) {
     }
 }
 
-/// A JSON body with places in its strings.
+/// A JSON body with placeholders in its strings.
 #[derive(Clone)]
 pub(crate) enum JsonTemplate {
     Text(Template),
@@ -122,9 +122,9 @@ pub(crate) enum JsonTemplate {
 }
 
 impl JsonTemplate {
-    /// Reads JSON in whose strings, but not in whose names, places may stand.
+    /// Parses JSON with placeholders in string values. Placeholders in object keys are an error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        // The parser's own message can quote the text.
+        // The parser's own message could quote the text.
         let value = serde_json::from_str(text)
             .map_err(|e| format!("is no JSON (in its line {}, column {})", e.line(), e.column()))?;
         Self::of(value)
@@ -147,7 +147,7 @@ impl JsonTemplate {
         })
     }
 
-    /// Whether `place` stands in one of its strings.
+    /// Returns whether one of its strings contains `place`.
     pub(crate) fn has(&self, place: Place) -> bool {
         match self {
             Self::Text(text) => text.has(place),
@@ -157,7 +157,7 @@ impl JsonTemplate {
         }
     }
 
-    /// The body with all places filled in.
+    /// Returns the body with all placeholders filled in.
     pub(crate) fn fill(&self, filling: &Filling<'_>) -> Value {
         match self {
             Self::Text(text) => Value::String(text.fill(filling)),
@@ -177,7 +177,7 @@ mod tests {
     use http::Uri;
     use proptest::prelude::*;
 
-    /// A local part, quoted or not: a domain is not where the harm would be.
+    /// Generates emails with quoted and unquoted local parts. The domain is fixed, as it cannot contain special characters.
     fn emails() -> impl Strategy<Value = String> {
         let plain = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
         let quoted = r#""([ !#-\[\]-~]|\\[ -~]){0,20}""#;

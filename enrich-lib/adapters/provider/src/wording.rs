@@ -1,4 +1,4 @@
-//! Rewords serde's messages for readers who do not know Rust.
+//! Rewording of serde's messages for readers who do not know Rust.
 
 /// Minimum Jaro similarity of a suggestion, from 0 to 1. Clap suggests flags with the same threshold.
 const ALIKE_MIN: f64 = 0.7;
@@ -13,7 +13,7 @@ pub(crate) fn is_unknown_setting(message: &str) -> bool {
     message.starts_with("unknown field `")
 }
 
-/// Returns the message without names of Rust types. Text in the place of another type is not quoted, as it could be a
+/// Returns the message without names of Rust types. A text in the place of another type is not quoted, as it could be a
 /// secret.
 pub(crate) fn plain(message: &str) -> String {
     unknown_setting(message)

@@ -19,7 +19,7 @@ fn breaker(vendor: &Arc<Vendor>) -> Arc<Breaker> {
     Arc::new(Breaker::new(vendor.clone(), POLICY))
 }
 
-/// A breaker that has just opened, around a vendor that finds Ada from now on.
+/// Returns a breaker that has just opened, around a vendor that finds Ada from now on.
 async fn opened() -> (Arc<Vendor>, Arc<Breaker>) {
     let vendor = Vendor::that(fails(FaultKind::Unavailable));
     let breaker = breaker(&vendor);

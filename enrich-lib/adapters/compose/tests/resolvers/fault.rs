@@ -1,4 +1,4 @@
-//! The vocabulary of faults.
+//! Vendor errors and their classification.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use enrich_compose::FaultKind::*;
 use enrich_compose::VendorFault;
 use enrich_lib::refusal::PortError;
 
-/// An adapter's own error, with the fault as its source.
+/// An adapter's own error type with the fault as its source.
 #[derive(Debug, thiserror::Error)]
 #[error("acme: page 3")]
 struct Detailed(#[source] VendorFault);

@@ -83,7 +83,7 @@ async fn the_p95_is_learned_from_recent_answers() {
     assert_eq!(vendor.asks(), Hedge::RECENT_MIN, "19 answers are too few to judge by");
     vendor.now_does(finds("ada").after(100));
     assert_eq!(ask(&hedge).await, found("ada"));
-    // Each of 20 answers took 100 ms, so the second ask comes then, and not after the 500 ms of the start.
+    // All 20 answers took 100 ms, so the second request is sent after 100 ms and not after the initial 500 ms.
     vendor.now_does(hangs());
     assert!(tokio::time::timeout(Duration::from_millis(99), ask(&hedge)).await.is_err());
     assert_eq!(vendor.asks(), Hedge::RECENT_MIN + 2);
@@ -97,7 +97,7 @@ async fn by_the_p95_about_one_lookup_of_twenty_is_asked_twice_and_no_slow_tail_c
     let hedge = Hedge::where_asks_are_free(vendor.clone(), P95);
     let lookups = 2_000;
     for i in 0..lookups {
-        // Answers in 100 to 200 ms, and one of ten in 400 to 500 ms: more than are hedged.
+        // Answers take 100 to 200 ms, and one in ten takes 400 to 500 ms: more than the share that is hedged.
         let tail = if i % 10 == 9 { 300 } else { 0 };
         vendor.now_does(finds("ada").after(100 + tail + i * 37 % 101));
         assert_eq!(ask(&hedge).await, found("ada"));
@@ -112,7 +112,7 @@ async fn that_second_asks_spare_us_slow_answers_does_not_make_more_of_them() {
     let hedge = Hedge::where_asks_are_free(vendor.clone(), P95);
     let lookups = 2_000;
     for i in 0..lookups {
-        // One first ask of ten takes 2 s; a second ask never does.
+        // One first request in ten takes 2 s; a second request never does.
         let usual = 100 + i * 37 % 101;
         vendor.now_does_first(
             finds("ada").after(if i % 10 == 9 { 2_000 } else { usual }),

@@ -17,7 +17,7 @@ fn limit(vendor: &Arc<Vendor>, permits: usize, queue: usize) -> Arc<Limit> {
     Arc::new(Limit::new(vendor.clone(), Permits::new(permits, queue), WAIT_MAX))
 }
 
-/// Starts a lookup of `workspace`, and lets it get as far as it can without time passing.
+/// Starts a lookup of `workspace` and runs it as far as possible without advancing time.
 async fn start_for(limit: &Arc<Limit>, workspace: &'static str) -> JoinHandle<Told> {
     let limit = limit.clone();
     let lookup =
@@ -100,7 +100,7 @@ async fn a_full_queue_takes_a_place_from_the_workspace_with_the_most_waiting_loo
     let newest = of_a.pop().unwrap();
     assert_eq!(newest.await.unwrap(), Told::Fault(FaultKind::QueueFull));
 
-    // Two of `a` and one of `b` wait now. A second one of `b` would only change places with `a`.
+    // Two lookups of `a` and one of `b` are waiting. A second one of `b` would only swap places with one of `a`.
     assert_eq!(start_for(&limit, "b").await.await.unwrap(), Told::Fault(FaultKind::QueueFull));
     for lookup in of_a.into_iter().chain([of_b]) {
         assert_eq!(lookup.await.unwrap(), found("ada"));
@@ -128,7 +128,7 @@ async fn a_permit_that_was_granted_to_a_dropped_lookup_is_passed_on() {
     let vendor = Vendor::that(hangs());
     let limit = limit(&vendor, 1, 2);
     let first = start(&limit).await;
-    // Polled by hand: it does not run between the grant and the drop.
+    // Polled manually, so that it does not run between the grant and the drop.
     let query = query_of("demo", "ada.marlowe@gmail.com");
     let mut second = limit.find(&query);
     assert!(timeout(Duration::ZERO, &mut second).await.is_err());
@@ -165,7 +165,7 @@ async fn a_limit_of_nothing_is_a_limit_of_one() {
     assert_eq!(ask(&*limit(&Vendor::that(finds("ada")), usize::MAX, usize::MAX)).await, found("ada"));
 }
 
-/// A lookup of one of three workspaces: when it starts, and when it is dropped, if it is.
+/// A lookup of one of three workspaces: its start, the workspace, and when it is dropped, if at all.
 fn lookups() -> impl Strategy<Value = Vec<(u64, &'static str, Option<u64>)>> {
     let workspace = prop::sample::select(vec!["a", "b", "c"]);
     let dropped_after = prop::option::weighted(0.3, 0..60_u64);

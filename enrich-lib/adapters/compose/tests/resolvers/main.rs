@@ -1,4 +1,4 @@
-//! What each resolver does with vendors that answer, fail, hang and come back. Time is paused.
+//! Tests of each middleware with vendors that answer, fail, hang and recover. Time is paused.
 
 mod breaker;
 mod cache;

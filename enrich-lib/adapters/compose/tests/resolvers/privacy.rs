@@ -1,4 +1,4 @@
-//! No email shows, in any error or `Debug`, however nested.
+//! Checks that no error and no `Debug` output contains an email, however deeply nested.
 
 use std::error::Error;
 use std::num::NonZeroUsize;

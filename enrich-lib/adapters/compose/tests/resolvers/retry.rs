@@ -69,7 +69,7 @@ async fn a_retry_after_beyond_what_is_left_is_given_up_at_once() {
         assert_eq!(told, (Told::Fault(FaultKind::SlowDown), 0));
         assert_eq!(vendor.asks(), 1);
     }
-    // 2 s fit into 3 s, but not when the first try took 1.5 s of them.
+    // A pause of 2 s fits into the budget of 3 s, but not after a first try of 1.5 s.
     let vendor = Vendor::that(fails(slow_down(Duration::from_secs(2))).after(1_500));
     assert_eq!(ask_timed(&Retry::new(vendor.clone(), POLICY, 7)).await.1, 1_500);
     assert_eq!(vendor.asks(), 1);

@@ -1,4 +1,4 @@
-//! A vendor that does what a script says and writes down how it was asked, and what is asked and expected of it.
+//! A scripted vendor that records its calls, and helpers for lookups and their results.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::time::{Instant, sleep};
 
-/// What a vendor does with one ask.
+/// How a vendor handles one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Act {
     after: Duration,
@@ -26,7 +26,7 @@ enum Outcome {
     Finds(String),
     KnowsNobody,
     Fails(VendorFault),
-    /// With an error that is no [`VendorFault`].
+    /// Fails with an error that is not a [`VendorFault`].
     Breaks,
     Panics,
 }
@@ -61,7 +61,7 @@ impl Act {
     }
 }
 
-/// So that a test may name a kind, or a whole fault.
+/// A conversion target, so that a test can pass a kind or a whole fault.
 pub(crate) struct Fault(VendorFault);
 
 impl From<FaultKind> for Fault {
@@ -86,12 +86,12 @@ pub(crate) struct Vendor {
 }
 
 impl Vendor {
-    /// Does this with every ask.
+    /// Creates a vendor that handles every call with `always`.
     pub(crate) fn that(always: Act) -> Arc<Self> {
         Self::that_first([], always)
     }
 
-    /// Does these with the first asks, in order, and the last with every one after them.
+    /// Creates a vendor that handles the first calls with `script`, in order, and every later call with `always`.
     pub(crate) fn that_first(script: impl IntoIterator<Item = Act>, always: Act) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.into_iter().collect()),
@@ -116,18 +116,18 @@ impl Vendor {
         lock(&self.asks).len()
     }
 
-    /// When each ask came, in milliseconds after the first.
+    /// Returns the time of each call, in milliseconds after the first.
     pub(crate) fn asked_at(&self) -> Vec<u64> {
         let asks = lock(&self.asks);
         asks.iter().map(|(at, _)| at.duration_since(asks[0].0).as_millis() as u64).collect()
     }
 
-    /// The workspace of each ask.
+    /// Returns the workspace of each call.
     pub(crate) fn asked_for(&self) -> Vec<String> {
         lock(&self.asks).iter().map(|(_, workspace)| workspace.to_string()).collect()
     }
 
-    /// Asks that are neither answered nor dropped.
+    /// Returns the number of calls that have neither completed nor been dropped.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
@@ -172,7 +172,7 @@ impl Resolver for Vendor {
     }
 }
 
-/// What a lookup came to: the name of the profile, or the kind of the fault; an error without one is told as a text.
+/// The result of a lookup: the name of the profile, the kind of the fault, or the text of an error that has no fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Found(String),
@@ -214,19 +214,19 @@ pub(crate) fn query_of(workspace: &str, email: &str) -> Query {
     }
 }
 
-/// Looks Ada up.
+/// Looks up Ada.
 pub(crate) async fn ask(resolver: &dyn Resolver) -> Told {
     Told::from(&resolver.find(&ada()).await)
 }
 
-/// Looks Ada up, and tells how many milliseconds it took.
+/// Looks up Ada and returns the result with the duration in milliseconds.
 pub(crate) async fn ask_timed(resolver: &dyn Resolver) -> (Told, u64) {
     let started = Instant::now();
     let told = ask(resolver).await;
     (told, started.elapsed().as_millis() as u64)
 }
 
-/// Looks Ada up in a task of its own, and lets it get as far as it can without time passing.
+/// Spawns a lookup of Ada and runs it as far as possible without advancing time.
 pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> tokio::task::JoinHandle<Told> {
     let resolver = resolver.clone();
     let task = tokio::spawn(async move { ask(&*resolver).await });
@@ -234,14 +234,14 @@ pub(crate) async fn start(resolver: &Arc<impl Resolver + 'static>) -> tokio::tas
     task
 }
 
-/// Lets every task get as far as it can without time passing.
+/// Runs every task as far as possible without advancing time.
 pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Drops a lookup of Ada before it is begun, and after each millisecond up to `ms_max`; `check` looks at what is left.
+/// Drops a lookup of Ada before its first poll and after each millisecond up to `ms_max`, and calls `check` after each drop.
 pub(crate) async fn drop_at_each_ms(resolver: &dyn Resolver, ms_max: u64, check: impl Fn(u64)) {
     drop(resolver.find(&ada()));
     check(0);

@@ -1,4 +1,4 @@
-//! All of it together, as it is meant to be put together.
+//! All middleware combined in the recommended order.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ async fn a_first_vendor_that_hangs_costs_no_lookup_its_budget_and_is_kept_out_wi
     assert_eq!(last, 200, "the vendor that hangs is not asked any more");
     assert_eq!(slow, BreakerPolicy::default().calls_min);
 
-    // Once it is back, and the pause is over, it is asked again.
+    // The vendor is called again once it has recovered and the pause is over.
     of[0].now_does(finds("ada-first").after(50));
     sleep(BreakerPolicy::default().pause).await;
     assert_eq!(ask_timed(&resolver).await, (found("ada-first"), 50));
@@ -91,7 +91,7 @@ async fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
     let permits = Permits::new(8, 100);
     let waterfall = Waterfall::starting_with("alpha", guarded_with(&vendor, &permits, 1));
     let resolver = Arc::new(Deadline::new(Arc::new(waterfall.within(BUDGET)), BUDGET));
-    // Each of these lookups of one workspace is followed by the next one as soon as it ends.
+    // 108 tasks of one workspace, each of which starts its next lookup as soon as the previous one succeeds.
     let burst: Vec<_> = (0..108)
         .map(|_| {
             let resolver = resolver.clone();

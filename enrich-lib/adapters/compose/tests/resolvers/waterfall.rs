@@ -128,7 +128,7 @@ proptest! {
         let waterfall = waterfall(&vendors).within(Duration::from_millis(budget_ms));
         let (told, ms) = runtime.block_on(ask_timed(&waterfall));
 
-        // first match wins; else any failure is an error; else nobody
+        // first match wins; else any failure is an error; else no match
         let winner = does.iter().position(|does| matches!(does, Does::Finds));
         let any_failed = does.iter().any(|does| matches!(does, Does::Fails | Does::Hangs));
         match winner {

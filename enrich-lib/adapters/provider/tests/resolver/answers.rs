@@ -1,4 +1,4 @@
-//! Vendors that speak HTTP well.
+//! Vendors with valid HTTP responses.
 
 use enrich_compose::FaultKind::{BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable};
 use enrich_provider::Client;
@@ -8,7 +8,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::world::{EMAIL, NAME, Outcome, SECRET, ask, description, provider};
 
-/// What comes of an answer of this vendor.
+/// Returns the outcome of a request to a vendor with this answer.
 async fn answered(answer: ResponseTemplate) -> Outcome {
     let vendor = MockServer::start().await;
     Mock::given(any()).respond_with(answer).expect(1).mount(&vendor).await;
@@ -16,7 +16,7 @@ async fn answered(answer: ResponseTemplate) -> Outcome {
 }
 
 fn status(status: u16) -> ResponseTemplate {
-    // An error that tells all it knows.
+    // An error response that leaks the email, the key and the profile.
     ResponseTemplate::new(status)
         .set_body_json(json!({"error": format!("{EMAIL} with {SECRET} is linkedin.com/in/{NAME}")}))
 }

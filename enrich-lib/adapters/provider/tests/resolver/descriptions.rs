@@ -1,4 +1,4 @@
-//! What can't be a description, and what is told of it.
+//! Invalid descriptions and their error messages.
 
 use enrich_provider::{Client, Description, Limits, Provider, SecretSource};
 use serde::Deserialize;
@@ -29,7 +29,7 @@ concurrency = 16
 tries = 2
 "#;
 
-/// What is told if `from` is replaced with `to`.
+/// Returns the error for the valid description with `from` replaced by `to`.
 fn told(from: &str, to: &str) -> String {
     assert!(WHOLE.contains(from), "{from}");
     Description::parse(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string()
@@ -141,7 +141,7 @@ fn a_secret_that_stands_in_a_description_is_refused_and_not_shown() {
         "[secret]\nkey = \"sk-live-abc\"",
     ] {
         let text = WHOLE.replace("[secret]\nenv = \"ACME_API_KEY\"\n", "");
-        // A setting without a table has to stand above the tables.
+        // A setting without a table must precede the tables.
         let text = if to.starts_with('[') { format!("{text}\n{to}\n") } else { format!("{to}\n{text}") };
         let told = Description::parse(&text).unwrap_err().to_string();
         assert!(told.contains("secret") && !told.contains("sk-live"), "{to}: {told}");

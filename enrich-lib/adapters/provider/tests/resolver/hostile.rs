@@ -1,4 +1,4 @@
-//! Vendors that don't speak HTTP well, or not at all.
+//! Vendors with invalid HTTP responses, or none.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{NAME, Outcome, ask, description, provider};
 
-/// Long enough for a busy machine.
+/// A deadline that is long enough even on a busy machine.
 const PATIENT_MS: u64 = 20_000;
-/// For what is waited for in vain.
+/// A deadline for answers that never arrive.
 const HASTY_MS: u64 = 300;
 
-/// What a vendor does after it got a request.
+/// How a vendor handles a request.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Closes,
-    /// Ends the connection without a goodbye, after these bytes.
+    /// Sends these bytes and resets the connection.
     Resets(&'static str),
-    /// Sends these bytes and no more.
+    /// Sends these bytes and keeps the connection open.
     Says(&'static str),
     SaysNothing,
-    /// Sends one byte, and after this time the next.
+    /// Sends one byte at a time, with this pause between them.
     Drips(&'static str, Duration),
-    /// Repeats the second text after the first until nobody listens.
+    /// Sends the first text, and then the second one repeatedly until the connection is closed.
     Floods(&'static str, &'static str),
 }
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 
-/// What comes of an ask, and how many bytes the vendor got rid of.
+/// Returns the outcome of a request, and the number of bytes that the vendor sent.
 async fn asked(does: Does, deadline_ms: u64) -> (Outcome, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -61,7 +61,7 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
         Does::Closes => 0,
         Does::Resets(text) => {
             let _ = tcp.write_all(text.as_bytes()).await;
-            // What is sent has to be there before the reset, which overtakes it.
+            // The client must receive the bytes before the reset, which discards data in flight.
             sleep(Duration::from_millis(50)).await;
             tcp.set_zero_linger().unwrap();
             text.len()
@@ -124,7 +124,7 @@ async fn each_way_to_break_off_has_its_outcome() {
             ),
             Outcome::lasting(BadAnswer),
         ),
-        // What a status alone says stands, even if the rest of the answer breaks off.
+        // The status alone decides, even if the rest of the answer is cut off.
         (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
     ] {
         assert_eq!(asked(does, PATIENT_MS).await.0, outcome, "{does:?}");
@@ -140,7 +140,7 @@ async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
     for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
         let (outcome, sent) = asked(does, PATIENT_MS).await;
         assert_eq!(outcome, Outcome::lasting(BadAnswer));
-        // The rest is what the system's buffers take.
+        // The remainder is in the buffers of the operating system.
         assert!(sent < 64 << 20, "{sent} bytes were taken");
     }
 }
@@ -162,7 +162,7 @@ async fn a_slow_vendor_is_given_up_at_its_deadline() {
         assert_eq!(asked(does, HASTY_MS).await.0, Outcome::lasting(TimedOut), "{does:?}");
         assert!(started.elapsed() >= Duration::from_millis(HASTY_MS));
     }
-    // Slow, and yet in time.
+    // Slow, but within the deadline.
     let millisecond = Duration::from_millis(1);
     assert_eq!(asked(Does::Drips(whole, millisecond), PATIENT_MS).await.0, Outcome::found());
 }

@@ -1,8 +1,8 @@
-//! The resolver, from an email to a profile, against vendors of all kinds.
+//! End-to-end tests of the resolver with all kinds of vendors.
 //!
-//! `world` a vendor's description, and what is told of an ask · `answers` vendors that speak HTTP well · `hostile` vendors
-//! that don't · `requests` what a vendor gets · `tls` the same over HTTPS · `ready_made` the vendors that are described
-//! already · `descriptions` what can't be one.
+//! `world` a vendor's description and the outcome of a request · `answers` vendors with valid HTTP responses · `hostile`
+//! vendors without · `requests` the requests that a vendor receives · `tls` HTTPS · `ready_made` the built-in
+//! descriptions · `descriptions` invalid descriptions.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 

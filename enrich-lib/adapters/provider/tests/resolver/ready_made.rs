@@ -1,4 +1,4 @@
-//! The vendors that are described already, with the answers that their documentation shows.
+//! The built-in descriptions, tested with the answers from the vendors' documentation.
 
 use enrich_compose::FaultKind::{BadAnswer, KeyRefused, OutOfCredits, SlowDown};
 use enrich_provider::{Bills, Client, Description};
@@ -8,7 +8,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use crate::world::{NAME, Outcome, SECRET, ask, provider};
 
-/// A vendor's file, the host that it names, and what it is answered with there.
+/// A vendor's file, the origin in it, and the response of the server that replaces it.
 struct Vendor {
     text: &'static str,
     origin: &'static str,
@@ -17,7 +17,7 @@ struct Vendor {
 }
 
 impl Vendor {
-    /// What comes of an ask, and what the vendor got.
+    /// Returns the outcome of a request, and the request that the vendor received.
     async fn asked(self) -> (Outcome, Request) {
         let server = MockServer::start().await;
         let answer = ResponseTemplate::new(self.status).set_body_json(self.answer);
@@ -130,7 +130,7 @@ async fn contactout() {
     assert_eq!((header(&request, "authorization"), header(&request, "token")), ("basic", SECRET));
     let nobody = json!({"status_code": 404, "message": "Not Found"});
     assert_eq!(answered(404, nobody.clone()).asked().await.0, Outcome::NoMatch);
-    // Whether the status of the answer is that of its body is not documented.
+    // The documentation does not say whether the HTTP status equals `status_code` in the body.
     assert_eq!(answered(200, nobody).asked().await.0, Outcome::NoMatch);
     assert_eq!(answered(200, json!({"status_code": 200, "profile": []})).asked().await.0, Outcome::NoMatch);
 }

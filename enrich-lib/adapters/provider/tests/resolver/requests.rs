@@ -1,4 +1,4 @@
-//! What a vendor gets, over any network.
+//! The requests that a vendor receives, over several kinds of network.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -28,7 +28,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::world::{NAME, Outcome, SECRET, ask, description, provider};
 
-/// `printf ada.marlowe+news@gmail.com | sha256sum`
+/// The output of `printf ada.marlowe+news@gmail.com | sha256sum`.
 const SHA256: &str = "484db0ff72794f3caf0cb95be3d0a8d03b76851b41b748d0157fdb28eac81bc9";
 
 fn person() -> Value {
@@ -73,7 +73,7 @@ async fn a_vendor_can_be_asked_without_a_key_and_without_a_body() {
     assert!(requests[0].body.is_empty() && !requests[0].headers.contains_key("content-type"));
 }
 
-/// A network of pipes, each of which ends at the vendor.
+/// A network of in-memory pipes, all of which end at the vendor.
 #[derive(Clone)]
 struct Pipes {
     vendor: mpsc::UnboundedSender<DuplexStream>,
@@ -132,7 +132,7 @@ impl Write for Pipe {
     }
 }
 
-/// Knows nobody at first.
+/// Answers the first request with 404, and all others with a profile.
 async fn answer(request: Request<Incoming>, asked: u32) -> Result<Response<Full<Bytes>>, Infallible> {
     assert_eq!(request.into_body().collect().await.unwrap().to_bytes().len(), 38);
     let status = if asked == 0 { 404 } else { 200 };
@@ -152,7 +152,7 @@ async fn another_network_can_take_the_place_of_tcp_and_a_vendor_can_speak_http_2
                     answer(request, asked.fetch_add(1, Relaxed))
                 });
                 let server = auto::Builder::new(TokioExecutor::new());
-                // Another connection would have to wait for the end of this one: all asks share it.
+                // Connections are served one after another, so the test hangs unless all requests share one.
                 let _ = server.serve_connection(TokioIo::new(connection), service).await;
             }
         });
@@ -165,7 +165,7 @@ async fn another_network_can_take_the_place_of_tcp_and_a_vendor_can_speak_http_2
     }
 }
 
-/// A network to which this process can open no connection: `EMFILE`, as the system reports it.
+/// A network that fails every connection with `EMFILE`, as the operating system reports it.
 #[derive(Clone)]
 struct NoFilesLeft;
 

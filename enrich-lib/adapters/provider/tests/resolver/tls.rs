@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::world::{NAME, Outcome, ask, chain, description, provider, query};
 
-/// Serves HTTPS that offers `protocols`, and gives its address and its certificate.
+/// Starts an HTTPS server that offers `protocols`. Returns its URL and its certificate.
 async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
     let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let certificate = issued.cert.der().clone();
@@ -48,7 +48,7 @@ async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
     (format!("https://localhost:{port}"), certificate)
 }
 
-/// Tells the version in the profile.
+/// Answers with a profile whose name contains the HTTP version.
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
     let body = format!(r#"{{"score": 95, "person": {{"linkedin": "linkedin.com/in/{NAME}-{version}"}}}}"#);
@@ -56,7 +56,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     Ok(answer.body(Full::new(body.into())).unwrap())
 }
 
-/// A client that trusts this certificate alone.
+/// Returns a client that trusts only this certificate.
 fn trusting(certificate: CertificateDer<'static>) -> Client {
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();

@@ -1,4 +1,4 @@
-//! A vendor's description, and what is told of an ask.
+//! A vendor's description, and the outcome of a request to it.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use enrich_lib::refusal::PortError;
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 
-/// What nobody may ever tell. The address is not in its canonical form, nor in lower case.
+/// Must never appear in errors or logs. The address is neither in canonical form nor in lower case.
 pub(crate) const EMAIL: &str = "Ada.Marlowe+news@GMail.com";
 pub(crate) const SECRET: &str = "s3cr3t-k3y";
 pub(crate) const NAME: &str = "ada-marlowe-7";
@@ -26,10 +26,10 @@ pub(crate) fn query() -> Query {
     }
 }
 
-/// What came of an ask.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With the profile's name.
+    /// The name of the profile.
     Found(String),
     NoMatch,
     Fault {
@@ -57,7 +57,7 @@ impl Outcome {
     }
 }
 
-/// A vendor at `base`, that takes the email and the key wherever they can be.
+/// Describes a vendor at `base` that receives the email and the key in all supported places.
 pub(crate) fn description(base: &str, deadline_ms: u64) -> Description {
     let text = format!(
         r#"
@@ -82,7 +82,7 @@ pub(crate) fn description(base: &str, deadline_ms: u64) -> Description {
     Description::parse(&text).unwrap()
 }
 
-/// Puts a description to work with the key that a file has.
+/// Creates a resolver whose key is loaded from a file.
 pub(crate) fn provider(description: Description, client: Client) -> Provider {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
@@ -90,7 +90,7 @@ pub(crate) fn provider(description: Description, client: Client) -> Provider {
     Provider::new(description.with_secret(SecretSource::File(path)).unwrap(), client).unwrap()
 }
 
-/// Asks once, and checks that nothing is told that may not be: not in the error, not in the log.
+/// Sends one request, and checks that the error and the log contain no confidential data.
 pub(crate) async fn ask(provider: &Provider) -> Outcome {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -130,7 +130,7 @@ pub(crate) async fn ask(provider: &Provider) -> Outcome {
     }
 }
 
-/// The error and all its sources.
+/// Formats an error and all its sources.
 pub(crate) fn chain(error: &PortError) -> String {
     let sources = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
