@@ -1,4 +1,4 @@
-//! One request: its head checked, routed, and answered by the endpoint.
+//! Request handling: checks the head, routes the request and passes it to the endpoint.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use hyper::body::{Body as _, Incoming};
 
 use crate::limits::Limits;
 
-/// Answers requests, whichever connections they come from.
+/// Answers the requests of all connections.
 pub(crate) struct Desk {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
@@ -22,20 +22,21 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) async fn answer(&self, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        // On HTTP/1, hyper knows the length of every body that is not chunked.
+        // On HTTP/1, hyper reports an exact length for every body that is not chunked.
         let is_chunked = head.version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
         let mut response = match self.check(&head, is_chunked) {
             Err(response) => *response,
             Ok(()) => {
-                // A stranger's too: with it unread the connection would end, and a prober could tell 401s apart.
+                // Read even if the key is invalid: an unread body would close the connection, which would make 401 replies
+                // distinguishable.
                 let body = self.endpoint.gather(body).await;
                 is_unread = body.is_err();
                 self.endpoint.answer(&head.headers, body).await
             }
         };
-        // On HTTP/1 the next request could only be found behind the rest of this one. hyper drops a Content-Length that
-        // stands beside `chunked`, and a server that gets both "MUST close the connection" (RFC 9112, 6.3).
+        // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
+        // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
         if (is_unread || is_chunked) && head.version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -55,7 +56,7 @@ impl Desk {
     }
 }
 
-/// HTTP/2's limits on a head, counted as RFC 9113, 6.5.2 counts it. On HTTP/1 hyper holds them.
+/// Checks an HTTP/2 head against the limits, with the size as defined in RFC 9113, 6.5.2. hyper enforces them on HTTP/1.
 fn fits(head: &Parts, limits: &Limits) -> bool {
     let line = |name: &str, value_bytes: usize| name.len() + value_bytes + 32;
     let path_bytes = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
@@ -68,22 +69,23 @@ fn fits(head: &Parts, limits: &Limits) -> bool {
 /// any request message that contains more than one Host header field line or a Host header field with an invalid
 /// field value" (RFC 9112, 3.2).
 fn has_one_host(headers: &HeaderMap) -> bool {
-    // Of a few headers, to look at all is faster than a look-up.
+    // A linear scan is faster than a lookup by name for a few headers.
     let mut hosts = headers.iter().filter(|(name, _)| **name == HOST);
     let is_valid = |host: &HeaderValue| host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)]);
     hosts.next().is_some_and(|(_, host)| is_valid(host)) && hosts.next().is_none()
 }
 
-/// Checks that `chunked` is the only transfer encoding. hyper accepts any list that ends with it. It would leave the
-/// other encodings in the body, and a proxy that reads the list differently would see another end of the request
-/// (request smuggling).
+/// Checks that `chunked` is the only transfer encoding.
+///
+/// hyper accepts any list that ends with `chunked` and leaves the other encodings in the body. A proxy that parses the list
+/// differently would see a different end of the request (request smuggling).
 fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"))
         && encodings.next().is_none()
 }
 
-/// Which bytes a host may have.
+/// The bytes that are valid in a Host header.
 const IN_HOST: [bool; 256] = {
     let mut in_host = [false; 256];
     let mut byte = b'!';

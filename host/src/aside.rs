@@ -1,11 +1,11 @@
-//! Futures that a task has beside its main one, and that cost nothing while only that one is woken.
+//! Secondary futures of a task, which cost nothing while other events wake the task.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polls `future` only after its own wake-ups, not whenever the task is polled for another reason.
+/// Polls `future` only after its own waker has been called, not each time the task is polled.
 #[derive(Debug)]
 pub(crate) struct Aside<F> {
     future: F,
@@ -23,7 +23,7 @@ impl<F> Aside<F> {
         Self { future, bell: None }
     }
 
-    /// The future, which may be told of something once it was ready.
+    /// Returns the inner future, for example to reset a timer after it completed.
     pub(crate) fn future(&mut self) -> &mut F {
         &mut self.future
     }
@@ -39,11 +39,11 @@ impl<F: Future + Unpin> Future for Aside<F> {
         if !bell.has_rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before the poll: what rings during it is for the next.
+        // Cleared before the poll, so that a wake-up during the poll is kept for the next one.
         bell.has_rung.store(false, Ordering::Release);
         let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&bell.clone().into()));
         if polled.is_ready() {
-            // A future that may be awaited again has asked for no wake-up.
+            // A completed future has registered no waker, so poll it again if it is reused.
             bell.has_rung.store(true, Ordering::Release);
         }
         polled
@@ -51,7 +51,7 @@ impl<F: Future + Unpin> Future for Aside<F> {
 }
 
 impl Bell {
-    /// It rings for the first poll.
+    /// Returns a waker that is already notified, so that the first poll reaches the future.
     fn of(task: &Waker) -> Self {
         Self { has_rung: AtomicBool::new(true), task: task.clone() }
     }

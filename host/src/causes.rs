@@ -1,4 +1,4 @@
-//! An error and its causes as one line.
+//! Error chains on one line.
 
 use std::error::Error;
 use std::iter::successors;

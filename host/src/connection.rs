@@ -1,5 +1,7 @@
-//! One connection, from its first byte to its last. While nothing happens on it, it has no buffers and no HTTP state: hyper
-//! comes with the first byte, leaves when the connection is idle, and comes again with the next.
+//! One connection, from accept to close.
+//!
+//! An idle connection has no buffers and no HTTP state. The hyper connection is created when the first byte arrives, dropped
+//! when the connection becomes idle, and created again for the next request.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -22,37 +24,38 @@ use crate::limits::Limits;
 use crate::pulse::{Alarm, InFlight, Pulse, Wait};
 use crate::stream::{Stream, Version};
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Connections {
     pub(crate) desk: Arc<Desk>,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: http2::Builder<TokioExecutor>,
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Says to each connection that it should end as soon as it has no request in flight.
+    /// Cancelled at shutdown. Each connection then closes as soon as it has no request in flight.
     pub(crate) stop: CancellationToken,
 }
 
-/// hyper's HTTP/1 as we use it. Its own timeouts are off: they can't tell a slow head from an idle connection.
+/// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow head from an
+/// idle connection.
 pub(crate) fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
-    /// hyper panics below this.
+    /// hyper panics below this size.
     const HYPER_BUFFER_BYTES_MIN: usize = 8_192;
 
     let mut http = http1::Builder::new();
     http.auto_date_header(date_header)
         .header_read_timeout(None)
-        // A client may end its half once it has said everything.
+        // A client may shut down its sending half after its last request.
         .half_close(true)
         .max_headers(limits.head_lines_max)
         .max_buf_size(limits.head_bytes_max.max(HYPER_BUFFER_BYTES_MIN));
     http
 }
 
-/// hyper's HTTP/2 as we use it.
+/// Returns hyper's HTTP/2 configuration.
 ///
-/// One reply escapes us: to a head above four times [`Limits::head_bytes_max`], the h2 crate itself answers 431 without a
-/// body. Up to there it is ours, and 400.
+/// The h2 crate itself replies 431 without a body to a head larger than four times [`Limits::head_bytes_max`]. Smaller
+/// oversized heads receive this server's 400.
 pub(crate) fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioExecutor> {
-    /// What a client may make us buffer on a stream, in and out; on a connection, four times that.
+    /// Buffer limit of one stream, in each direction. A connection's receive window is four times as large.
     const STREAM_BYTES_MAX: u32 = 64 * 1_024;
 
     let mut http = http2::Builder::new(TokioExecutor::new());
@@ -73,7 +76,7 @@ impl Connections {
     {
         match &self.tls {
             None => self.serve_http(io).await,
-            // Boxed, as it is far larger: a connection without TLS should not take its room.
+            // Boxed because its future is far larger than that of a plain connection.
             Some(tls) => Box::pin(self.serve_tls(tls, io)).await,
         }
     }
@@ -104,7 +107,7 @@ impl Connections {
         let mut since = Instant::now();
         let Some(version) = self.in_time(Wait::Head, since, stream.open()).await else { return };
         loop {
-            // Boxed, so that its room is given back while the connection rests.
+            // Boxed so that its memory is freed while the connection is idle.
             let end = match version {
                 Version::Http1 => Box::pin(self.serve_http1(&mut stream, &pulse, since)).await,
                 Version::Http2 => Box::pin(self.serve_http2(&mut stream, &pulse, since)).await,
@@ -160,7 +163,8 @@ impl Connections {
         self.drive(http, http2::Connection::graceful_shutdown, pulse, since).await
     }
 
-    /// Lets hyper serve until it is done, and tells it when it should be.
+    /// Drives the hyper connection to its end. Starts its graceful shutdown when the server shuts down, when a wait times
+    /// out and when the connection is idle.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
@@ -177,7 +181,8 @@ impl Connections {
         let mut rests_since = None;
         let mut is_ending = false;
         loop {
-            // In this order, so that a request that came just in time is served, and a simulation repeats itself.
+            // The order ensures that a request that arrives just before a timeout is served, and that simulations are
+            // deterministic.
             tokio::select! { biased;
                 ended = &mut http => {
                     ended.unwrap_or_else(|error| tell_of_break(&error));
@@ -201,7 +206,7 @@ impl Connections {
         }
     }
 
-    /// Waits for what comes. `None` if the connection is to end before: it is late, or broken, or the host stops.
+    /// Waits for `coming`. Returns `None` on timeout, on an I/O error and when the server shuts down.
     async fn in_time<T>(
         &self,
         wait: Wait,
@@ -220,13 +225,13 @@ impl Connections {
     }
 }
 
-/// How HTTP on a connection came to an end.
+/// The way in which HTTP ended on a connection.
 enum End {
-    /// Nothing more is said on either side.
+    /// The connection is closed immediately.
     Abrupt,
-    /// All is said, and the client is to take note of it.
+    /// All replies are sent. The client may still close its half of the connection.
     InOrder,
-    /// It goes on with the next request. There has been none in flight since then.
+    /// The connection has been idle since this instant and waits for the next request.
     Rest(Instant),
 }
 

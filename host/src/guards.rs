@@ -1,5 +1,5 @@
-//! The resolvers of [`enrich_compose`], put together as its first page says: [`Guards`] around each vendor, [`Assembly`]
-//! around all of them.
+//! Assembles the resolver middleware of [`enrich_compose`] in the order that its crate documentation recommends: [`Guards`]
+//! for each vendor, [`Assembly`] for the whole chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,29 @@ use enrich_lib::refusal::PortError;
 
 use crate::causes::chain;
 
-/// What guards a vendor from us, and us from a vendor.
+/// Middleware settings that protect a vendor from overload and lookups from a failing vendor.
 #[derive(Clone, Copy, Debug)]
 pub struct Guards {
-    /// The vendor's time for one lookup, with all tries and the pauses between them. It starts when the lookup has a permit.
+    /// Time budget for one lookup at this vendor, including all tries and the pauses between them. It starts when the lookup
+    /// acquires a permit.
     pub deadline: Duration,
-    /// The lookups that the vendor serves at once.
+    /// Maximum number of concurrent lookups at the vendor.
     pub concurrency: usize,
-    /// The lookups that may wait for a permit.
+    /// Maximum number of lookups that wait for a permit.
     pub queue_max: usize,
-    /// The time that a lookup may wait for a permit.
+    /// Maximum time that a lookup waits for a permit.
     pub wait_max: Duration,
-    /// How often it is asked for one person, if its failures pass.
+    /// Maximum number of tries per lookup. Only transient failures are retried.
     pub tries: u32,
-    /// When it is left alone for a while.
+    /// When the circuit breaker opens, and for how long.
     pub breaker: BreakerPolicy,
-    /// When a second ask is made, if one ever is: see [`Hedge`] for what that can cost.
+    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its possible cost.
     pub hedge: Option<Duration>,
 }
 
 impl Guards {
-    /// Puts `vendor` behind a hedge, retries, a deadline, a breaker and a limit, from the inside out. `seed` makes the
-    /// pauses between tries.
+    /// Wraps `vendor` in a hedge, retries, a deadline, a circuit breaker and a concurrency limit, from the inside out.
+    /// `seed` seeds the jitter of the pauses between tries.
     pub fn around(self, vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
         let permits = Permits::new(self.concurrency, self.queue_max);
         let mut vendor = vendor;
@@ -50,23 +51,25 @@ impl Guards {
     }
 }
 
-/// All who are asked, as one resolver.
+/// Settings of the whole resolver chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Assembly {
-    /// The budget of a whole lookup.
+    /// Time budget of a whole lookup.
     pub deadline: Duration,
-    /// What is remembered, if anything is.
+    /// Cache settings; `None` disables the cache.
     pub cache: Option<CachePolicy>,
 }
 
 impl Assembly {
-    /// The part of the budget in which all are asked: it ends before the whole does, so that a failure names the vendors.
+    /// Returns the time budget of the waterfall. It ends before [`Assembly::deadline`], so that a failure can name the
+    /// vendors that caused it.
     pub fn budget(&self) -> Duration {
         self.deadline - (self.deadline / 20).min(Duration::from_millis(100))
     }
 
-    /// From the inside out: one after the other · once at a time for one person · what is remembered · who opted out ·
-    /// the budget. `key` is for the hashes of emails.
+    /// Wraps the waterfall, from the inside out, in request coalescing, the cache, the opt-out check and the deadline.
+    ///
+    /// `key` keys the hashes of emails.
     pub fn around(&self, asked: Waterfall, opt_outs: Arc<dyn OptOuts>, key: [u8; 32]) -> Arc<dyn Resolver> {
         let hasher = EmailHasher::new(key);
         let waterfall = asked.within(self.budget()).on_failure(log);
@@ -80,8 +83,8 @@ impl Assembly {
     }
 }
 
-/// Logs why a vendor did not answer a lookup. A vendor that was skipped is no warning, as an open breaker or a full queue
-/// repeats itself for every lookup.
+/// Logs why a vendor did not answer a lookup. Skipped vendors are logged at info level, because an open breaker or a full
+/// queue affects every lookup.
 fn log(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, error_text) = (workspace.as_str(), chain(error));

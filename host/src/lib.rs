@@ -1,17 +1,30 @@
-//! The standalone host of the person enrichment service: a hyper server around [`enrich_lib`], for HTTP/1.1 and HTTP/2,
+//! The standalone server of the person enrichment service: a hyper server around [`enrich_lib`], for HTTP/1.1 and HTTP/2,
 //! with or without TLS.
 //!
-//! [`run`] serves whatever a [`Listener`] accepts: TCP in earnest, memory in tests, a simulated network.
+//! [`run`] serves the connections of a [`Listener`]: a TCP listener in production, in-memory streams or a simulated network
+//! in tests.
 //!
 //! # Layout
 //!
-//! In reading order, each module using only those before it: [`Limits`] · [`Listener`] · [`swap`] what is taken anew while
-//! the host serves · [`tls`] · `aside` futures beside the main one of a task · `pulse` what a connection waits for ·
-//! `replies` bodies for hyper's own replies · `stream` a connection's bytes · [`causes`] an error as one line · `log`
-//! one event per lookup · `answer` one request, with the [`Endpoint`] of [`enrich_tower`] · `connection` · [`run`] ·
-//! [`workers`] the same on several threads.
-//! Beside them, what the command line uses too: [`patience`] how long ports may take · [`guards`] how vendors are asked ·
-//! [`vendors`] whom a lookup asks · [`rows`] files of people.
+//! The modules in reading order. Each one depends only on those before it.
+//!
+//! - [`Limits`]: limits on connections, requests and waits
+//! - [`Listener`]: the source of connections
+//! - [`swap`]: values that can be replaced while the server runs
+//! - [`tls`]: certificates and TLS configuration
+//! - `aside`: secondary futures of a task
+//! - `pulse`: per-connection activity and timeouts
+//! - `replies`: JSON bodies for hyper's own error replies
+//! - `stream`: the byte stream of one connection
+//! - [`causes`]: error chains on one line
+//! - `log`: one log event per lookup
+//! - `answer`: one request, served by the [`Endpoint`] of [`enrich_tower`]
+//! - `connection`: one connection
+//! - [`run`]: the accept loop
+//! - [`workers`]: the server on several threads
+//!
+//! The command line also uses [`patience`] (port timeouts), [`guards`] (resolver middleware), [`vendors`] (the vendors of a
+//! lookup) and [`rows`] (files of people).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -69,23 +82,23 @@ use crate::answer::Desk;
 use crate::connection::Connections;
 use crate::log::Log;
 
-/// What [`run`] serves, and how.
+/// The configuration of [`run`].
 #[derive(Clone)]
 pub struct Services {
-    /// Answers the lookups.
+    /// Runs the lookups.
     pub service: Service,
-    /// The clock and the randomness.
+    /// The source of time and randomness.
     pub arrivals: Arc<dyn Arrivals>,
-    /// What a stranger may take.
+    /// Limits on resources that clients can consume.
     pub limits: Limits,
-    /// HTTPS if there is a configuration (see [`tls::load`]), HTTP if not.
+    /// The TLS configuration (see [`tls::load`]). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Whether replies have a `date`. Simulations switch it off: it is the machine's, not theirs.
+    /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
     pub date_header: bool,
 }
 
 impl Services {
-    /// Serves plain HTTP by the system's clock, with the default limits.
+    /// Returns a configuration for plain HTTP with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, limits) = (Arc::new(SystemArrivals), Limits::default());
         Self { service, arrivals, limits, tls: None, date_header: true }
@@ -104,15 +117,18 @@ impl fmt::Debug for Services {
     }
 }
 
-/// Serves until `shutdown` resolves. Then it accepts no more, ends idle connections, and returns once the requests and
-/// lookups in flight have ended, or after [`Limits::shutdown_time_max`].
+/// Serves connections until `shutdown` resolves.
 ///
-/// A lookup whose client hangs up is finished all the same. Dropping this future drops the connections, not the lookups.
+/// The server then stops accepting, closes idle connections, and waits for requests and lookups in flight, at most for
+/// [`Limits::shutdown_time_max`].
+///
+/// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
+/// not cancel the lookups.
 pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     run_logged(listener, services, Log::new(), shutdown).await;
 }
 
-/// [`run`] with a log that other threads of the same server may share.
+/// Like [`run`], with a log that can be shared between the threads of one server.
 async fn run_logged<L: Listener>(
     mut listener: L,
     services: Services,
@@ -158,7 +174,8 @@ async fn run_logged<L: Listener>(
     log.flush();
 }
 
-/// A connection that panicked ends alone. The panic's message stays out of the log: it could quote a request.
+/// Logs that a connection's task panicked. Other connections are not affected. The panic message is not logged because it
+/// could quote a request.
 fn tell_of_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!("a connection panicked");

@@ -1,31 +1,33 @@
-//! Limits on everything that a stranger can make grow.
+//! Limits on all resources that a client can consume.
 
 use std::time::Duration;
 
 use enrich_tower::BodyLimits;
 
-/// What one `run` allows. The defaults hold against strangers.
+/// Limits of one server. The defaults are safe for untrusted clients.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time; the next one waits in the listener's queue.
+    /// Maximum number of open connections. Further connections wait in the listener's queue.
     pub connections_max: usize,
-    /// HTTP/2: requests at a time on one connection.
+    /// Maximum number of concurrent HTTP/2 streams per connection.
     pub streams_max: u32,
-    /// The request line and all header lines, in bytes.
+    /// Maximum size of the request line and all header lines, in bytes.
     pub head_bytes_max: usize,
-    /// Header lines in a request.
+    /// Maximum number of header lines in a request.
     pub head_lines_max: usize,
-    /// A request's body.
+    /// Limits on a request's body.
     pub body: BodyLimits,
-    /// For the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake_time_max: Duration,
-    /// For a request's head: the first from the connection's start, each later one from its own first byte.
+    /// Timeout of a request's head. The first head is timed from the start of the connection, each later one from its own
+    /// first byte.
     pub head_time_max: Duration,
-    /// Between two requests on a connection. Load balancers mostly wait 60 s: whoever closes first should be they.
+    /// Timeout of an idle connection. It exceeds the 60 s that most load balancers use, because the load balancer should be
+    /// the side that closes.
     pub idle_time_max: Duration,
-    /// For the client to take note that the connection ends.
+    /// Timeout for the client to close its half of the connection.
     pub close_time_max: Duration,
-    /// For requests in flight once the host is told to stop.
+    /// Timeout of requests and lookups in flight during a graceful shutdown.
     pub shutdown_time_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Where connections come from.
+//! Sources of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +7,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A source of connections: a TCP listener, or what a test or a simulation has in its place.
+/// A source of connections: a TCP listener, or a replacement in tests and simulations.
 pub trait Listener: Send {
-    /// One connection.
+    /// A connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection and whose it is. Has to be cancel safe: a dropped call loses no connection.
+    /// Accepts the next connection and returns it with the peer's address.
+    ///
+    /// Implementations must be cancel safe: dropping the future must not lose a connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
 }
 
@@ -21,16 +23,17 @@ impl Listener for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // A reply is one small write: waiting for more to send would only delay it. Without it, it still arrives.
+        // A reply is one small write, so Nagle's algorithm would only delay it. The connection works without the option too,
+        // so an error is ignored.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer))
     }
 }
 
-/// How long to wait for file descriptors to come free.
+/// Pause after a failed accept, for example while the process has no free file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// The next connection, however many attempts fail: a server that runs out of file descriptors must not end.
+/// Accepts the next connection. Retries after errors, because a server must survive running out of file descriptors.
 pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
     loop {
         match listener.accept().await {
@@ -44,7 +47,7 @@ pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr)
     }
 }
 
-/// The connection failed, not the listener: the next one can be accepted at once.
+/// Returns whether the connection failed rather than the listener. The next accept can then follow immediately.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -1,4 +1,4 @@
-//! The log of lookups.
+//! The lookup log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::causes::chain;
 
-/// Logs one event per lookup, without any email, key or profile. At debug level a second event has its steps.
+/// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of its steps.
 ///
-/// All threads of a server share one log: clones count together.
+/// Clones share their counters, so all threads of a server use clones of one log.
 #[derive(Clone)]
 pub(crate) struct Log {
     started: Instant,
@@ -25,7 +25,7 @@ impl Log {
         Self { started: Instant::now(), unauthorized: Arc::default() }
     }
 
-    /// Reports the lookups that were counted and not logged.
+    /// Logs the count of lookups that were not logged individually.
     pub(crate) fn flush(&self) {
         self.unauthorized.report();
     }
@@ -47,12 +47,13 @@ impl Observer for Log {
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
         let duration_us = us(lookup.durations.whole);
         match (lookup.ending, lookup.fault) {
-            // The client is told of a panic as of any failure: 500. Its message stays out of the log: it could quote the email.
+            // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
+            // the email.
             (Ending::Panicked, _) => tracing::error!(
                 target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
                 fault = "panicked",
             ),
-            // Only the end of the process abandons lookups; `run` has told how many there were.
+            // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
             (_, Some(fault)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
@@ -75,7 +76,7 @@ impl Observer for Log {
     }
 }
 
-/// Returns the reason of a 400. Other refusals have one reason only, which is their outcome.
+/// Returns the reason of a 400. Every other refusal has a single reason, which its outcome names.
 fn reason(ending: Ending) -> Option<String> {
     use Refusal::{InvalidEmail, InvalidRequest, UnsupportedEmail};
     match ending {
@@ -86,18 +87,18 @@ fn reason(ending: Ending) -> Option<String> {
     }
 }
 
-/// Limits what clients without a valid key can log. The first of their lookups in each interval is logged at info level, and
-/// one event at the end of the interval counts the others.
+/// Limits the log volume that clients without a valid key can cause. The first such lookup of each interval is logged at
+/// info level, and one event at the end of the interval counts the others.
 #[derive(Default)]
 struct Sampler {
-    /// Lookups in the current interval; 0 between intervals.
+    /// Number of lookups in the current interval; 0 between intervals.
     count: AtomicU64,
 }
 
 impl Sampler {
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    /// Counts a lookup and returns whether it is the first of an interval, which then starts.
+    /// Counts a lookup. Returns `true` for the first one, which starts an interval.
     fn admits(self: &Arc<Self>) -> bool {
         if self.count.fetch_add(1, Ordering::Relaxed) > 0 {
             return false;

@@ -1,8 +1,10 @@
-//! How long a port may take, and how often a settlement is asked for. The library has no clock, so this is the host's. A
-//! resolver's patience is [`enrich_compose::Deadline`].
+//! Timeouts of the ports, and retries of settlements.
 //!
-//! Together the times stay below [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl), or holds would expire under
-//! their lookups.
+//! The library has no clock, so the server applies these timeouts. The timeout of a resolver is
+//! [`enrich_compose::Deadline`].
+//!
+//! The sum of all timeouts must stay below [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold
+//! could expire while its lookup is still running.
 
 use std::fmt;
 use std::pin::pin;
@@ -18,16 +20,16 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use tokio::time::sleep;
 
-/// Keys that are found in time, or fail: 500.
+/// API keys with a timeout. A lookup whose key is not found in time fails with 500.
 pub struct TimelyKeys {
-    /// The keys.
+    /// The wrapped key store.
     pub keys: Arc<dyn Keys>,
-    /// How long they may take.
+    /// Timeout of one call.
     pub deadline: Duration,
 }
 
 impl TimelyKeys {
-    /// The deadline unless the operator sets another.
+    /// The default timeout.
     pub const DEADLINE: Duration = Duration::from_secs(1);
 }
 
@@ -38,16 +40,16 @@ impl Keys for TimelyKeys {
     }
 }
 
-/// Windows that count in time, or fail closed: 503.
+/// Rate-limit windows with a timeout. A count that is late fails closed: 503.
 pub struct TimelyWindows {
-    /// The windows.
+    /// The wrapped rate-limit store.
     pub windows: Arc<dyn Windows>,
-    /// How long a count may take.
+    /// Timeout of one count.
     pub deadline: Duration,
 }
 
 impl TimelyWindows {
-    /// The deadline unless the operator sets another: a limiter that is slower than this is down.
+    /// The default timeout. A rate limiter that takes longer is considered down.
     pub const DEADLINE: Duration = Duration::from_millis(100);
 }
 
@@ -58,17 +60,18 @@ impl Windows for TimelyWindows {
     }
 }
 
-/// Credits whose settlements are asked for again, under the same lookup id, until they are answered: a result is
-/// never given away unbilled, and a failure that passes is not the client's.
+/// Credits that retry settlements, with the same lookup id, until one succeeds or the deadline passes.
+///
+/// Retries ensure that every result is billed and that transient failures are not visible to the client.
 pub struct PersistentCredits {
-    /// The credits.
+    /// The wrapped credits.
     pub credits: Arc<dyn Credits>,
-    /// How long a settlement is tried.
+    /// Timeout of a hold, and of a settlement with all its retries.
     pub deadline: Duration,
 }
 
 impl PersistentCredits {
-    /// The deadline unless the operator sets another.
+    /// The default timeout.
     pub const DEADLINE: Duration = Duration::from_secs(5);
 
     const PAUSE_FIRST: Duration = Duration::from_millis(20);
@@ -88,7 +91,7 @@ impl Credits for PersistentCredits {
                 let mut pause = Self::PAUSE_FIRST;
                 while let Err(fault) = self.credits.settle(hold, settlement).await {
                     last_fault = Some(fault);
-                    Box::pin(sleep(pause)).await; // boxed: there is hardly ever one
+                    Box::pin(sleep(pause)).await; // boxed because it is rarely needed
                     pause = (pause * 2).min(Self::PAUSE_MAX);
                 }
             });
@@ -100,7 +103,7 @@ impl Credits for PersistentCredits {
     }
 }
 
-/// The answer of a port, or its failure to give one within `deadline`.
+/// Awaits a port's result. Fails if it takes longer than `deadline`.
 async fn in_time<T>(
     deadline: Duration,
     failure: &str,

@@ -1,9 +1,9 @@
-//! What a connection waits for, and the alarm that goes off when it has waited long enough.
+//! Connection activity and timeouts.
 //!
-//! Whatever happens on the connection moves its [`Pulse`], which knows no time: that is all that a request pays. The
-//! [`Alarm`] is polled after each move, as it is a part of the same task, and reads the clock if nothing is in flight then.
-//! What is due it looks for every few seconds only, and never sleeps longer than the shortest wait: what begins after it
-//! has looked can't be due before it looks again.
+//! Each event on a connection updates its [`Pulse`] without reading the clock, which keeps the cost per request low. The
+//! [`Alarm`] runs in the same task, so it is polled after each update, and reads the clock only if no request is in flight.
+//! It computes the deadline only when its timer fires. The timer never sleeps longer than the shortest timeout, so a wait
+//! that starts after one check cannot be due before the next.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -16,30 +16,31 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::aside::Aside;
 use crate::limits::Limits;
 
-/// How long a connection is idle before it may rest.
+/// Idle time after which a connection's HTTP state is dropped.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// The shared state of one connection.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    /// In flight. Whoever ends one has noted the move before, so that nobody sees the end without it.
+    /// Number of requests in flight. A request updates `has_moved` before it decrements this counter, so a reader that sees
+    /// the decrement also sees the update.
     requests: AtomicU32,
-    /// From a head's first byte to the end of its request.
+    /// Set from the first byte of a head to the end of its request.
     is_busy: AtomicBool,
     is_closing: AtomicBool,
     can_rest: AtomicBool,
-    /// Since the alarm read the clock.
+    /// Set by each state change. Cleared when the alarm reads the clock.
     has_moved: AtomicBool,
 }
 
-/// What a connection waits for while no request is in flight.
+/// The event that a connection waits for while no request is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// For the rest of a head, or the first byte on the connection.
+    /// The rest of a head, or the first byte on the connection.
     Head,
-    /// For the next request.
+    /// The next request.
     Idle,
-    /// For the client to take note of the end.
+    /// The end of the client's half of the connection.
     Close,
 }
 
@@ -54,7 +55,7 @@ impl Wait {
 }
 
 impl Pulse {
-    /// A connection that has to send its first head.
+    /// Returns the state of a new connection, which waits for its first head.
     pub(crate) fn new() -> Self {
         Self {
             requests: AtomicU32::new(0),
@@ -65,26 +66,26 @@ impl Pulse {
         }
     }
 
-    /// Bytes came: of a head that begins, unless they are of a request that has begun.
+    /// Reports received bytes. They start a head unless a request is already in progress.
     pub(crate) fn begin_head(&self) {
         if !self.is_busy.load(Ordering::Relaxed) && !self.is_closing.load(Ordering::Relaxed) {
             self.move_to(&self.is_busy, true);
         }
     }
 
-    /// The connection is in order and may stay without a request for a while.
+    /// Reports that the connection is between requests and may stay idle.
     pub(crate) fn begin_idle(&self) {
         self.move_to(&self.is_busy, false);
     }
 
-    /// The connection is about to end: nothing but requests in flight keeps it up.
+    /// Reports that the connection is closing and is kept open only by requests in flight.
     pub(crate) fn begin_close(&self) {
         if !self.is_closing.load(Ordering::Relaxed) {
             self.move_to(&self.is_closing, true);
         }
     }
 
-    /// Whether nothing would be lost if the connection's HTTP ended here: all that was written is on its way.
+    /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is flushed.
     pub(crate) fn let_rest(&self, can_rest: bool) {
         self.can_rest.store(can_rest, Ordering::Relaxed);
     }
@@ -98,7 +99,7 @@ impl Pulse {
         self.has_moved.store(true, Ordering::Relaxed);
     }
 
-    /// What the connection waits for; `None` while a request is in flight.
+    /// Returns the event that the connection waits for, or `None` while a request is in flight.
     fn wait(&self) -> Option<Wait> {
         match (self.requests.load(Ordering::Acquire), self.is_closing.load(Ordering::Relaxed)) {
             (1.., _) => None,
@@ -109,7 +110,7 @@ impl Pulse {
     }
 }
 
-/// A request in flight, until this is dropped.
+/// A guard that counts a request as in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight<P: Deref<Target = Pulse>>(P);
 
@@ -127,7 +128,8 @@ impl<P: Deref<Target = Pulse>> Drop for InFlight<P> {
     }
 }
 
-/// Ready when the connection has waited too long, or long enough to rest, with what for. May be awaited again.
+/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to drop its HTTP state. It can
+/// be awaited again after it has completed.
 #[derive(Debug)]
 pub(crate) struct Alarm<'a> {
     pulse: &'a Pulse,
@@ -137,29 +139,29 @@ pub(crate) struct Alarm<'a> {
 }
 
 impl<'a> Alarm<'a> {
-    /// Of a connection that has waited since then.
+    /// Creates an alarm for a connection that has been waiting since `since`.
     pub(crate) fn new(pulse: &'a Pulse, since: Instant, limits: &'a Limits) -> Self {
         let timer = Aside::new(Box::pin(sleep_until(Instant::now() + time_min(limits))));
         Self { pulse, limits, since, timer }
     }
 
-    /// When the wait began that it went off for.
+    /// Returns the start of the current wait.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// What the connection waits for. Notes since when.
+    /// Returns the event that the connection waits for, and updates the start of the wait after a state change.
     fn look(&mut self) -> Option<Wait> {
         let wait = self.pulse.wait()?;
         if self.pulse.has_moved.load(Ordering::Relaxed) {
-            // Before the clock is read: what moves meanwhile is noted again.
+            // Cleared before the clock is read, so that a concurrent change sets it again.
             self.pulse.has_moved.store(false, Ordering::Relaxed);
             self.since = Instant::now();
         }
         Some(wait)
     }
 
-    /// When the connection has waited long enough, and for what; `None` while a request is in flight.
+    /// Returns the deadline of the current wait and its kind, or `None` while a request is in flight.
     fn due(&mut self) -> Option<(Instant, Wait)> {
         let wait = self.look()?;
         let time_max = wait.time_max(self.limits);
@@ -168,7 +170,7 @@ impl<'a> Alarm<'a> {
     }
 }
 
-/// The shortest wait there is.
+/// Returns the shortest timeout.
 fn time_min(limits: &Limits) -> Duration {
     limits.head_time_max.min(limits.idle_time_max).min(limits.close_time_max)
 }

@@ -1,21 +1,23 @@
-//! The replies that hyper's HTTP/1 server makes by itself: 400, 414 and 431 to what is no request, without a body.
+//! Replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to malformed requests, without
+//! a body.
 //!
-//! "All responses carry JSON bodies" (specification 4), so each is exchanged for the one of [`wire::malformed`] on its
-//! way out.
+//! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with [`wire::malformed`]
+//! before it is written.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use enrich_lib::wire;
 
-/// Whether `out`, which hyper is about to write, is a reply of its own. Nothing can stand before it: hyper parses a head
-/// only once the reply to the one before is flushed.
+/// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a write, because
+/// hyper parses a head only after it has flushed the previous reply.
 pub(crate) fn is_bare(out: &[u8]) -> bool {
-    // The first test is the only one for replies of ours: they end with their bodies.
+    // The server's own replies end with a body, so they fail this first test.
     out.ends_with(b"\r\n\r\n")
         && out.starts_with(b"HTTP/1.")
         && lines(out).any(|line| line == b"content-length: 0")
 }
 
-/// What is sent instead: the same version and date, our status and body. The connection ends after it.
+/// Returns the replacement, with the same version and date but this server's status and body. The connection closes after
+/// it.
 pub(crate) fn exchange(bare: &[u8]) -> Bytes {
     let malformed = wire::malformed();
     let version = bare.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");

@@ -1,5 +1,7 @@
-//! The bytes of one connection on their way between the client and hyper: watched as they come, mended as they go. It
-//! outlives hyper, which is there only while there is something to do.
+//! The byte stream between a client and hyper.
+//!
+//! The stream reports activity to the [`Pulse`] and replaces hyper's own error replies. It outlives the hyper connection,
+//! which exists only while a request is in progress.
 
 use std::io;
 use std::pin::Pin;
@@ -13,19 +15,19 @@ use crate::replies;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection's bytes, after TLS.
+/// A connection's byte stream, after TLS.
 #[derive(Debug)]
 pub(crate) struct Stream<'a, Io> {
     io: Io,
     pulse: &'a Pulse,
     version: Version,
-    /// What came and is not read yet.
+    /// Bytes that are received but not yet read.
     unread: Bytes,
-    /// What is left to write of a reply that takes the place of hyper's own.
+    /// The unwritten rest of a replacement for one of hyper's replies.
     exchange: Option<Bytes>,
 }
 
-/// What a client speaks.
+/// The HTTP version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Http1,
@@ -37,7 +39,7 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
         Self { io, pulse, version: Version::Http1, unread: Bytes::new(), exchange: None }
     }
 
-    /// Waits until the first bytes tell what the client speaks.
+    /// Detects the HTTP version from the first bytes.
     pub(crate) async fn open(&mut self) -> io::Result<Version> {
         loop {
             let has_ended = self.more().await? == 0;
@@ -53,14 +55,14 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
         }
     }
 
-    /// Waits for one more head to begin. Returns whether it does: the client may end its half instead.
+    /// Waits for the start of the next head. Returns `false` if the client shuts down its sending half instead.
     pub(crate) async fn reopen(&mut self) -> io::Result<bool> {
         Ok(!self.unread.is_empty() || self.more().await? > 0)
     }
 
-    /// Waits for more bytes, and has room for them only when they are there.
+    /// Reads more bytes, with a buffer that exists only while data is available.
     async fn more(&mut self) -> io::Result<usize> {
-        /// Most requests fit in as a whole.
+        /// Most requests fit into this size.
         const BYTES_MAX: usize = 512;
 
         std::future::poll_fn(|cx| {
@@ -73,15 +75,15 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
         .await
     }
 
-    /// Takes back what hyper has read and not used: a copy, as it would keep hyper's whole buffer. Empty lines between
-    /// requests are nothing (RFC 9112, 2.2).
+    /// Takes back bytes that hyper has read but not used. They are copied, as a slice would keep hyper's whole buffer alive.
+    /// Blank lines between requests are skipped (RFC 9112, 2.2).
     pub(crate) fn put_back(&mut self, unread: &[u8]) {
         let is_blank = |byte: &&u8| b"\r\n".contains(byte);
         self.unread = Bytes::copy_from_slice(&unread[unread.iter().take_while(is_blank).count()..]);
     }
 
-    /// Ends our half, then reads what the client still sends, until it ends its half. Closing over unread bytes would
-    /// reset the connection, and a reset overtakes our last reply (RFC 9112, 9.6).
+    /// Shuts down the sending half, then reads and discards input until the client shuts down its half. Closing a socket
+    /// with unread input resets the connection, and the reset could discard the last reply (RFC 9112, 9.6).
     pub(crate) async fn close(&mut self) -> io::Result<()> {
         self.io.shutdown().await?;
         std::future::poll_fn(|cx| {
@@ -112,7 +114,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
             let bytes = this.unread.split_to(this.unread.len().min(buf.remaining()));
             buf.put_slice(&bytes);
         }
-        // Frames tell nothing about heads: a slow one on HTTP/2 counts as idle.
+        // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time.
         if this.version == Version::Http1 && buf.filled().len() > filled {
             this.pulse.begin_head();
         }
@@ -137,14 +139,14 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
         Poll::Ready(Ok(out.len()))
     }
 
-    /// hyper flushes once it has written all that it has.
+    /// Flushes the output. hyper calls it after it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
         self.pulse.let_rest(self.version == Version::Http1);
         Poll::Ready(Ok(()))
     }
 
-    /// How the connection ends is not hyper's to say: see [`Stream::close`].
+    /// Does nothing. The server closes the connection itself, see [`Stream::close`].
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! What is taken anew while the host serves. Whoever has begun with the old one ends with it.
+//! Values that can be replaced while the server runs. Users of the previous value keep it until they finish.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,26 +11,26 @@ use enrich_lib::refusal::PortError;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Something that can be swapped for another one at any time.
+/// A shared value that can be replaced at any time.
 ///
-/// It is a [`Resolver`] of resolvers, and chooses the certificate of TLS handshakes among certificates.
+/// A `Swap` of a resolver is a [`Resolver`]. A `Swap` of a certificate selects the certificate of TLS handshakes.
 pub struct Swap<T: ?Sized>(RwLock<Arc<T>>);
 
 impl<T: ?Sized> Swap<T> {
-    /// Begins with `first`.
+    /// Creates a swap with the value `first`.
     pub const fn new(first: Arc<T>) -> Self {
         Self(RwLock::new(first))
     }
 
-    /// The one of this moment.
+    /// Returns the current value.
     pub fn current(&self) -> Arc<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on it is `next`; the old one is dropped when nobody uses it any more.
+    /// Replaces the value. The previous value is dropped with its last reference.
     pub fn swap(&self, next: Arc<T>) {
         let old = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next);
-        // Here and not under the lock: it may be large.
+        // Dropped outside the lock, because dropping a large value takes time.
         drop(old);
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     use enrich_lib::model::LookupId;
     use tokio::sync::Notify;
 
-    /// Knows nobody, once it is told to answer.
+    /// A resolver that finds nothing, after it has been notified.
     struct Waiting(Notify);
 
     #[async_trait]

@@ -17,15 +17,15 @@ use x509_cert::time::Validity;
 
 use crate::swap::Swap;
 
-/// Why there is no HTTPS. Says which file, and what to do.
+/// An error that prevents HTTPS. The message names the file and the remedy.
 #[derive(Debug, Error)]
 pub enum TlsFault {
-    /// The file can't be read as PEM.
+    /// The file cannot be read as PEM.
     #[error("can't read {}: {source}; it has to be a readable PEM file", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: pem::Error,
     },
     /// The file has no certificate.
@@ -34,24 +34,25 @@ pub enum TlsFault {
     /// The file has no private key.
     #[error("{} has no private key; it has to be the PEM file of the certificate's key, without a passphrase", .0.display())]
     NoKey(PathBuf),
-    /// The two don't work together.
+    /// The certificate and the key do not match, or rustls does not support them.
     #[error("can't serve {} with the key in {}: {source}; the key has to be the one that the certificate was issued for", cert.display(), key.display())]
     Unusable {
-        /// The certificate's file.
+        /// Path of the certificate file.
         cert: PathBuf,
-        /// The key's file.
+        /// Path of the key file.
         key: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
-/// Makes the TLS configuration of [`Services`](crate::Services) from two PEM files, as they are now.
+/// Builds the TLS configuration of [`Services`](crate::Services) from two PEM files. Later changes to the files have no
+/// effect.
 pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsFault> {
     Ok(config(Arc::new(Swap::new(read(cert, key, |_| ())?))))
 }
 
-/// The TLS configuration of [`Services`](crate::Services) with a certificate that can be swapped: TLS 1.2 and 1.3, HTTP/2
+/// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2 and 1.3, HTTP/2
 /// and HTTP/1.1.
 pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

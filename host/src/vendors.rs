@@ -1,4 +1,4 @@
-//! Whom a lookup asks, in which order, and how it survives them.
+//! The vendors of a lookup, their order and their middleware.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,57 +13,60 @@ use enrich_sqlite::People;
 
 use crate::guards::{Assembly, Guards};
 
-/// Whom a lookup asks.
+/// The configured vendors and their shared settings.
 #[derive(Clone, Debug)]
 pub struct Vendors {
-    /// In this order; the first trusted match wins. Nobody here is the people directory alone.
+    /// The sources in the order in which they are queried; the first trusted match wins. If empty, only the people directory
+    /// is queried.
     pub asked: Vec<Asked>,
-    /// The budget of a whole lookup.
+    /// Time budget of a whole lookup.
     pub deadline: Duration,
-    /// What is remembered, if anything is. The people directory alone never is: it answers as fast.
+    /// Cache settings; `None` disables the cache. Not used if the people directory is the only source, which answers as
+    /// fast.
     pub cache: Option<CachePolicy>,
 }
 
-/// One of those who are asked.
+/// A source of a lookup.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    /// The imported directory.
+    /// The imported people directory.
     People,
-    /// A vendor, and how it is asked.
+    /// A vendor with its settings.
     Vendor(Vendor),
 }
 
-/// A vendor, and how it is asked. How long, how often and how much at a time, its description says.
+/// A vendor with its middleware settings. Its deadline, tries and concurrency are part of its description.
 #[derive(Clone, Debug)]
 pub struct Vendor {
-    /// The vendor.
+    /// The vendor's client.
     pub provider: Arc<Provider>,
-    /// The most lookups that wait while the vendor is asked as much as it may be.
+    /// Maximum number of lookups that wait while the vendor is at its concurrency limit.
     pub queue_max: usize,
-    /// When the vendor is left alone for a while.
+    /// When the circuit breaker opens, and for how long.
     pub breaker: BreakerPolicy,
-    /// When a second ask is made, if one ever is: see [`Hedge`](enrich_compose::Hedge) for what that can cost.
+    /// Delay before a second, parallel request; `None` disables hedging. See [`Hedge`](enrich_compose::Hedge) for its
+    /// possible cost.
     pub hedge: Option<Duration>,
 }
 
 impl Vendor {
-    /// How many wait, unless the operator sets another number.
+    /// The default of [`Vendor::queue_max`].
     pub const QUEUE_MAX: usize = 100;
 
-    /// The vendor with the guards that it has by default.
+    /// Returns the vendor with the default settings.
     pub fn new(provider: Arc<Provider>) -> Self {
         Self { provider, queue_max: Self::QUEUE_MAX, breaker: BreakerPolicy::default(), hedge: None }
     }
 
-    /// The name under which it is logged.
+    /// Returns the vendor's name in the log.
     pub fn name(&self) -> &str {
         self.provider.description().name()
     }
 
-    /// The vendor behind its guards, with `share` of a lookup's time.
+    /// Wraps the vendor in its middleware, with `share` of a lookup's time budget.
     ///
-    /// The vendor's own deadline ends before the share does: its breaker notices a vendor that hangs by that. A lookup
-    /// waits for a permit as long as the whole deadline is left to the vendor, and at least half of the share.
+    /// The vendor's deadline is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup
+    /// waits for a permit while the vendor's whole deadline still fits into the share, and at least for half of the share.
     fn guarded(&self, share: Duration) -> Arc<dyn Resolver> {
         let limits = self.provider.description().limits();
         let deadline = self.provider.description().deadline().min(share - share / 20);
@@ -81,16 +84,17 @@ impl Vendor {
 }
 
 impl Vendors {
-    /// The name of the people directory in the log and among settings.
+    /// The name of the people directory in the log and in the configuration.
     pub const PEOPLE: &str = "people";
 
-    /// The people directory alone, with this budget.
+    /// Returns a configuration that queries only the people directory, with this time budget.
     pub const fn people(deadline: Duration) -> Self {
         Self { asked: Vec::new(), deadline, cache: None }
     }
 
-    /// All of them as one resolver, with circuits that are closed and nothing remembered. Who opted out of `people` is
-    /// found nowhere, and no vendor is asked about them.
+    /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
+    ///
+    /// People who opted out of `people` are never found, and no vendor receives a request for them.
     pub fn resolver(&self, people: &Arc<People>) -> Arc<dyn Resolver> {
         if self.asked.iter().all(|asked| matches!(asked, Asked::People)) {
             return Arc::new(Deadline::new(people.clone(), self.deadline));
@@ -105,7 +109,7 @@ impl Vendors {
         let turns = (1..=self.asked.len() as u32).rev();
         let mut asked = self.asked.iter().zip(turns).map(|(asked, turns)| -> (&str, Arc<dyn Resolver>) {
             match asked {
-                // It answers at once, and leaves its share to the vendors after it.
+                // The directory answers immediately and leaves its share of the budget to the vendors after it.
                 Asked::People => (Self::PEOPLE, people.clone()),
                 Asked::Vendor(vendor) => {
                     let share = left / turns;
@@ -120,12 +124,12 @@ impl Vendors {
     }
 }
 
-/// Those who opted out of the people directory.
+/// The opt-out list of the people directory.
 struct SuppressedPeople(Arc<People>);
 
 #[async_trait]
 impl OptOuts for SuppressedPeople {
-    /// Like [`People`]'s own look-up it does not leave the caller's thread.
+    /// Runs on the caller's thread, as the lookup in [`People`] does.
     async fn contain(&self, email: &Email) -> Result<bool, PortError> {
         Ok(self.0.is_suppressed(email)?)
     }

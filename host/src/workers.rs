@@ -1,9 +1,9 @@
-//! One server on several threads: each connection is served by one of them, from its first byte to its last.
+//! A server on several threads. Each connection is served by one thread from accept to close.
 //!
-//! One task accepts, and hands each connection to the thread that has the fewest. Sockets that share a port (`SO_REUSEPORT`)
-//! would spare the hand-over, but the kernel spreads connections by a hash: of a few that stay, as load balancers keep
-//! them, one thread may get most. And a second server on the port, started by mistake, would get half of them instead of
-//! an error.
+//! One task accepts connections and passes each one to the thread with the fewest connections. Sockets that share the port
+//! (`SO_REUSEPORT`) would avoid the hand-over, but the kernel distributes connections by a hash. With the few long-lived
+//! connections of a load balancer, one thread could get most of them. In addition, a second server started on the same port
+//! by mistake would receive half of the connections instead of an error.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,8 +25,10 @@ use crate::listener::{self, Listener};
 use crate::log::Log;
 use crate::{Services, run_logged};
 
-/// Threads that serve. They end when this is dropped, and with them whatever was spawned there: a store's connection, for
-/// example, so this is to outlive the stores.
+/// A pool of worker threads.
+///
+/// The threads end when the pool is dropped, together with all tasks spawned on them, for example a store's connection. The
+/// pool must therefore outlive the stores.
 #[derive(Debug)]
 pub struct Workers {
     threads: Vec<Handle>,
@@ -34,7 +36,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads. Errors: the system's, when it has none left.
+    /// Starts `count` threads.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error if it cannot start a thread.
     pub fn start(count: NonZeroUsize) -> io::Result<Self> {
         let end = CancellationToken::new();
         let start = |nth| {
@@ -48,7 +54,7 @@ impl Workers {
         Ok(Self { threads, _end: end.drop_guard() })
     }
 
-    /// Does what [`run`](crate::run) does, on all threads together: [`Limits`](crate::Limits) are those of the whole server.
+    /// Serves connections on all threads, like [`run`](crate::run). The [`Limits`](crate::Limits) apply to the whole server.
     pub async fn run(
         &self,
         mut listener: TcpListener,
@@ -74,7 +80,7 @@ impl Workers {
         let mut shutdown = pin!(shutdown);
         loop {
             let accepted = async {
-                // It fails only when it is closed, which nobody does.
+                // It fails only if the semaphore is closed, which never happens.
                 let place = places.clone().acquire_owned().await.ok();
                 (listener::accept(&mut listener).await, place)
             };
@@ -91,10 +97,10 @@ impl Workers {
     }
 }
 
-/// One of the threads while it serves.
+/// A serving thread.
 struct Worker {
     hand: UnboundedSender<Accepted>,
-    /// Each open connection of the thread has a clone.
+    /// Cloned into each open connection of the thread. Its reference count is the number of connections plus one.
     open: Arc<()>,
 }
 
@@ -104,7 +110,7 @@ struct Accepted {
     place: Place,
 }
 
-/// A connection's place in the server and on its thread, until it is dropped.
+/// A guard that counts a connection in the server and on its thread until it is dropped.
 #[derive(Debug)]
 struct Place {
     _in_server: Option<OwnedSemaphorePermit>,
@@ -116,14 +122,14 @@ fn hand_over(workers: &[Worker], stream: TcpStream, peer: SocketAddr, place: Opt
     match stream.into_std() {
         Ok(stream) => {
             let place = Place { _in_server: place, _on_thread: worker.open.clone() };
-            // It fails once the thread is about to end.
+            // It fails only while the thread shuts down.
             let _ = worker.hand.send(Accepted { stream, peer, place });
         }
         Err(error) => tracing::warn!(%error, "can't hand a connection over"),
     }
 }
 
-/// A thread's share of the server panicked, not a connection: nobody may think that it serves.
+/// Propagates a panic of a worker's accept loop. A server that has lost a worker must not keep running.
 fn pass_panic_on(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()
@@ -132,7 +138,7 @@ fn pass_panic_on(ended: Result<(), JoinError>) {
     }
 }
 
-/// What a thread was handed.
+/// A listener for the connections passed to a thread.
 struct Handed(UnboundedReceiver<Accepted>);
 
 impl Listener for Handed {
@@ -146,7 +152,7 @@ impl Listener for Handed {
     }
 }
 
-/// A connection in its place.
+/// A connection with its guard.
 #[derive(Debug)]
 struct Placed {
     stream: TcpStream,

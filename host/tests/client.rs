@@ -1,4 +1,4 @@
-//! `enrich lookup` and `enrich bulk` as clients: where the key comes from, where it goes, and what is shown of replies.
+//! `enrich lookup` and `enrich bulk` as clients: sources of the key, allowed destinations, and the output of replies.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -19,8 +19,8 @@ const EMAIL: &str = "ada.marlowe@gmail.com";
 mod key {
     use super::*;
 
-    /// The key that a server receives from a `lookup` with these flags, this `ENRICH_KEY` and this standard input, or the
-    /// error.
+    /// Returns the key that a server receives from `lookup` with these flags, this `ENRICH_KEY` and this standard input, or
+    /// the error.
     fn sent(enrich: &Enrich, flags: &[&str], variable: Option<&str>, stdin: &str) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -33,13 +33,13 @@ mod key {
         let mut command = enrich.command(&[&["lookup", EMAIL, "--url", &url], flags].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.envs(variable.map(|key| ("ENRICH_KEY", key))).spawn().unwrap();
-        // A command that fails at once closes it.
+        // A command that fails immediately closes its standard input.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let out = child.wait_with_output().unwrap();
         if out.status.code() == Some(2) {
             return Err(String::from_utf8(out.stderr).unwrap());
         }
-        // If the command did not connect, this ends the wait for it.
+        // Ends the wait for a connection if the command did not connect.
         drop(TcpStream::connect(address));
         Ok(server.join().unwrap().unwrap())
     }
@@ -97,7 +97,7 @@ mod key {
 mod plaintext {
     use super::*;
 
-    /// The exit code: 2 if the key is not sent, 4 if nothing answers there.
+    /// Returns the exit code: 2 if the key is not sent, 4 if the connection fails.
     fn code(args: &[&str]) -> Option<i32> {
         Enrich::new().run(&[args, &["--key", "enr_x"]].concat()).code
     }
@@ -128,7 +128,7 @@ mod plaintext {
         for url in ["http://127.0.0.1:1", "http://127.8.8.8:1", "http://localhost:1", "http://LOCALHOST:1"] {
             assert_eq!(code(&["lookup", EMAIL, "--url", url]), Some(4), "{url}");
         }
-        // No loopback address: it is the wildcard, which reaches this machine on Linux.
+        // The wildcard is not a loopback address, but on Linux it reaches this machine.
         assert_eq!(code(&["lookup", EMAIL, "--plaintext", "--url", "http://0.0.0.0:1"]), Some(4));
         assert_eq!(code(&["lookup", EMAIL, "--url", "https://0.0.0.0:1"]), Some(4));
     }
@@ -137,7 +137,7 @@ mod plaintext {
 mod replies {
     use super::*;
 
-    /// A terminal's title, its bell, a C1 control and a right-to-left override.
+    /// A terminal title sequence, the bell character, a C1 control and a right-to-left override.
     const EVIL: &str = "\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}";
 
     fn lookup(status: u16, headers: &str, body: &str) -> Ran {

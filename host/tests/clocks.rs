@@ -1,5 +1,5 @@
-//! A wall clock that jumps by an hour, ahead and back: no window takes more than its limit, no credit is lost or charged
-//! for nothing, and every reply is one of the specification's.
+//! A wall clock that jumps by an hour in both directions: no window exceeds its limit, no credit is lost or charged without
+//! a result, and every reply conforms to the specification.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -106,7 +106,7 @@ fn every_credit_is_accounted_for_after_many_jumps_under_load() {
         }
         is_over.store(true, Ordering::SeqCst);
     });
-    // Past the end of all holds, those of failed lookups too.
+    // After the expiry of all holds, including those of failed lookups.
     world.set_clock(2 * HOUR_MS);
     let found = found.load(Ordering::SeqCst);
     assert!(found > 0, "the test shows nothing");
@@ -114,7 +114,7 @@ fn every_credit_is_accounted_for_after_many_jumps_under_load() {
     assert_eq!(Admin::open(&world.dir).unwrap().balance(&demo()).unwrap().spent, found, "on the disk too");
 }
 
-/// The host as `enrich serve` puts it together, but for the clock and a resolver whose door is shut at first.
+/// A server with the configuration of `enrich serve`, except for the clock and a resolver that is closed at first.
 struct World {
     address: SocketAddr,
     clock: Arc<JumpyClock>,
@@ -144,7 +144,7 @@ impl World {
             policy: Arc::new(Policy::default()),
             keys: ledger.clone(),
             windows: Arc::new(WindowTable::default()),
-            // A hold that has ended does not come back: no need to ask for 5 s.
+            // An expired hold can never be settled, so retries for the default of 5 s would only delay the test.
             credits: Arc::new(PersistentCredits {
                 credits: ledger.clone(),
                 deadline: Duration::from_millis(100),
@@ -168,13 +168,13 @@ impl World {
         checked(client.enrich(&self.key, EMAIL).unwrap())
     }
 
-    /// So far from the start, and the ledger is told.
+    /// Sets the clock to this offset from the start and advances the ledger.
     fn set_clock(&self, ms: i64) {
         self.clock.offset_ms.store(ms as u64, Ordering::SeqCst);
         self.runtime.block_on(self.ledger.tick(self.clock.now())).unwrap();
     }
 
-    /// The clock jumps while so many lookups wait for the resolver: their replies.
+    /// Moves the clock while this number of lookups wait for the resolver. Returns their replies.
     fn jump_amid_lookups(&self, lookups: u32, ms: i64, check: impl FnOnce(&Self)) -> Vec<Reply> {
         std::thread::scope(|scope| {
             let asked: Vec<_> = (0..lookups)
@@ -192,7 +192,7 @@ impl World {
         })
     }
 
-    /// Available, held, spent.
+    /// Returns the available, held and spent credits.
     fn totals(&self) -> [u64; 3] {
         let balance = self.ledger.balance(&demo()).unwrap();
         assert_eq!(balance.granted, GRANTED);
@@ -201,7 +201,7 @@ impl World {
     }
 }
 
-/// One of the specification's replies to a valid request with a live key, with the headers of its 8.2.
+/// Checks that a reply to a valid request with a valid key conforms to the specification, including the headers of 8.2.
 fn checked(reply: Reply) -> Reply {
     let header = |name: &str| -> Option<u32> {
         let lines = reply.head.lines();
@@ -224,10 +224,10 @@ fn checked(reply: Reply) -> Reply {
     reply
 }
 
-/// Stands at the start, and where it is put.
+/// A clock with an adjustable offset from a fixed start time.
 #[derive(Default)]
 struct JumpyClock {
-    /// From the start, in two's complement.
+    /// Offset from the start in milliseconds, in two's complement.
     offset_ms: AtomicU64,
     arrivals: AtomicU64,
 }
@@ -246,14 +246,14 @@ impl Arrivals for JumpyClock {
     }
 }
 
-/// Finds everybody, once it is open.
+/// A resolver that matches every email once it is open.
 struct Door {
     lock: Semaphore,
     came: AtomicU64,
 }
 
 impl Door {
-    /// For good: who comes through gives the permit back.
+    /// Opens the resolver permanently: each call returns its permit.
     fn open(&self) {
         self.lock.add_permits(1);
     }

@@ -1,4 +1,4 @@
-//! The commands, as an operator types them: right ones, wrong ones, and while a server runs.
+//! The commands with valid and invalid arguments, with and without a running server.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
-/// A person of whom the directory is not so sure.
+/// A person with a low match confidence.
 const UNSURE: &str = "bea.marlowe@gmail.com";
 
-/// A file with one person in it.
+/// Writes a file with one person.
 fn one_person(enrich: &Enrich) -> String {
     let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
     file.to_str().unwrap().to_owned()
@@ -22,12 +22,12 @@ fn status(server: &Server, key: &str, email: &str) -> u16 {
     server.connect().enrich(key, email).unwrap().status
 }
 
-/// Whether an answer is as it is said to be within a second.
+/// Checks that `probe` returns `true` within a second.
 fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     eventually(what, || probe().then_some(()));
     let took = started.elapsed();
-    assert!(took.as_secs() < 3, "{what}: {took:?}"); // a second, on a machine that is busy with other tests
+    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
 }
 
 mod sample {

@@ -1,4 +1,4 @@
-//! `enrich config`: what is wrong in a file of settings, and what it would serve.
+//! `enrich config`: errors in a configuration file, and the effective settings.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -86,7 +86,7 @@ fn a_mistake_is_told_with_its_line_and_is_a_failure() {
     assert!(enrich.err(&["config", "check", "nowhere.toml"]).contains("can't read nowhere.toml"));
 }
 
-/// The blocks of a page that are in TOML.
+/// Returns the TOML blocks of a page.
 fn blocks(page: &'static str) -> Vec<&'static str> {
     page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
 }
@@ -157,12 +157,12 @@ fn data_workers_and_log_format_stand_in_the_file_and_flags_win() {
     assert!(log.contains(&format!("\"accounts\":\"SQLite in {dir}\"")), "{log}");
     assert!(log.contains("\"settings\":\"data, workers\""), "{log}");
 
-    // Nothing is in the directory of the file any more.
+    // The directory of the file is no longer used.
     let server = serve(&["--data", &dir, "--log-format", "text", "--listen", "0"]);
     let log = server.stop();
     assert!(log.contains(&format!("accounts=\"SQLite in {dir}\"")), "{log}");
 
-    // A variable wins over the file too.
+    // An environment variable takes precedence over the file.
     let said = enrich.ok(&["config", "check", &file]);
     assert!(said.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{said}");
 }

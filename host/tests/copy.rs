@@ -1,4 +1,4 @@
-//! A data directory's accounts move to PostgreSQL: all of them, once, whatever interrupts it.
+//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and resumable after any interruption.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -26,7 +26,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 impl Move {
-    /// From a directory with two workspaces and so many spends, of which every hundredth was voided.
+    /// Creates a directory with two workspaces and this number of spends, every hundredth of them voided.
     fn with_spends(spends: u64) -> Self {
         let (from, key) = Enrich::with_key(spends, 500);
         from.ok(&["workspace", "create", "bolt", "--credits", "7", "--limit", "9", "--window", "30"]);
@@ -67,18 +67,18 @@ impl Move {
         self.from.err(&self.args(&self.data()))
     }
 
-    /// Lets it run for a while, and kills it. False if it was done before.
+    /// Runs the copy and kills it after `time`. Returns `false` if it had already finished.
     fn copy_for(&self, time: Duration) -> bool {
         let mut command = self.from.command(&self.args(&self.data()));
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(time); // the moment of the kill
+        std::thread::sleep(time); // the time of the kill
         let is_killed = child.try_wait().unwrap().is_none();
         let _ = child.kill();
         child.wait().unwrap();
         is_killed
     }
 
-    /// What belongs to an account, of all that is listed: it has to be the same on both sides.
+    /// Returns all listed data of an account, which must be equal on both sides.
     fn accounts(side: &Enrich) -> [Value; 3] {
         let list = |args: &[&str]| side.json(args);
         [
@@ -113,7 +113,7 @@ fn keys_go_on_working_there_and_nothing_changes_here_any_more() {
     let server = this.to.serve(&[]);
     assert_eq!(server.connect().enrich(&this.key, "ada@gmail.com").unwrap().status, 404);
     for args in [
-        &["serve", "--listen", "192.0.2.1:1", "--plaintext"][..], // nobody's address: it can't serve by mistake
+        &["serve", "--listen", "192.0.2.1:1", "--plaintext"][..], // unassigned, so it cannot serve by mistake
         &["credits", "grant", "demo", "1"],
         &["key", "create", "demo", "late"],
         &["key", "revoke", "key_00000000"],

@@ -1,5 +1,5 @@
-//! `kill -9` of the real process under load, 50 times: no acknowledged lookup is unbilled, and nothing is billed that
-//! nobody asked for. With relaxed durability, the last ones before a kill may be unbilled.
+//! `kill -9` of the real process under load, 50 times. Every acknowledged lookup is billed, and nothing else except lookups
+//! in flight. With relaxed durability, the last lookups before a kill may be unbilled.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -13,12 +13,12 @@ const CLIENTS: u64 = 16;
 const GRANTED: u64 = 1_000_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
-/// What the clients of all rounds have seen.
+/// The results of all clients in all rounds.
 #[derive(Default)]
 struct Seen {
-    /// Lookups that were answered with 200.
+    /// Number of lookups with a reply of 200.
     acknowledged: AtomicU64,
-    /// Lookups that were asked for and never answered.
+    /// Number of lookups without a reply.
     in_flight: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ fn what_was_acknowledged_is_spent_and_no_more_than_was_in_flight_besides() {
             for client in clients {
                 scope.spawn(|| ask_until_it_dies(client, &key, &seen));
             }
-            // Another moment each round: from the very first commits to a warm server.
+            // Kills at a different point in each round, from the first commits to a warm server.
             let enough = before + round * round % 97 * 20 + 1;
             eventually("answers", || (seen.acknowledged.load(Ordering::SeqCst) >= enough).then_some(()));
             server.kill();
@@ -74,7 +74,7 @@ fn with_relaxed_durability_what_is_on_the_disk_stays_there_and_nothing_is_spent_
         assert!((on_disk..=asked).contains(&spent_before), "round {round}: {on_disk} {spent_before} {asked}");
     }
 
-    // One that is stopped in order loses nothing.
+    // A graceful shutdown loses nothing.
     let server = enrich.serve(&["--credits-durability", "relaxed"]);
     for _ in 0..100 {
         assert_eq!(server.connect().enrich(&key, EMAIL).unwrap().status, 200);
@@ -84,7 +84,7 @@ fn with_relaxed_durability_what_is_on_the_disk_stays_there_and_nothing_is_spent_
     enrich.ok(&["credits", "audit"]);
 }
 
-/// A workspace with a key, and a person whom everybody asks for.
+/// Creates a workspace with a key, and one person in the directory.
 fn shop() -> (Enrich, String) {
     let (enrich, key) = Enrich::with_key(GRANTED, 1_000_000_000);
     let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));

@@ -1,5 +1,7 @@
-//! 10,000 connections that say nothing, half a head or half a body, on the real process: those who speak are answered,
-//! memory stays bounded, and the crowd is shown out. Those who were answered and stay take next to nothing.
+//! 10,000 connections to the real process that send nothing, half a head or half a body.
+//!
+//! Other clients are served meanwhile, memory stays bounded, and the slow connections are closed by timeouts. Idle
+//! connections after a reply take little memory.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 #![allow(clippy::print_stderr, reason = "what was measured is worth reading")]
@@ -18,13 +20,13 @@ const CROWD: u64 = 10_000;
 const CROWD_MIN: u64 = 1_000;
 const STAYERS: u64 = 2_000;
 const GOOD_CLIENTS: u64 = 16;
-/// How long the first of the crowd is let wait for the last: a machine that is busy takes a while to bring them all in.
+/// Head and body timeout. It must be long enough for all connections to be established on a busy machine.
 const JOIN_MS_MAX: u64 = 20_000;
-/// What else has a file descriptor, on either side: who stays is here at the same time.
+/// Other open files, on either side. Includes the connections of the other test, which runs concurrently.
 const OTHER_FILES: u64 = STAYERS + 200;
-/// Of the server, in bytes: with everybody there. A debug build takes more than one that is released.
+/// Maximum memory of the server with all connections open, in bytes. A debug build takes more than a release build.
 const RSS_MAX: u64 = 400_000_000;
-/// Of it, for a connection that is idle. hyper alone takes 12 KB, which are there only while it is not.
+/// Maximum memory of an idle connection, in bytes. hyper alone takes 12 KB, but only while a connection is active.
 const IDLE_BYTES_MAX: u64 = 8_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
@@ -45,9 +47,9 @@ fn good_clients_are_served_while_a_crowd_says_nothing_or_half_of_it() {
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let (rss_crowded, answered_crowded) = std::thread::scope(|scope| {
         let mut members: Vec<_> = (0..crowd).map(|nth| Member::join(server.address(), nth, &key)).collect();
-        // All at the same time: if some had been shown out before the last came, this would not come true.
+        // All connections must be open at the same time. The check fails if some have already timed out.
         eventually("the crowd is inside", || (files(pid) >= files_before + crowd).then_some(()));
-        // Not before: on a busy machine they would keep the crowd out for too long.
+        // Started only now, because on a busy machine they would delay the slow connections for too long.
         for _ in 0..GOOD_CLIENTS {
             scope.spawn(|| ask_until(&is_over, &answered, &server, &key));
         }
@@ -57,7 +59,7 @@ fn good_clients_are_served_while_a_crowd_says_nothing_or_half_of_it() {
         });
         let rss_crowded = rss(pid);
 
-        // Nobody of the crowd leaves by himself.
+        // The slow connections never close themselves.
         members.iter_mut().for_each(Member::is_shown_out);
         let answered_crowded = answered.load(Ordering::SeqCst);
         drop(members);
@@ -84,7 +86,8 @@ fn those_who_stay_after_their_answers_take_little() {
     let server = enrich.serve(&[]);
     let pid = server.pid();
     let ask = |client: &mut Client| assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
-    // One that asks before makes what all share. It asks on meanwhile: memory is given back while there is something to do.
+    // The first client allocates the shared state beforehand. It continues later, because memory is freed only while the
+    // server is active.
     let mut another = server.connect();
     (0..1_000).for_each(|_| ask(&mut another));
     let rss_before = rss(pid);
@@ -101,7 +104,7 @@ fn those_who_stay_after_their_answers_take_little() {
     stayers.iter_mut().for_each(ask);
 }
 
-/// Lookups one after the other, now on the same connection, now on a new one: all of them are answered.
+/// Sends sequential lookups until `is_over`, on a new connection after every eighth. All of them must succeed.
 fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &str) {
     while !is_over.load(Ordering::SeqCst) {
         let mut client = server.connect();
@@ -113,7 +116,7 @@ fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &
     }
 }
 
-/// One of the crowd.
+/// A slow connection.
 struct Member {
     stream: TcpStream,
     has_said: Said,
@@ -142,11 +145,11 @@ impl Member {
         Self { stream, has_said }
     }
 
-    /// Reads up to the end that the server makes. A request that has begun is told why it ends.
+    /// Reads until the server closes the connection. A request whose head is complete receives a reply first.
     fn is_shown_out(&mut self) {
         self.stream.set_read_timeout(Some(enrich::PATIENCE)).unwrap();
         let mut told = String::new();
-        // Reset or ended in order: either way it is over.
+        // The connection may end with a reset or in order.
         match self.stream.read_to_string(&mut told) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server holds on"),
             _ => {}
@@ -159,19 +162,19 @@ impl Member {
     }
 }
 
-/// How many files this process, and the server that it starts, may have open: raised as far as that helps.
+/// Returns the limit on open files of this process and its children, after raising it as far as needed.
 fn files_max() -> u64 {
     let [soft, hard] = limits_of_files();
     let wish = hard.min(CROWD + OTHER_FILES);
     if soft < wish {
-        // The standard library has no call for it. Without the tool, there is what there is.
+        // The standard library cannot raise the limit. Without `prlimit` the current limit applies.
         let (pid, limit) = (std::process::id().to_string(), format!("--nofile={wish}:"));
         let _ = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
     }
     limits_of_files()[0]
 }
 
-/// Soft and hard.
+/// Returns the soft and the hard limit.
 fn limits_of_files() -> [u64; 2] {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -179,12 +182,12 @@ fn limits_of_files() -> [u64; 2] {
     [limits.next().unwrap(), limits.next().unwrap()]
 }
 
-/// How many files a process has open.
+/// Returns the number of open files of a process.
 fn files(pid: u32) -> u64 {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64
 }
 
-/// What a process has in memory, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn rss(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

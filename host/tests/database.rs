@@ -1,4 +1,4 @@
-//! The commands and the server on PostgreSQL, as operators use them: as on a data directory, and by several nodes.
+//! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several nodes.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -14,13 +14,13 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// The URL of a new database with the tables of this version.
+/// Creates a database with the tables of this version and returns its URL.
 fn database() -> String {
     let server = Postgres::shared();
     server.url(&block_on(server.create_database()))
 }
 
-/// The URL of a new database without any tables.
+/// Creates a database without tables and returns its URL.
 fn empty_database(name: &str) -> String {
     let server = Postgres::shared();
     block_on(server.sql("postgres", &format!("CREATE DATABASE {name}")));
@@ -46,7 +46,7 @@ fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     eventually(what, || probe().then_some(()));
     let took = started.elapsed();
-    assert!(took.as_secs() < 3, "{what}: {took:?}"); // a second, on a machine that is busy with other tests
+    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
 }
 
 mod accounts {
@@ -198,7 +198,7 @@ mod while_serving {
                 found += 1;
                 None
             }
-            500 => None, // the killed node may have some
+            500 => None, // the killed node may still hold some
             402 => Some(()),
             status => panic!("{status}"),
         });

@@ -1,5 +1,5 @@
-//! A disk that fills up under a running server, and has room again: nothing is given away, nothing is charged, and nobody
-//! has to restart anything.
+//! A disk that fills up under a running server and later has free space again. No lookup is free, no failed lookup is
+//! charged, and no restart is needed.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -38,7 +38,7 @@ fn a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again() 
             assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
             shop.what_costs_nothing_is_answered(&server);
 
-            // Spends that fail are tried again for some seconds: these meet a disk that gets room meanwhile.
+            // Failed spends are retried for some seconds, so these lookups succeed once the disk has free space.
             let late = std::thread::scope(|scope| {
                 let late = scope.spawn(|| ask_at_once(&server, &shop.key));
                 shop.what_costs_nothing_is_answered(&server);
@@ -70,7 +70,7 @@ fn with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_cha
             eventually("they are written", || (shop.spent() == answered).then_some(()));
 
             shop.disk.fill();
-            // The first are answered before it is known, and those after them are not.
+            // The server acknowledges some lookups before it detects the error, and refuses all later ones.
             let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
             eventually("a refusal", || {
                 let status = ask();
@@ -97,7 +97,7 @@ fn an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were() {
         let shop = Shop::new();
         let server = shop.enrich.serve(&[]);
         assert_all(&ask_at_once(&server, &shop.key), 200);
-        // Look-ups after an import read from its log, which can't be cut off under them.
+        // After an import, lookups read from the write-ahead log, so it cannot be truncated while they run.
         shop.enrich.ok(&["people", "import", &shop.people("few.csv", 1..2)]);
         let is_found = || server.connect().enrich(&shop.key, "user1@gmail.com").unwrap().status == 200;
         eventually("the import is seen", || is_found().then_some(()));
@@ -112,9 +112,9 @@ fn an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were() {
     });
 }
 
-/// Data on a disk of their own: a workspace with credits, one without, and one person.
+/// A data directory on its own disk, with a workspace with credits, one without, and one person.
 struct Shop {
-    // In this order: the disk is unmounted before the directory under it is removed.
+    // Field order matters: the disk must be unmounted before the directory below it is removed.
     disk: Disk,
     enrich: Enrich,
     key: String,
@@ -141,7 +141,7 @@ impl Shop {
         Self { disk, enrich, key, key_without_credits, key_revoked }
     }
 
-    /// A file of so many people.
+    /// Writes a file with these people and returns its path.
     fn people(&self, file: &str, numbers: Range<u32>) -> String {
         let rows: String = numbers.map(|n| format!("user{n}@gmail.com,linkedin.com/in/user-{n}\n")).collect();
         self.enrich.file(file, format!("email,linkedin_url\n{rows}")).to_str().unwrap().to_owned()

@@ -11,7 +11,7 @@ use fake::{FakeServer, Reply, error, found};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
-/// The exit code and the error of a command line whose arguments have no spaces.
+/// Returns the exit code and the error output of a command line whose arguments have no spaces.
 fn run(enrich: &Enrich, line: &str) -> (i32, String) {
     let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
     (ran.code.unwrap(), ran.stderr)

@@ -1,4 +1,4 @@
-//! `enrich serve`, held against the transcripts of `enrich-golden`, with the stores that it has by default.
+//! Compares `enrich serve`, with its default stores, with the transcripts of `enrich-golden`.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! The log, and an stderr that fails, stalls or fills up: lookups, signals and bills do not depend on it.
+//! The log, with a stderr that fails, stalls or fills up. Lookups, signals and billing must not depend on it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -51,7 +51,8 @@ fn serves_as_usual_when_stderr_is_a_file_on_a_full_disk() {
     });
 }
 
-/// Lookups are answered and billed once, SIGHUP reloads, and SIGTERM ends the server after the lookup in flight.
+/// Checks that lookups are answered and billed once, that SIGHUP reloads, and that SIGTERM ends the server after the lookup
+/// in flight.
 fn serves_as_usual(stderr: impl Into<Stdio>) {
     const LOOKUPS: u64 = 50;
     let world = World::new();
@@ -96,7 +97,7 @@ fn reports_dropped_lines_when_a_pipe_has_a_reader_again() {
     let world = World::new();
     let path = world.enrich.path("log");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    // Opened for both, a named pipe does not wait for its other end.
+    // A named pipe that is opened for reading and writing does not wait for its other end.
     let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let server = world.serve(OpenOptions::new().write(true).open(&path).unwrap(), &[]);
     let mut lines = BufReader::new(both).lines().map_while(Result::ok);
@@ -143,12 +144,12 @@ fn reports_dropped_lines_when_a_disk_has_room_again() {
         let whole = log.lines().filter(|line| line.contains("lookup_id=") && line.contains(" duration_us="));
         assert!(dropped > 0, "{log}");
         let logged = whole.count();
-        // A line that was cut within its last number counts as both.
+        // A line that was truncated within its last number is counted both as logged and as dropped.
         assert!((LOOKUPS..=LOOKUPS + 1).contains(&(logged + dropped)), "{logged} + {dropped}: {log}");
     });
 }
 
-/// The log of lookups at debug level has two lines for each.
+/// At debug level, each lookup logs two lines.
 #[test]
 fn a_reader_that_stalls_delays_no_lookup_and_gets_the_number_of_dropped_lines() {
     const CLIENTS: usize = 4;
@@ -225,7 +226,7 @@ fn a_flood_without_valid_keys_is_counted_in_few_lines() {
     let lines = log.lines().filter(is_unauthorized).count();
     let lookups = log.lines().filter(is_unauthorized).filter(|line| line.contains("lookup_id=")).count();
     assert_eq!(lookups + sum(&log, " count="), CLIENTS * LOOKUPS, "{log}");
-    // Two for each interval of 5 s, and as many while it stops.
+    // Two lines for each started interval of 5 s, and two more during shutdown.
     let lines_max = 2 * (started.elapsed().as_secs() as usize / 5 + 2);
     assert!(lines <= lines_max, "{lines} lines, {lines_max} expected at most: {log}");
     assert_eq!(log.matches(r#"outcome="found""#).count(), WITH_KEY, "{log}");
@@ -280,7 +281,7 @@ fn colours_a_terminal_unless_no_color_is_set() {
     }
 }
 
-/// A workspace with credits, and a server that asks one vendor.
+/// A workspace with credits and a server with one vendor.
 struct World {
     enrich: Enrich,
     key: String,
@@ -311,7 +312,7 @@ impl World {
     }
 }
 
-/// The sum of the numbers after each `name`.
+/// Returns the sum of the numbers after each `name`.
 fn sum(log: &str, name: &str) -> usize {
     let number =
         |text: &str| -> usize { text.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap() };

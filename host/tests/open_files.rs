@@ -1,4 +1,4 @@
-//! A server with a low limit on open files: connections take no descriptors that stores and vendors need.
+//! A server with a low limit on open files: connections never use the descriptors that stores and vendors need.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -11,7 +11,7 @@ use enrich::{Client, Enrich, Server, dial, eventually};
 
 const STRANGERS: usize = 100;
 
-/// A workspace, and settings with one vendor that is asked once per lookup.
+/// Creates a workspace and a configuration with one vendor that sends one request per lookup.
 fn world(vendor: &Vendor) -> (Enrich, String, String) {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
     enrich.file("vendor.toml", vendor.description("acme"));
@@ -21,7 +21,7 @@ fn world(vendor: &Vendor) -> (Enrich, String, String) {
     (enrich, key, config)
 }
 
-/// Every client asks for several people, all clients at the same time.
+/// Checks that concurrent lookups of all clients succeed.
 fn assert_all_are_answered(clients: &mut [Client], key: &str, when: &str) {
     std::thread::scope(|scope| {
         for client in clients {

@@ -1,4 +1,4 @@
-//! Standard output that cannot be written, and output for programs.
+//! Standard output that cannot be written, and machine-readable output.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -28,7 +28,7 @@ fn closed() -> Stdio {
     OwnedFd::from(stream).into()
 }
 
-/// The exit code and standard error of a command line whose arguments have no spaces.
+/// Returns the exit code and the standard error of a command line whose arguments have no spaces.
 fn run_to(stdout: Stdio, enrich: &Enrich, line: &str) -> (i32, String) {
     let args: Vec<_> = line.split(' ').collect();
     let mut child = enrich.command(&args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
@@ -39,14 +39,14 @@ fn run_to(stdout: Stdio, enrich: &Enrich, line: &str) -> (i32, String) {
     (out.status.code().unwrap_or(-1), String::from_utf8(out.stderr).unwrap())
 }
 
-/// The JSON object that a failed command prints to standard error.
+/// Returns the JSON object that a failed command prints to standard error.
 fn json_error(enrich: &Enrich, line: &str) -> (i32, Value) {
     let ran = enrich.run(&line.split(' ').collect::<Vec<_>>());
     let error = serde_json::from_str(&ran.stderr).unwrap_or_else(|e| panic!("{line}: {e}: {}", ran.stderr));
     (ran.code.unwrap(), error)
 }
 
-/// The keys of workspace `demo` that can be used.
+/// Returns the number of usable keys of workspace `demo`.
 fn usable_keys(enrich: &Enrich) -> usize {
     let keys = enrich.json(&["key", "list", "demo", "--json"]);
     keys.as_array().unwrap().iter().filter(|key| key["revoked_at"].is_null()).count()

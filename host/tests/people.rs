@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
 
-/// A file with one person in it.
+/// Writes a file with one person.
 fn one_person(enrich: &Enrich) -> String {
     let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
     file.to_str().unwrap().to_owned()
 }
 
-/// The number of people in the directory.
+/// Returns the number of people in the directory.
 fn people(enrich: &Enrich) -> Value {
     enrich.json(&["people", "stats", "--json"])["people"].clone()
 }
@@ -124,7 +124,7 @@ fn no_email_is_on_the_disk() {
 mod rejects {
     use super::*;
 
-    /// Imports a file with one bad row.
+    /// Imports a file with one invalid row.
     fn import(enrich: &Enrich, args: &[&str]) -> String {
         let file = enrich.file("p.csv", "email,linkedin_url\na,b\n");
         enrich.run(&[&["people", "import", file.to_str().unwrap()], args].concat()).stderr
@@ -148,7 +148,7 @@ mod rejects {
             assert_eq!(fs::metadata(&list).unwrap().permissions().mode() & 0o777, 0o600);
             fs::remove_file(&list).unwrap();
         }
-        // The same where the list is written before it is renamed.
+        // The same for the temporary file that is renamed to the list.
         let new = enrich.path("p.csv.rejects.csv.new");
         symlink(&victim, &new).unwrap();
         import(&enrich, &[]);
@@ -180,7 +180,7 @@ mod rejects {
 mod stdin {
     use super::*;
 
-    /// Starts an import of stdin.
+    /// Starts an import of standard input.
     fn start(enrich: &Enrich) -> (Child, ChildStdin) {
         let mut command = enrich.command(&["people", "import", "-", "--json"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -198,19 +198,19 @@ mod stdin {
         format!("email,linkedin_url\n{}a,b\n", good.collect::<String>())
     }
 
-    /// Waits until the last of [`rows`], which is bad, was read.
+    /// Waits until the import has read the last of [`rows`], which is invalid.
     fn wait_until_read(enrich: &Enrich) {
         eventually("the bad row", || enrich.path("stdin.rejects.csv.new").exists().then_some(()));
     }
 
-    /// Whether the process has a handler for SIGINT, which is signal 2 and so the second bit of the mask.
+    /// Returns whether the process has a handler for SIGINT, which is signal 2 and therefore the second bit of the mask.
     fn catches_sigint(child: &Child) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
     }
 
-    /// Reads stderr until it says how to end at once.
+    /// Reads stderr until it shows how to end immediately.
     fn wait_until_interrupted(child: &mut Child) -> BufReader<impl std::io::Read + use<>> {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
@@ -241,7 +241,7 @@ mod stdin {
             let (child, mut stdin) = start(&enrich);
             stdin.write_all(rows(1_000).as_bytes()).unwrap();
             wait_until_read(&enrich);
-            // The import waits for more rows.
+            // The import is waiting for more rows.
             send(signal, &child);
             let out = child.wait_with_output().unwrap();
             let stderr = String::from_utf8(out.stderr).unwrap();

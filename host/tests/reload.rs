@@ -1,4 +1,4 @@
-//! SIGHUP while lookups go on: what is new is taken, what is bad is refused, and no request notices.
+//! SIGHUP under load: valid configurations take effect, invalid ones are rejected, and no request fails.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -20,7 +20,7 @@ const EMAIL: &str = "ada.marlowe@gmail.com";
 const TAKEN: &str = "the settings are taken anew";
 const REFUSED: &str = "the settings are refused, and the old ones stay";
 
-/// A server over TLS that asks one vendor.
+/// A TLS server with one vendor.
 struct World {
     enrich: Enrich,
     key: String,
@@ -53,7 +53,7 @@ impl World {
         self.set_certificate_valid_until(4096)
     }
 
-    /// Writes a new certificate that expires when this year begins, and a key that its owner alone can read.
+    /// Writes a certificate that expires at the start of `year`, and a key that only its owner can read.
     fn set_certificate_valid_until(&self, year: i32) -> CertificateDer<'static> {
         let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
@@ -70,7 +70,7 @@ impl World {
         std::fs::set_permissions(self.enrich.path("key.pem"), permissions).unwrap();
     }
 
-    /// Puts a FIFO without a writer in the place of the vendor's description: reading it never ends.
+    /// Replaces the vendor's description with a FIFO without a writer, so that reading it blocks forever.
     fn set_endless_vendor(&self) {
         let path = self.enrich.path("vendor.toml");
         std::fs::remove_file(&path).unwrap();
@@ -79,19 +79,19 @@ impl World {
     }
 }
 
-/// Trusts these certificates.
+/// Returns a client configuration that trusts these certificates.
 fn trust(certificates: &[CertificateDer<'static>]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     certificates.iter().for_each(|certificate| roots.add(certificate.clone()).unwrap());
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
     let mut config = config.with_no_client_auth();
-    // Each connection is shown the certificate of its time.
+    // Without resumption, each connection receives the current certificate.
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }
 
-/// A connection, and the certificate that it was shown.
+/// Connects and returns the server's certificate.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(Client, CertificateDer<'static>)> {
     let mut tcp: TcpStream = dial(address)?;
     let name = "127.0.0.1".try_into().unwrap();
@@ -115,7 +115,7 @@ fn a_new_certificate_and_a_new_vendor_are_taken_while_lookups_go_on_and_none_is_
     let first = world.set_certificate();
     let server = world.serve();
     let address = server.address();
-    // The second is made while nobody uses it: the files are those of the first until then.
+    // The files may already change, because the server reads them only at startup and on SIGHUP.
     let second = world.set_certificate();
     let trusted = trust(&[first.clone(), second.clone()]);
     let (mut steady, shown) = connect(address, &trusted).unwrap();
@@ -123,7 +123,7 @@ fn a_new_certificate_and_a_new_vendor_are_taken_while_lookups_go_on_and_none_is_
 
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        // Two that keep their connection, and two that come anew with each lookup.
+        // Two clients reuse their connection, and two reconnect for each lookup.
         for keeps in [true, true, false, false] {
             let (world, trusted, stop, asked) = (&world, &trusted, &stop, &asked);
             scope.spawn(move || {
@@ -205,7 +205,7 @@ fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
         server.wait_for_log(REFUSED, refused);
         world.enrich.file(file, restored);
     }
-    // A certificate that is not the key's: the vendor beside it, which is new and good, is not taken either.
+    // The certificate does not match the key. The new vendor is valid, but it is not applied either.
     world.set_vendor(&Vendor::that(Mood::Knows("new")), "second-s3cret");
     world.enrich.file("key.pem", rcgen::KeyPair::generate().unwrap().serialize_pem());
     server.hang_up();
@@ -257,7 +257,7 @@ fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
     server.wait_for_log("vendor.toml was not read within 10s", 1);
     assert_eq!(name(&ask()), "old");
 
-    // The first reader still hangs.
+    // The thread of the first reload is still blocked.
     std::fs::remove_file(world.enrich.path("vendor.toml")).unwrap();
     world.set_vendor(&new, "second-s3cret");
     server.hang_up();
@@ -278,7 +278,7 @@ fn stops_at_once_while_a_file_hangs() {
     assert!(!log.contains(REFUSED), "the stop waited for the file: {log}");
 }
 
-/// Whether the thread that reads the files runs.
+/// Returns whether the thread that reads the configuration is running.
 fn is_reloading(server: &Server) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let mut names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));

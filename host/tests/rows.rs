@@ -1,4 +1,4 @@
-//! The files that people are imported from.
+//! The file formats for importing people.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 use std::io::Write;
@@ -7,7 +7,7 @@ use enrich_host::rows::{Columns, FileFault, RowFault, Rows};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
+/// Returns each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
 fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
     let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
     rows.map(|row| match row {
@@ -124,7 +124,7 @@ fn a_file_without_a_header_is_told_and_nobody_in_it_is_named() {
     assert_eq!(error.to_string(), "the first line has an email in it, and has to name the columns");
 }
 
-/// A file whose rows are all rejected, each with the number of the line on which it starts.
+/// Returns the start lines of all rows of a file in which every row is rejected.
 fn rejected_lines(file: impl AsRef<[u8]>) -> Vec<u64> {
     let rejected = rows(file);
     rejected.iter().map(|row| row.split(':').next().unwrap().parse().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! Lookups at several vendors, by the binary and over real sockets: whom it asks, what it makes of them, and SIGHUP.
+//! Lookups with several vendors, by the binary and over real sockets: vendor order, vendor failures, and SIGHUP.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
 
-/// The people directory and two vendors, in this order, and somebody who asks.
+/// A workspace with a key, the people directory and two vendors, in this order.
 struct World {
     enrich: Enrich,
     key: String,
@@ -28,7 +28,7 @@ impl World {
         Self::with("", alpha, beta)
     }
 
-    /// With more settings above those of vendors.
+    /// Creates a world with additional settings before those of the vendors.
     fn with(settings: &str, mood: Mood, beta: Mood) -> Self {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
         let [alpha, beta] = [mood, beta].map(Vendor::that);
@@ -36,7 +36,7 @@ impl World {
             enrich.file(&format!("{name}.toml"), vendor.description(name));
             enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
         }
-        // Only who hangs is not waited for: a busy machine is slow.
+        // Only a hanging vendor has a short deadline, because a busy machine could delay the replies of the others.
         let guards = match mood {
             Mood::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
             _ => "",
@@ -63,7 +63,7 @@ impl World {
         self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
     }
 
-    /// The server's log, in which nothing is that nobody may know.
+    /// Stops the server and returns its log, after checking that it contains no secrets and no personal data.
     fn end(&self, server: Server) -> String {
         let log = server.stop();
         let told = log.to_lowercase();
@@ -94,7 +94,7 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
         assert!(asked.contains(key), "{asked}");
     }
 
-    // The first who knows is the last who is asked.
+    // A lookup stops at the first match.
     world.alpha.set(Mood::Knows("ada-of-alpha"));
     assert_found(&world.ask(&server), "ada-of-alpha");
     let file =
@@ -109,8 +109,7 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
     world.end(server);
 }
 
-/// The README's own waterfall, asked as it asks: it shows what there is to see, but for what differs from one lookup to the
-/// next.
+/// Runs the README's waterfall example and compares the output, except for values that differ between lookups.
 #[test]
 fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     let readme = include_str!("../../README.md").split_once("## Vendors").unwrap().1;
@@ -145,7 +144,7 @@ fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     assert!(shown.contains("error=\"it answered 500"), "{shown}");
 }
 
-/// The text without times, ports and ids.
+/// Replaces times, ports and ids in the text.
 fn masked(text: &str) -> String {
     let line = |line: &str| {
         let (time, rest) = line.split_once(' ').unwrap_or_default();
@@ -174,7 +173,7 @@ fn logs_a_vendor_that_failed_with_the_lookup_id() {
     assert_eq!(log.matches(id).count(), 2, "the lookup's own line has the same id: {log}");
 }
 
-/// Lookups that wait for the vendor say nothing about its health.
+/// Lookups that wait for a permit must not affect the vendor's circuit breaker.
 #[test]
 fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
@@ -183,7 +182,7 @@ fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
     let vendor = Vendor::that(Mood::Slow("ada", Duration::from_millis(100)));
     enrich.file("alpha.toml", vendor.description("alpha"));
     enrich.file("alpha.key", "s3cret");
-    // The last of 108 lookups gets its permit later than the vendor's deadline after its arrival.
+    // The last of the 108 lookups acquires its permit later than one vendor deadline after its arrival.
     let limits = "limits = { deadline_ms = 1500, concurrency = 4 }";
     let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"\n{limits}\n"));
     let server = enrich.serve_with(&config);
@@ -234,7 +233,7 @@ fn if_nobody_knows_the_person_it_is_a_404_at_the_workspaces_price() {
 
 #[test]
 fn a_person_who_opted_out_is_a_404_and_no_vendor_hears_of_them() {
-    // Also if they were found, and that is remembered.
+    // Also applies to people whose result is cached.
     let world = World::with("[cache]", Mood::Knows("ada"), Mood::Knows("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");

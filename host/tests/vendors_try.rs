@@ -1,4 +1,4 @@
-//! `enrich vendors try`: one request to a vendor, by hand.
+//! `enrich vendors try`: a single request to a vendor.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
 mod enrich;
@@ -27,7 +27,7 @@ impl World {
     }
 }
 
-/// The text without the time that the request took.
+/// Returns the text without the duration of the request.
 fn without_time(text: &str) -> &str {
     let (text, time) = text.rsplit_once("\ntime     ").unwrap();
     assert!(time.trim_end().ends_with(" ms"), "{time}");

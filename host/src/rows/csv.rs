@@ -74,12 +74,12 @@ impl Header {
         self.find(name).ok_or_else(missing)
     }
 
-    /// How many columns have this name.
+    /// Returns the number of columns with this name.
     pub(super) fn count(&self, name: &str) -> usize {
         self.names.iter().filter(|n| is_named(n, name)).count()
     }
 
-    /// Whether a row has as many columns.
+    /// Checks that a row has as many columns as the header.
     pub(super) fn check(&self, record: &ByteRecord) -> Result<(), String> {
         let (has, needs) = (record.len(), self.names.len());
         if has == needs {

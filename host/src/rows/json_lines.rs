@@ -1,4 +1,4 @@
-//! Rows of JSON Lines: one object a line.
+//! Rows of JSON Lines: one object per line.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Columns, Person, Row, RowFault, person, rejected, unmarked};
 
-/// The longest line, in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(super) struct JsonLines<R> {
@@ -51,11 +51,11 @@ impl<R: Read> Iterator for JsonLines<R> {
     }
 }
 
-/// The lines of a text that have something in them.
+/// The lines of a text that are not blank.
 pub(super) struct Lines<R> {
     text: BufReader<R>,
     line_bytes_max: u64,
-    /// The number of the line that was read last.
+    /// The number of the line that was last read.
     pub(super) line: u64,
 }
 
@@ -64,7 +64,7 @@ impl<R: Read> Lines<R> {
         Self { text: BufReader::new(text), line_bytes_max, line: 0 }
     }
 
-    /// The next one. A too long one is cut, to one byte more than the most.
+    /// Reads the next line. A line that is too long is truncated to one byte more than the maximum.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let mut line = Vec::new();

@@ -1,8 +1,9 @@
-//! Rows out of CSV or JSON Lines, gzipped or not: what it is, the first bytes tell. [`Rows`] are people, [`Table`] is
-//! any file with a column of emails.
+//! Rows of CSV or JSON Lines files, optionally compressed with gzip. The first bytes of a file determine its format.
 //!
-//! Files come from other systems' exports, so a bad row is one rejected row, told by line and reason; what is in it
-//! is not repeated.
+//! [`Rows`] reads people. [`Table`] reads any file with a column of emails.
+//!
+//! Files are exports of other systems, so an invalid row is rejected individually and reported with its line and reason.
+//! Errors never quote the row's content.
 
 mod csv;
 mod json_lines;
@@ -24,14 +25,14 @@ pub use self::table::{BadRow, Table, TableFault, TableRow};
 pub use self::text::Form;
 use self::text::Text;
 
-/// The names of the columns, or of the fields in JSON. CSV headers are compared without regard to case.
+/// The names of the CSV columns or JSON fields. CSV headers are compared case-insensitively.
 #[derive(Clone, Debug)]
 pub struct Columns {
-    /// The email.
+    /// Column of the email.
     pub email: String,
-    /// The URL of the LinkedIn profile.
+    /// Column of the LinkedIn profile's URL.
     pub url: String,
-    /// How sure the match is, from 0 to 1: 1 where there is none.
+    /// Column of the match confidence, from 0 to 1. A missing value means 1.
     pub confidence: String,
 }
 
@@ -45,53 +46,53 @@ impl Default for Columns {
     }
 }
 
-/// A good row.
+/// A valid row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Person {
-    /// A supported email.
+    /// The email, which satisfies the default [`EmailPolicy`].
     pub email: Email,
-    /// The profile, in its one form.
+    /// The profile in its canonical form.
     pub profile: ProfileUrl,
-    /// From 0 to 1.
+    /// The match confidence, from 0 to 1.
     pub confidence: f64,
 }
 
-/// Why the file as a whole can't be read.
+/// An error that affects the whole file.
 #[derive(Debug, Error)]
 pub enum FileFault {
-    /// Reading failed, or the gzip is damaged.
+    /// Reading failed, or the gzip data is damaged.
     #[error("can't be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// It is a workbook, an image or anything else that is not UTF-8 text: the field says what.
+    /// The file is not UTF-8 text, but a workbook or an image, for example. The field names the type.
     #[error("the file is {0}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")]
     NotText(&'static str),
-    /// The first line is a person and not a header. It is not repeated.
+    /// The first line contains a person instead of a header. The message does not quote it.
     #[error("the first line has an email in it, and has to name the columns")]
     NoHeader,
     /// A column is missing.
     #[error("there is no column {missing}; the columns are {}", .present.join(", "))]
     NoColumn {
-        /// The name that was looked for.
+        /// Name of the missing column.
         missing: String,
-        /// The names in the header.
+        /// Names in the header.
         present: Vec<String>,
     },
 }
 
-/// Why a row is not there.
+/// An error that affects a row or the rest of the file.
 #[derive(Debug)]
 pub enum RowFault {
-    /// The row is bad; the next one may be good.
+    /// The row is invalid. The following rows can still be read.
     Rejected {
-        /// Where it starts, counted from 1.
+        /// The line on which the row starts, counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The file can't be read on.
+    /// The rest of the file cannot be read.
     Unreadable(io::Error),
 }
 
@@ -101,7 +102,7 @@ type Row = Result<Person, RowFault>;
 pub struct Rows<'a>(Box<dyn Iterator<Item = Row> + 'a>);
 
 impl<'a> Rows<'a> {
-    /// Looks at the beginning of `file` and, if it is CSV, at its header.
+    /// Detects the format of `file` and reads the header if it is CSV.
     pub fn read(file: impl Read + Send + 'a, columns: &Columns) -> Result<Self, FileFault> {
         let Text { form, bytes, line, .. } = Text::open(file)?;
         Ok(match form {
@@ -124,7 +125,7 @@ impl Iterator for Rows<'_> {
 /// The byte order mark.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// `start` without a byte order mark.
+/// Returns `start` without a byte order mark.
 fn unmarked(start: &[u8]) -> &[u8] {
     start.strip_prefix(MARK).unwrap_or(start)
 }

@@ -1,7 +1,7 @@
 //! Records of CSV (RFC 4180), each with the number of the line on which it starts.
 //!
-//! `csv::Reader` reports the line on which the record before it ended, which is one too low where lines end with CRLF and
-//! too low by the number of blank lines.
+//! `csv::Reader` reports the line on which the previous record ended. That is one too low if lines end with CRLF, and too
+//! low by the number of blank lines.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -11,20 +11,20 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 pub(super) struct Records<R> {
     text: BufReader<R>,
     parser: Reader,
-    /// The number of the line that the next byte is on.
+    /// The number of the line that contains the next byte.
     line: u64,
-    /// The cells of a record one after the other, and where each one ends.
+    /// The concatenated cells of a record, and the end offset of each cell.
     cells: Vec<u8>,
     ends: Vec<usize>,
     has_failed: bool,
 }
 
 impl<R: Read> Records<R> {
-    /// Reads `text`, whose first line has the number `line`.
+    /// Creates a reader of `text`, whose first line has the number `line`.
     pub(super) fn new(text: R, delimiter: u8, line: u64) -> Self {
         let mut parser = ReaderBuilder::new().delimiter(delimiter).build();
-        // The parser drops a byte order mark from its first input, but only if all three bytes arrive together. After a blank
-        // line, it treats one as any other text.
+        // The parser drops a byte order mark from its first input, but only if all three bytes arrive together. After a
+        // blank line it treats the mark as text, so the result no longer depends on chunk sizes.
         parser.read_record(b"\n", &mut [0], &mut [0]);
         Self {
             text: BufReader::new(text),

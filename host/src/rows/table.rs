@@ -1,4 +1,4 @@
-//! A file with a column of emails, as it is: what is looked up in bulk.
+//! Files with a column of emails, for bulk lookups. Rows keep their content unchanged.
 
 use std::fmt;
 use std::io::{Chain, Read};
@@ -13,58 +13,58 @@ use super::json_lines::Lines;
 use super::records::Records;
 use super::{FileFault, Form, Text, unmarked};
 
-/// A row as it is, and the email in it.
+/// A row with its unchanged content and its email.
 #[derive(Debug)]
 pub struct TableRow {
-    /// Where it starts, counted from 1.
+    /// The line on which the row starts, counted from 1.
     pub line: u64,
-    /// What is in it: cells of CSV, or a JSON object without its closing brace. Columns can be added at its end.
+    /// The row's content: CSV cells, or a JSON object without its closing brace, so that columns can be appended.
     pub text: Vec<u8>,
-    /// Without the blanks around it.
+    /// The email without surrounding whitespace.
     pub email: Result<String, BadRow>,
 }
 
-/// Why a row has no email that could be asked for. What is in it is not repeated.
+/// The reason why a row has no email that can be looked up. It does not quote the row's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
-    /// For programs.
+    /// Machine-readable code.
     pub code: &'static str,
-    /// For people.
+    /// Human-readable reason.
     pub reason: String,
 }
 
-/// Why a file can't be read, or not on.
+/// An error that affects the whole file or the rest of it.
 #[derive(Debug, Error)]
 pub enum TableFault {
-    /// It has no rows that can be read at all.
+    /// The file cannot be read as a table.
     #[error(transparent)]
     File(#[from] FileFault),
-    /// Which of them has the email?
+    /// The email column is not unique.
     #[error("there are several columns {0}")]
     Twice(String),
-    /// A column that is to be added is there.
+    /// A column that would be added already exists.
     #[error("line {line}: there is a column {name} already")]
     Taken {
-        /// Where.
+        /// The line.
         line: u64,
-        /// Its name.
+        /// The name of the column.
         name: String,
     },
-    /// The rest of the file would be one cell.
+    /// A quote is not closed, so the rest of the file would be one cell.
     #[error("line {line}: a quote is opened in this row and never closed")]
     OpenQuote {
-        /// Where the row starts.
+        /// The line on which the row starts.
         line: u64,
     },
-    /// No row is as long as that.
+    /// A line exceeds the maximum length.
     #[error("line {line}: the line is longer than 1 MiB")]
     TooLong {
-        /// Where.
+        /// The line.
         line: u64,
     },
 }
 
-/// The rows of a file, in order, each as it is.
+/// The rows of a file, in order, with unchanged content.
 pub struct Table<'a> {
     form: Form,
     header: Option<Vec<u8>>,
@@ -72,7 +72,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Looks at the beginning of `file`, and for the column `email`; columns named `added` may not be there.
+    /// Detects the format of `file` and finds the column `email`. Fails if a column in `added` already exists.
     pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableFault> {
         let Text { form, prefix, line, bytes } = Text::open(file)?;
         let Form::Csv { delimiter } = form else {
@@ -99,12 +99,12 @@ impl<'a> Table<'a> {
         Ok(Self { form, header: Some(text), rows: Box::new(rows) })
     }
 
-    /// What the file is.
+    /// Returns the format of the file.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// The names of the columns, if it is CSV: columns can be added at its end.
+    /// Returns the header if the file is CSV. Columns can be appended to it.
     pub fn header(&self) -> Option<&[u8]> {
         self.header.as_deref()
     }
@@ -124,10 +124,10 @@ impl fmt::Debug for Table<'_> {
     }
 }
 
-/// The longest line of JSON, in bytes.
+/// Maximum length of a line of JSON, in bytes.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// No email is as long, nor has it anything to do at a server.
+/// Maximum length of an email, in bytes. Longer values are not sent to the server.
 const EMAIL_BYTES_MAX: usize = 1024;
 
 fn email(text: &str) -> Result<String, BadRow> {
@@ -144,7 +144,7 @@ fn malformed(reason: impl Into<String>) -> BadRow {
     BadRow { code: "malformed_row", reason: reason.into() }
 }
 
-/// A last record of our own. A quote that is never closed swallows it, which nothing else would tell.
+/// A sentinel record that is appended to the input. If it ends up inside a cell, a quote was not closed.
 const END: &[u8] = b"\n\0end of the rows\0\n";
 
 struct CsvRows<R> {
@@ -161,7 +161,7 @@ impl<R> CsvRows<R> {
             let cell = std::str::from_utf8(&record[self.email]);
             email(cell.map_err(|_| malformed("the email is not UTF-8"))?)
         });
-        // What is added stands below its name even so.
+        // Pads short rows so that appended cells are below their column names.
         while record.len() < self.header.names.len() {
             record.push_field(b"");
         }
@@ -193,11 +193,11 @@ fn is_cut_by_end(record: &ByteRecord) -> bool {
     record.iter().next_back().is_some_and(|cell| cell.ends_with(END))
 }
 
-/// The cells of a row, quoted where they have to be, without the end of the line.
+/// Encodes the cells of a row, quoted where necessary, without the end of the line.
 fn encode(record: &ByteRecord, delimiter: u8) -> Vec<u8> {
     let mut writer = WriterBuilder::new();
     let mut writer = writer.delimiter(delimiter).flexible(true).buffer_capacity(1024).from_writer(Vec::new());
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let mut text =
         writer.write_byte_record(record).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default();
     text.pop();
@@ -223,7 +223,7 @@ impl<R: Read> Objects<R> {
             json.end().ok().map(|()| fields)
         });
         let Some(Found { mut emails, taken }) = fields else {
-            // As a string, so that what is written is JSON Lines again.
+            // Kept as a string, so that the output is valid JSON Lines.
             let kept = Value::String(String::from_utf8_lossy(text).into_owned());
             let bad = malformed("the line is not one JSON object");
             let text = format!("{{\"malformed\":{kept}").into_bytes();
@@ -255,7 +255,7 @@ impl<R: Read> Iterator for Objects<R> {
     }
 }
 
-/// Looks through the fields of an object; all others are left alone.
+/// A visitor that collects the email fields of an object and detects fields that would be added. It ignores all others.
 struct Fields<'a> {
     email: &'a str,
     added: &'a [String],

@@ -1,4 +1,4 @@
-//! The text of a file, gunzipped, and what it is: its first line decides.
+//! The decompressed text of a file, and its format, which the first line determines.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -11,18 +11,18 @@ use super::{FileFault, MARK, unmarked};
 pub enum Form {
     /// RFC 4180, with a header.
     Csv {
-        /// The byte between two cells: the comma, semicolon or tab that the header has most of, or the one that a line `sep=;`
-        /// before it names.
+        /// The byte between two cells: the most frequent of comma, semicolon and tab in the header, or the delimiter named
+        /// by a `sep=;` line before it.
         delimiter: u8,
     },
-    /// One object a line.
+    /// One object per line.
     JsonLines,
 }
 
 /// The text of a file.
 pub(super) struct Text<'a> {
     pub(super) form: Form,
-    /// What precedes the header of CSV: a byte order mark, a line `sep=;`, both or neither.
+    /// The bytes before the CSV header: a byte order mark, a `sep=;` line, both or neither.
     pub(super) prefix: Vec<u8>,
     /// The number of the line at which `bytes` start.
     pub(super) line: u64,
@@ -67,7 +67,7 @@ const START_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads `text` through its first line that is not blank, or through the `{` that this line starts with.
 ///
-/// Reads byte by byte, so that the result does not depend on the blocks in which a pipe delivers the text.
+/// Reads byte by byte, so that the result does not depend on the chunk sizes in which a pipe delivers the text.
 fn read_start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     let mut quotes = Quotes::default();
@@ -89,7 +89,7 @@ fn read_start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Names what the file is, if its start is not that of UTF-8 text.
+/// Names the file type if `start` is not the start of UTF-8 text.
 fn not_text(start: &[u8]) -> Option<&'static str> {
     const SIGNATURES: [(&[u8], &str); 4] = [
         (b"PK\x03\x04", "an Excel workbook or another ZIP archive"),
@@ -98,13 +98,13 @@ fn not_text(start: &[u8]) -> Option<&'static str> {
         (b"\xfe\xff", "UTF-16 text"),
     ];
     let known = SIGNATURES.iter().find(|(signature, _)| start.starts_with(signature));
-    // Images and archives start with a byte that starts no UTF-8 character, or have control characters soon.
+    // Images and archives start with a byte that cannot start a UTF-8 character, or soon contain control characters.
     let is_binary = matches!(start.first(), Some(0x80..=0xbf | 0xf8..))
         || start.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace());
     known.map(|(_, what)| *what).or(is_binary.then_some("binary data"))
 }
 
-/// The delimiter that a line such as `sep=;` names. Excel obeys such a line before the header.
+/// Returns the delimiter of a line such as `sep=;`, which Excel interprets before the header.
 fn separator_line(line: &[u8]) -> Option<u8> {
     match line.trim_ascii_start().strip_suffix(b"\n")? {
         [name @ .., b'=', delimiter] | [name @ .., b'=', delimiter, b'\r'] => {
@@ -115,12 +115,13 @@ fn separator_line(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// The delimiter that the header has most of. Spreadsheets write semicolons where the comma is the decimal separator.
+/// Returns the most frequent delimiter in the header. Spreadsheets write semicolons in locales where the comma is the
+/// decimal separator.
 fn delimiter(header: &[u8]) -> u8 {
     let mut quotes = Quotes::default();
     let unquoted: Vec<_> = header.iter().filter(|byte| !quotes.next_is_quoted(**byte)).collect();
     let count = |delimiter: &u8| unquoted.iter().filter(|byte| **byte == delimiter).count();
-    // Of several maxima, the last one counts.
+    // `max_by_key` returns the last maximum; `rev` makes that the first delimiter.
     DELIMITERS.into_iter().rev().max_by_key(count).unwrap_or(b',')
 }
 
@@ -136,7 +137,7 @@ struct Quotes {
 impl Quotes {
     /// Returns whether `byte`, the next one, is within quotes.
     fn next_is_quoted(&mut self, byte: u8) -> bool {
-        // A quote in the middle of a cell is text, and two in quotes are one quote.
+        // A quote inside an unquoted cell is text, and two quotes inside a quoted cell are one quote.
         let may_open = self
             .last
             .is_none_or(|last| last == b'"' || DELIMITERS.contains(&last) || last.is_ascii_whitespace());

@@ -1,4 +1,4 @@
-//! Answers stand beside their rows.
+//! Results are written next to their rows.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::fake::{FakeServer, found};
 use super::{bulk, spent, start, table, wait, with_people};
 
-/// The lookup ids are the only thing that is not known before.
+/// Replaces the lookup ids, the only part that differs between runs.
 fn without_ids(text: &str) -> String {
     let mut parts = text.split("lookup_0");
     let first = parts.next().unwrap().to_owned();
@@ -108,7 +108,7 @@ fn stdin_is_answered_as_it_comes_with_the_key_of_the_environment() {
         }
         String::from_utf8(line).unwrap()
     };
-    // More than is looked at to find out what it is.
+    // Longer than the part of the file that is read to detect the format.
     let note = "x".repeat(10_000);
     stdin.write_all(format!("email,note\np0@gmail.com,{note}\np1@gmail.com,\n").as_bytes()).unwrap();
     assert_eq!(line(), "email,note,linkedin_url,status,lookup_id\n");

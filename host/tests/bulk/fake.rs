@@ -1,4 +1,4 @@
-//! A server that answers as a test wants it to.
+//! A fake server with configurable replies.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-/// How a request is answered: with a status, headers as they stand in HTTP, and a body. Without, the connection breaks.
+/// A reply: status, raw header lines and body. `None` closes the connection instead.
 pub type Reply = Option<(u16, String, String)>;
 
 pub struct FakeServer {
@@ -16,7 +16,7 @@ pub struct FakeServer {
 }
 
 impl FakeServer {
-    /// `reply` is told the email and how often it was asked for before.
+    /// Starts a server. `reply` receives the email and the number of earlier requests for it.
     pub fn start(reply: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -25,14 +25,14 @@ impl FakeServer {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (reply, all) = (reply.clone(), all.clone());
-                // A client that is killed breaks its connections.
+                // A killed client breaks its connections.
                 std::thread::spawn(move || stream.and_then(|stream| serve(stream, &*reply, &all)));
             }
         });
         Self { url, asked }
     }
 
-    /// The emails that were asked for, in order.
+    /// Returns the emails of all requests, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().map(|(_, email)| email.clone()).collect()
     }
@@ -42,7 +42,7 @@ impl FakeServer {
     }
 }
 
-/// Everybody is found.
+/// Replies that the person is found.
 pub fn found(email: &str) -> Reply {
     let name = email.split('@').next().unwrap().to_lowercase();
     let body = format!(

@@ -1,4 +1,4 @@
-//! Files as they come: what is wrong is told by its line, and nothing in it is lost.
+//! Input files: errors are reported with their line, and no content is lost.
 
 use serde_json::Value;
 

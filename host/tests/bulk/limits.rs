@@ -11,7 +11,8 @@ use super::{bulk, spent, table, with_people};
 
 #[test]
 fn a_429_pauses_everything_and_nothing_is_lost() {
-    // The 21st request is refused, whichever it is; whoever asks beside it is answered only when that must be known.
+    // The 21st request receives 429. Concurrent requests receive their replies a second later, after the client has received
+    // the 429.
     let count = AtomicUsize::new(0);
     let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {
         20 => error(429, "rate_limited", "retry-after: 2\r\n"),
@@ -35,7 +36,7 @@ fn a_429_pauses_everything_and_nothing_is_lost() {
 #[test]
 fn the_limit_is_kept_to_by_what_remains_so_that_nothing_is_refused() {
     let enrich = Enrich::new();
-    // A window that is longer than what is said of one may differ.
+    // The window must be longer than the inaccuracy of the reported reset time.
     enrich.ok(&["workspace", "create", "demo", "--credits", "9", "--limit", "35", "--window", "5"]);
     let key = enrich.ok(&["key", "create", "demo", "test"]);
     let server = enrich.serve(&[]);

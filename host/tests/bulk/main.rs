@@ -1,4 +1,4 @@
-//! `enrich bulk` on the real binary: against the real server, and where a server has to misbehave, one that does.
+//! Tests `enrich bulk` with the real binary, against the real server or against a fake one that misbehaves.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 #![allow(unreachable_pub, reason = "nothing in a test is public")]
 
@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 
 use enrich::{Enrich, Ran, eventually};
 
-/// People `p0` to `p…@gmail.com`, to be imported.
+/// Returns an import file with the people `p0` to `p…@gmail.com`.
 fn people(count: usize) -> String {
     (0..count).fold("email,linkedin_url\n".to_owned(), |mut text, i| {
         writeln!(text, "p{i}@gmail.com,https://www.linkedin.com/in/p-{i}").unwrap();
@@ -26,7 +26,7 @@ fn people(count: usize) -> String {
     })
 }
 
-/// The emails of `people` as a table with a column of their own.
+/// Returns the emails of [`people`] as a table with an additional column.
 fn table(count: usize) -> String {
     (0..count).fold("row,email\n".to_owned(), |mut text, i| {
         writeln!(text, "{i},p{i}@gmail.com").unwrap();
@@ -34,7 +34,7 @@ fn table(count: usize) -> String {
     })
 }
 
-/// A directory in which every `p…@gmail.com` up to `count` is found.
+/// Creates a directory in which all `p…@gmail.com` up to `count` are found.
 fn with_people(count: usize, credits: u64, limit: u64) -> (Enrich, String) {
     let (enrich, key) = Enrich::with_key(credits, limit);
     let file = enrich.file("people.csv", people(count));
@@ -46,12 +46,12 @@ fn spent(enrich: &Enrich) -> u64 {
     enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
 }
 
-/// `bulk` with a key and a server.
+/// Returns the arguments of `bulk` with a key and a server.
 fn bulk<'a>(url: &'a str, key: &'a str, args: &[&'a str]) -> Vec<&'a str> {
     [&["bulk", "--key", key, "--url", url], args].concat()
 }
 
-/// Starts a run that is to be interrupted.
+/// Starts a run that the test interrupts.
 fn start(enrich: &Enrich, args: &[&str]) -> Child {
     enrich.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -67,7 +67,7 @@ fn wait(child: Child) -> Ran {
     Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
 }
 
-/// Waits until OUT has so many whole rows.
+/// Waits until OUT has at least this number of complete rows.
 fn wait_for_rows(out: &Path, rows: usize) {
     eventually("rows", || (lines(out) > rows).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! A run that was ended goes on where it stopped.
+//! An interrupted run resumes where it stopped.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use super::{bulk, lines, send, spent, start, table, wait, wait_for_rows, with_pe
 
 const ROWS: usize = 2000;
 
-/// Whether each row is there once, in order, and found.
+/// Checks that each row is present once, in order, and found.
 fn assert_whole(enrich: &Enrich) {
     let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
     assert_eq!(out.lines().count(), ROWS + 1);
@@ -101,7 +101,7 @@ fn wherever_the_file_is_cut_off_it_becomes_the_same_again_and_only_what_is_missi
         enrich.run(&args);
         let whole = std::fs::read(&out).unwrap();
         for cut in 0..=whole.len() {
-            let zeros = if cut > 60 { cut % 2 * 9 } else { 0 }; // as a loss of power may leave them
+            let zeros = if cut > 60 { cut % 2 * 9 } else { 0 }; // as a power failure may leave them
             std::fs::write(&out, [&whole[..cut], &vec![0; zeros]].concat()).unwrap();
             let before = server.asked().len();
             enrich.run(&args);
@@ -121,8 +121,8 @@ fn wherever_the_file_is_cut_off_it_becomes_the_same_again_and_only_what_is_missi
 fn an_answer_that_came_before_an_earlier_one_is_not_paid_for_again() {
     let (release, released) = mpsc::channel();
     let released = Mutex::new(released);
-    // The second row has no answer until all others have theirs, and then no credits; the first row finds out
-    // about limits.
+    // The reply to the second row is delayed until all other rows have theirs, and then reports missing credits. The first
+    // row is sent alone to read the rate limits.
     let server = FakeServer::start(move |email, before| match (email, before) {
         ("p0@gmail.com", 1 | 2) => error(402, "insufficient_credits", ""),
         ("p0@gmail.com", 0) => {

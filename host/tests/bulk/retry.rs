@@ -1,4 +1,4 @@
-//! A resumed run looks up rows with an error again, and rows with an answer never.
+//! A resumed run repeats the lookups of failed rows but never those of rows with a result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use super::{bulk, send, start, table, wait};
 
 const HEADER: &str = "row,email,linkedin_url,status,lookup_id\n";
 
-/// The line that an earlier run wrote for row `i`.
+/// Returns the output line that an earlier run wrote for row `i`.
 fn line(i: usize, status: &str) -> String {
     match status {
         "found" => format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i}\n"),
@@ -24,12 +24,12 @@ fn line(i: usize, status: &str) -> String {
     }
 }
 
-/// The output for the rows of [`table`], with these statuses.
+/// Returns the output for the rows of [`table`] with these statuses.
 fn output<'a>(statuses: impl IntoIterator<Item = &'a str>) -> String {
     statuses.into_iter().enumerate().fold(HEADER.to_owned(), |text, (i, status)| text + &line(i, status))
 }
 
-/// Runs `bulk` on a table of `rows` rows, into out.csv.
+/// Runs `bulk` on a table with `rows` rows and the output `out.csv`.
 fn run(enrich: &Enrich, server: &FakeServer, rows: usize, args: &[&str]) -> Ran {
     let file = enrich.file("crm.csv", table(rows));
     let args = [&[file.to_str().unwrap(), "-o", "out.csv", "--json"], args].concat();
@@ -40,7 +40,7 @@ fn read(enrich: &Enrich) -> String {
     std::fs::read_to_string(enrich.path("out.csv")).unwrap()
 }
 
-/// The names of the files beside the input.
+/// Returns the names of the files in the directory of the input.
 fn names(enrich: &Enrich) -> BTreeSet<String> {
     let entries = std::fs::read_dir(enrich.path("")).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -206,7 +206,7 @@ fn ctrl_c_keeps_the_answers_that_came_and_exits_with_130() {
     assert_eq!(names(&enrich), ["crm.csv", "out.csv"].map(str::to_owned).into());
 }
 
-/// The emails that have an answer, in OUT or in its journal.
+/// Returns the emails that have a result, in OUT or in its journal.
 fn answered(enrich: &Enrich) -> BTreeSet<String> {
     let out = read(enrich);
     let in_out = out
@@ -230,7 +230,7 @@ fn after_a_kill_during_a_resume_no_answer_is_lost_and_none_is_asked_for_again() 
         found(email)
     });
     let enrich = Enrich::new();
-    // 100 rows to look up again, and 100 that are not in OUT yet.
+    // 100 rows to retry, and 100 rows that are not in OUT yet.
     let statuses = ["found", "no_answer", "found"].into_iter().cycle();
     enrich.file("out.csv", output(statuses.take(300)));
     let file = enrich.file("crm.csv", table(ROWS));
@@ -239,7 +239,7 @@ fn after_a_kill_during_a_resume_no_answer_is_lost_and_none_is_asked_for_again() 
     for kill in 1..=KILLS {
         let kept = answered(&enrich);
         let mut child = start(&enrich, &args);
-        // Both the new rows and the failed ones are interrupted.
+        // The kills interrupt both the new rows and the retried ones.
         eventually("lookups", || (server.asked().len() >= kill * 200 / (KILLS + 1)).then_some(()));
         child.kill().unwrap();
         wait(child);
@@ -250,7 +250,7 @@ fn after_a_kill_during_a_resume_no_answer_is_lost_and_none_is_asked_for_again() 
         asked_before = asked.len();
     }
     assert!(enrich.path("out.csv.journal").exists(), "the last kill was in the middle");
-    // As if killed while OUT was rewritten.
+    // As if the run was killed while it rewrote OUT.
     enrich.file("out.csv.rewrite", &read(&enrich)[..100]);
     let kept = answered(&enrich);
     enrich.ok(&args);

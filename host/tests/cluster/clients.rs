@@ -1,4 +1,4 @@
-//! Who asks, and what they were told.
+//! The clients and the replies that they received.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,22 +12,22 @@ use super::enrich::{Client, Reply};
 
 const CLIENTS: usize = 8;
 
-/// Clients that ask the balancer, one request after the other, until they are stopped.
+/// Clients that send sequential requests to the balancer until they are stopped.
 pub struct Clients {
     asking: Vec<JoinHandle<Seen>>,
     is_over: Arc<AtomicBool>,
 }
 
-/// What was told.
+/// The replies that clients received.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// How many lookups were answered with 200.
+    /// Number of lookups with a reply of 200.
     pub found: usize,
-    /// Those of them that the books were not compared with yet.
+    /// The ids of those lookups that are not yet compared with the ledger.
     pub told: BTreeSet<String>,
-    /// Requests that were answered with an error that a store's trouble explains.
+    /// Number of replies with an error that a store failure explains.
     pub refused: u64,
-    /// Requests whose connection ended before an answer came: some of them may be spent.
+    /// Number of requests whose connection ended before a reply. Some of them may be spent.
     pub unanswered: usize,
 }
 
@@ -47,7 +47,7 @@ impl Clients {
         Self { asking: (0..CLIENTS).map(ask).collect(), is_over }
     }
 
-    /// Lets each finish the request that it waits for.
+    /// Stops the clients after their pending requests.
     pub fn stop(self) -> Seen {
         self.is_over.store(true, Ordering::SeqCst);
         let mut all = Seen::default();
@@ -77,7 +77,7 @@ impl Seen {
         }
     }
 
-    /// Notes a reply, and tells whether the person was found.
+    /// Records a reply. Returns whether the person was found.
     pub fn note(&mut self, reply: &Reply) -> bool {
         match reply.status {
             200 => {

@@ -1,4 +1,4 @@
-//! What runs: PostgreSQL, Redis, three nodes with a link to each of them, and a balancer in front.
+//! The processes: PostgreSQL, Redis, three nodes with a link to each of them, and a balancer.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::proxy::Proxy;
 
 pub const EMAIL: &str = "ada.marlowe@gmail.com";
 
-/// Never the limit of what is asked.
+/// Never exhausted.
 const GRANTED: u64 = 1_000_000_000;
 const LIMIT: u64 = 4_000_000_000;
 
@@ -26,15 +26,15 @@ pub struct Cluster {
     nodes: Vec<Option<Server>>,
     pub links: Vec<Links>,
     balancer: Proxy,
-    /// The lookups whose spends were compared with what was told.
+    /// The lookups whose spends were compared with the replies.
     compared: BTreeSet<String>,
 }
 
-/// How a node reaches its stores.
+/// The links of a node to its stores.
 pub struct Links {
     pub postgres: Proxy,
     pub redis: Proxy,
-    /// A port that the node keeps when it comes up again.
+    /// The node's port, which it keeps after a restart.
     listen: SocketAddr,
 }
 
@@ -90,7 +90,7 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().resume();
     }
 
-    /// Nothing is wrong any more: all links are whole, and all nodes run.
+    /// Restores all links and starts all nodes that do not run.
     pub fn heal(&mut self) {
         for (links, node) in self.links.iter().zip(&mut self.nodes) {
             links.postgres.heal();
@@ -104,13 +104,13 @@ impl Cluster {
                 );
                 let windows = format!("redis://{}", links.redis.address());
                 let stores = [("ENRICH_DATABASE", database.as_str()), ("ENRICH_WINDOWS", &windows)];
-                // As a supervisor does: it does not start while PostgreSQL is too slow for it.
+                // Retries like a supervisor, because a node does not start while PostgreSQL replies too slowly.
                 eventually("a node starts", || self.enrich.try_serve_at(&listen, &stores, &[]).ok())
             });
         }
     }
 
-    /// Whether each node finds the person now.
+    /// Returns whether each node currently finds the person.
     pub fn serves_everywhere(&self, seen: &mut Seen) -> bool {
         self.nodes.iter().flatten().all(|node| {
             let reply = node.connect().enrich(&self.key, EMAIL).unwrap();
@@ -118,7 +118,7 @@ impl Cluster {
         })
     }
 
-    /// Whether the books say what the clients were told since they last did.
+    /// Compares the ledger with the replies that clients received since the last comparison.
     pub fn compare(&mut self, seen: &mut Seen) -> Result<(), String> {
         let standing = self.standing();
         let new: BTreeSet<_> = standing.difference(&self.compared).cloned().collect();
@@ -130,14 +130,14 @@ impl Cluster {
         if untold > seen.unanswered {
             return Err(format!("of {untold} spends nobody was told, and {} had no answer", seen.unanswered));
         }
-        // The totals are what the rows add up to, and no credit is in two places.
+        // Checks that the totals match the rows, and that no credit is counted twice.
         self.enrich.ok(&["credits", "audit"]);
         self.compared = standing;
         (seen.told, seen.unanswered) = (BTreeSet::new(), 0);
         Ok(())
     }
 
-    /// The lookups whose spend stands.
+    /// Returns the lookups with a spend that is not voided.
     fn standing(&self) -> BTreeSet<String> {
         let select = "SELECT 'lookup_' || replace(lookup_id::text, '-', '') FROM credit_spend
              WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void)";
@@ -147,7 +147,7 @@ impl Cluster {
         })
     }
 
-    /// All nodes are asked to stop. When the leases of those that were killed are over, nothing is held any more.
+    /// Stops all nodes and checks that no credits are held after the leases of killed nodes have expired.
     pub fn end(mut self, seen: &mut Seen) {
         for node in self.nodes.drain(..).flatten() {
             node.stop();
@@ -162,7 +162,7 @@ impl Cluster {
     }
 }
 
-/// An address that nobody listens at.
+/// Returns an address without a listener.
 fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -1,9 +1,12 @@
-//! Three real nodes behind a balancer, on a real PostgreSQL and a real Redis, while all of them are killed, stopped and cut
-//! off. After each round the books have to agree with what the clients were told.
+//! Three real nodes behind a balancer, with a real PostgreSQL and a real Redis, while faults kill, pause and disconnect all
+//! of them. After each round the ledger must agree with the replies that clients received.
 //!
-//! `CLUSTER_ROUNDS` says how many rounds (100), `CLUSTER_SEED` which ones.
+//! `CLUSTER_ROUNDS` sets the number of rounds (default 100) and `CLUSTER_SEED` the seed (default 1).
 //!
-//! `proxy` a link that can be cut · `cluster` what runs · `clients` who asks · `trouble` what goes wrong.
+//! - `proxy`: a link that can be cut
+//! - `cluster`: the processes
+//! - `clients`: the clients
+//! - `trouble`: the faults
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -37,14 +40,14 @@ fn whatever_fails_what_was_answered_is_spent_and_nothing_else_is() {
     for round in 0..rounds {
         let trouble = Trouble::draw(&mut dice, Cluster::NODES);
         let clients = Clients::start(&cluster);
-        std::thread::sleep(Duration::from_millis(dice.random_range(0..300))); // trouble comes at any moment
+        std::thread::sleep(Duration::from_millis(dice.random_range(0..300))); // faults start at random times
         trouble.befall(&mut cluster, &mut dice);
         cluster.heal();
         let mut heard = Seen::default();
         eventually("every node serves again", || cluster.serves_everywhere(&mut heard).then_some(()));
         heard.add(clients.stop());
         seen.add(heard);
-        // A spend that nobody was told of is taken back in a moment.
+        // Unacknowledged spends are voided after a short time.
         let mut differs = String::new();
         let agrees = || cluster.compare(&mut seen).map_err(|difference| differs = difference).ok();
         let agreed = within(Duration::from_secs(15), agrees);

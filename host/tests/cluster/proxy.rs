@@ -1,5 +1,4 @@
-//! A TCP link between two processes, which a test can cut without a word: bytes are taken and not passed on, as where a
-//! network falls apart.
+//! A TCP proxy whose link can be cut silently. It then accepts bytes without forwarding them, as in a network partition.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// A port that leads to another.
+/// A port that forwards to another one.
 pub struct Proxy {
     address: SocketAddr,
     state: watch::Sender<State>,
@@ -22,7 +21,7 @@ enum State {
 }
 
 impl Proxy {
-    /// A link that leads to one of `targets` in turn, the next one if that can't be reached.
+    /// Starts a proxy that forwards connections to `targets` in turn, and skips targets that cannot be reached.
     pub fn start(runtime: &Handle, targets: Vec<SocketAddr>) -> Self {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -42,12 +41,12 @@ impl Proxy {
         self.address
     }
 
-    /// From here on nothing comes through, and nobody is told.
+    /// Stops forwarding. Connections stay open.
     pub fn cut(&self) {
         self.state.send_replace(State::Cut);
     }
 
-    /// What was held back is lost with its connections; new ones come through.
+    /// Resets the connections of the cut link and forwards new ones.
     pub fn heal(&self) {
         self.state.send_replace(State::Passes);
     }
@@ -60,7 +59,7 @@ async fn link(
     mut state: watch::Receiver<State>,
 ) {
     if *state.borrow() == State::Cut {
-        // It is connected to nobody until the link is whole again, and then reset.
+        // The connection is not forwarded, and is closed when the link is restored.
         return reached(&mut state, State::Passes).await;
     }
     for nth in 0..targets.len() {
@@ -74,7 +73,7 @@ async fn link(
     }
 }
 
-/// Passes bytes on until one side ends, or the link is cut and healed again.
+/// Forwards bytes until one side closes, or until the link has been cut and restored.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What goes wrong in a round.
+//! The faults of a round.
 
 use std::time::Duration;
 
@@ -34,13 +34,14 @@ impl Trouble {
         }
     }
 
-    /// Does it, for a while; what it was is as it was before, but for the links.
+    /// Injects the fault for a random time. Cut links and killed nodes stay so until [`Cluster::heal`]; all other faults are
+    /// reverted.
     pub fn befall(self, cluster: &mut Cluster, dice: &mut StdRng) {
-        // Shorter and longer than the deadlines of the ports, and of a settlement.
+        // Shorter and longer than the timeouts of the ports and of settlements.
         let longest_ms =
             *[150, 1_500, 6_000].get(dice.random_range(0..10_usize).saturating_sub(7)).unwrap_or(&150);
         let a_while = Duration::from_millis(dice.random_range(0..longest_ms));
-        let pass = || std::thread::sleep(a_while); // how long it lasts is the trouble itself
+        let pass = || std::thread::sleep(a_while); // the duration of the fault
         match self {
             Self::NodeKilled(node) => cluster.kill_node(node),
             Self::NodeStands(node) => {

@@ -1,4 +1,4 @@
-//! A small disk that fills up and has room again.
+//! A small disk that can be filled and emptied.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use super::bytes_under;
 
 const DISK: &str = "size=2m";
 
-/// A small disk of its own, in memory.
+/// A tmpfs mount.
 pub struct Disk {
     mounted_at: PathBuf,
 }
@@ -23,7 +23,7 @@ impl Disk {
         Self { mounted_at: at }
     }
 
-    /// To the last byte, whatever the server writes meanwhile.
+    /// Fills the disk completely, even while the server writes.
     pub fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
         let full = (0..).find_map(|_| ballast.write_all(&[0; 512]).err()).unwrap();
@@ -45,10 +45,10 @@ impl Drop for Disk {
     }
 }
 
-/// Says that this process has mounts of its own.
+/// Set in a process that has its own mount namespace.
 const MOUNTS: &str = "ENRICH_TEST_MOUNTS";
 
-/// Runs the test in a process whose mounts nobody else sees and that end with it, however it ends.
+/// Runs the test in a child process with its own mount namespace, which ends with the process.
 pub fn on_machines_that_mount(test: &str, run: impl FnOnce()) {
     if std::env::var_os(MOUNTS).is_some() {
         return run();
@@ -72,7 +72,7 @@ pub fn on_machines_that_mount(test: &str, run: impl FnOnce()) {
     assert!(ran.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
 }
 
-/// As root, or as one who is root for itself alone.
+/// Arguments of `unshare`: as root, or as root of a new user namespace.
 const WAYS: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
 
 fn can_mount(ways: &[&str], at: &Path) -> bool {

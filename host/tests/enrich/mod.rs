@@ -1,4 +1,4 @@
-//! The binary as its users run it: each test has a data directory of its own.
+//! Runs the binary. Each test has its own data directory.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its part")]
 
 pub mod disk;
@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for the slowest machine: only a test that fails waits for it.
+/// Long enough for the slowest machine. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Enrich {
     dir: TempDir,
-    /// Where the accounts are, if they are not in the data directory.
+    /// URL of the accounts database; `None` if the accounts are in the data directory.
     database: Option<String>,
 }
 
@@ -27,17 +27,17 @@ pub struct Ran {
     pub stdout: String,
     pub stderr: String,
     pub success: bool,
-    /// None if a signal ended the process.
+    /// `None` if a signal ended the process.
     pub code: Option<i32>,
 }
 
 impl Enrich {
-    /// Without any data yet.
+    /// Creates an empty data directory.
     pub fn new() -> Self {
         Self { dir: TempDir::new().unwrap(), database: None }
     }
 
-    /// With the accounts at this URL, and a data directory that has no people yet. It is the only node.
+    /// Creates a data directory with no people and accounts in this database. It is the only node.
     pub fn on_database(url: String) -> Self {
         let enrich = Self { database: Some(url), ..Self::new() };
         let nobody = enrich.file("nobody.csv", "email,linkedin_url\n");
@@ -45,14 +45,14 @@ impl Enrich {
         enrich
     }
 
-    /// With a workspace `demo`, so many credits and requests a minute, and one key of it.
+    /// Creates a workspace `demo` with these credits and this number of requests a minute, and one key.
     pub fn with_key(credits: u64, limit: u64) -> (Self, String) {
         let enrich = Self::new();
         let key = enrich.make_key(credits, limit);
         (enrich, key)
     }
 
-    /// Makes a workspace `demo`, and one key of it.
+    /// Creates a workspace `demo` and one key.
     pub fn make_key(&self, credits: u64, limit: u64) -> String {
         let (credits, limit) = (credits.to_string(), limit.to_string());
         self.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
@@ -63,7 +63,7 @@ impl Enrich {
         self.dir.path().join("data")
     }
 
-    /// A file outside of the data.
+    /// Writes a file outside of the data directory.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
@@ -80,19 +80,19 @@ impl Enrich {
         Ran { stdout, stderr, success: out.status.success(), code: out.status.code() }
     }
 
-    /// What a command that has to succeed prints.
+    /// Returns the output of a command that must succeed.
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert!(ran.success, "{args:?}: {}", ran.stderr);
         ran.stdout.trim_end().to_owned()
     }
 
-    /// The JSON that a command prints.
+    /// Returns the JSON output of a command.
     pub fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.ok(args)).unwrap()
     }
 
-    /// What a command that has to fail says.
+    /// Returns the error output of a command that must fail.
     pub fn err(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert!(!ran.success, "{args:?} succeeded: {}", ran.stdout);
@@ -100,22 +100,22 @@ impl Enrich {
         ran.stderr
     }
 
-    /// A server on a free port, once it listens.
+    /// Starts a server on a free port and waits until it listens.
     pub fn serve(&self, args: &[&str]) -> Server {
         self.serve_where(&[], args)
     }
 
-    /// The same, with these variables in its environment.
+    /// Like [`serve`](Self::serve), with additional environment variables.
     pub fn serve_where(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         self.serve_at("127.0.0.1:0", variables, args)
     }
 
-    /// The same, at this address.
+    /// Like [`serve_where`](Self::serve_where), on this address.
     pub fn serve_at(&self, listen: &str, variables: &[(&str, &str)], args: &[&str]) -> Server {
         self.try_serve_at(listen, variables, args).unwrap_or_else(|log| panic!("it did not start: {log}"))
     }
 
-    /// The same, or what it wrote before it ended.
+    /// Like [`serve_at`](Self::serve_at). Returns the log if the server does not start.
     pub fn try_serve_at(
         &self,
         listen: &str,
@@ -126,12 +126,12 @@ impl Enrich {
         Server::start(command.env("ENRICH_LOG", "info").envs(variables.iter().copied()).stdin(Stdio::null()))
     }
 
-    /// The same, with a file of settings.
+    /// Like [`serve`](Self::serve), with a configuration file.
     pub fn serve_with(&self, config: &Path) -> Server {
         self.serve(&["--config", config.to_str().unwrap()])
     }
 
-    /// A server whose log goes to `stderr` and not to the test, once it listens.
+    /// Starts a server that logs to `stderr` and waits until it listens. The test does not read the log.
     pub fn serve_logging_to(
         &self,
         stderr: impl Into<Stdio>,
@@ -148,7 +148,7 @@ impl Enrich {
         Server { child, url: format!("http://{address}"), log: Arc::default(), reading: None }
     }
 
-    /// A server with a limit on open files that the server can't raise.
+    /// Starts a server with a limit on open files that it cannot raise.
     pub fn try_serve_with_open_files(&self, limit: u32, args: &[&str]) -> Result<Server, String> {
         let shell =
             ["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string(), env!("CARGO_BIN_EXE_enrich")];
@@ -163,7 +163,7 @@ impl Enrich {
 
     fn command_of(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
-        // Nothing of the one who runs the tests.
+        // The environment of the test run must not affect the binary.
         command.env_clear().env("ENRICH_DATA", self.data()).current_dir(self.dir.path()).args(args);
         if let Some(url) = &self.database {
             command.env("ENRICH_DATABASE", url).env("ENRICH_WINDOWS", "memory");
@@ -172,7 +172,7 @@ impl Enrich {
     }
 }
 
-/// A running server; dropped, it is killed.
+/// A running server, killed on drop.
 pub struct Server {
     child: Child,
     pub url: String,
@@ -196,7 +196,7 @@ impl Server {
                 break url[..url.find(['"', '\n']).unwrap()].to_owned();
             }
         };
-        // Read on, or a server whose log fills the pipe stands still.
+        // Keeps reading, because a full pipe would block the server.
         let log = Arc::new(Mutex::new(log));
         let reading = std::thread::spawn({
             let log = log.clone();
@@ -219,28 +219,28 @@ impl Server {
         Client::connect(self.address()).unwrap()
     }
 
-    /// What the server wrote to stdout so far, up to an empty line after `marker`.
+    /// Reads stdout up to the first line that contains `marker`.
     pub fn stdout_line_with(&mut self, marker: &str) -> String {
         let stdout = BufReader::new(self.child.stdout.as_mut().unwrap());
         stdout.lines().map(|line| line.unwrap()).find(|line| line.contains(marker)).unwrap()
     }
 
-    /// Waits until so many lines of the log have `part` in them.
+    /// Waits until the log contains `part` at least `count` times.
     pub fn wait_for_log(&self, part: &str, count: usize) {
         eventually(part, || (self.log.lock().unwrap().matches(part).count() >= count).then_some(()));
     }
 
-    /// Asks it to take its settings anew.
+    /// Sends SIGHUP, which reloads the configuration.
     pub fn hang_up(&self) {
         self.signal("-HUP");
     }
 
-    /// From here on it does nothing: it neither answers nor closes a connection.
+    /// Suspends the process. It then neither replies nor closes connections.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// It goes on, with what was sent to it meanwhile.
+    /// Resumes a suspended process, which then handles the input received meanwhile.
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -250,12 +250,12 @@ impl Server {
         assert!(killed.success());
     }
 
-    /// Asks it to stop.
+    /// Requests a graceful shutdown.
     pub fn terminate(&self) {
         self.signal("-TERM");
     }
 
-    /// Asks it to stop, waits until it has, and returns its log.
+    /// Requests a graceful shutdown, waits for its end and returns the log.
     pub fn stop(mut self) -> String {
         self.terminate();
         let status = eventually("it stops", || self.child.try_wait().unwrap());
@@ -263,7 +263,7 @@ impl Server {
         self.take_log()
     }
 
-    /// SIGKILL: nothing is flushed, nothing is said.
+    /// Sends SIGKILL, so that the server neither flushes nor logs anything.
     pub fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -285,7 +285,7 @@ impl Drop for Server {
     }
 }
 
-/// The address at which a process on Linux listens: of its sockets, the one that the kernel's table has in the state 0A.
+/// Returns the address at which a process listens, on Linux: that of its socket with state 0A in `/proc/PID/net/tcp`.
 fn listening_address(pid: u32) -> Option<SocketAddr> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let links =
@@ -301,12 +301,12 @@ fn listening_address(pid: u32) -> Option<SocketAddr> {
     })
 }
 
-/// A connection on which one request follows the other.
+/// A connection for sequential requests.
 pub struct Client {
     stream: BufReader<Box<dyn Stream>>,
 }
 
-/// TCP, or TLS over it.
+/// A TCP or TLS connection.
 pub trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
@@ -360,12 +360,12 @@ pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Asks `probe` until it has an answer.
+/// Polls `probe` until it returns `Some`. Panics after [`PATIENCE`].
 pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, probe).unwrap_or_else(|| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-/// The same, for so long.
+/// Polls `probe` until it returns `Some` or the time is over.
 pub fn within<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let give_up = std::time::Instant::now() + patience;
     loop {
@@ -376,7 +376,7 @@ pub fn within<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Op
     }
 }
 
-/// All bytes of all files under a directory.
+/// Returns the contents of all files below a directory, concatenated.
 pub fn bytes_under(dir: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {

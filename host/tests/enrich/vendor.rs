@@ -1,4 +1,4 @@
-//! A vendor on this machine: says what it is told to, and notes what it is asked.
+//! A fake vendor with configurable behaviour. It records its requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Everybody, as the profile of this name.
+    /// Matches every email, with the profile of this name.
     Knows(&'static str),
     KnowsNobody,
-    /// Everybody, after so long.
+    /// Matches every email after this delay.
     Slow(&'static str, Duration),
-    /// With this status.
+    /// Replies with this status.
     Fails(u16),
-    /// Until its mood changes; then it answers by that.
+    /// Does not reply until the mood changes, then replies according to the new one.
     Hangs,
 }
 
@@ -59,7 +59,7 @@ impl Vendor {
         self.shared.state.lock().unwrap().asked.clone()
     }
 
-    /// A description that takes its key from the file `NAME.key` beside it.
+    /// Returns a vendor description that reads the secret from the file `NAME.key` next to it.
     pub fn description(&self, name: &str) -> String {
         format!(
             "name = \"{name}\"\nbills = \"matches\"\n\
@@ -75,7 +75,7 @@ impl Vendor {
 }
 
 impl Shared {
-    /// One connection, request by request.
+    /// Serves the requests of one connection.
     fn serve(&self, mut stream: &TcpStream) {
         let mut lines = BufReader::new(stream).lines();
         loop {

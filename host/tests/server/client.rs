@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A client that sends raw bytes.
 
 use std::io;
 
@@ -23,7 +23,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
         Self { io, came: Vec::new() }
     }
 
-    /// The host may have closed by now: what it said is what tests look at.
+    /// Ignores errors, because the server may have closed the connection. Tests check the reply instead.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.try_send(bytes.as_ref()).await;
     }
@@ -42,7 +42,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
         self.reply().await
     }
 
-    /// The next reply, which has to be whole.
+    /// Reads the next reply, which must be complete.
     pub async fn reply(&mut self) -> Reply {
         let head = self.until(b"\r\n\r\n").await;
         let body_bytes = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
@@ -54,7 +54,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
         Reply { status: head[9..12].parse().unwrap(), head, body }
     }
 
-    /// Everything up to the end of the connection.
+    /// Reads until the end of the connection.
     pub async fn rest(&mut self) -> String {
         while self.read().await > 0 {}
         String::from_utf8(std::mem::take(&mut self.came)).unwrap()
@@ -71,7 +71,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
         }
     }
 
-    /// A reset counts as an end.
+    /// Treats a reset as the end of the connection.
     async fn read(&mut self) -> usize {
         self.io.read_buf(&mut self.came).await.unwrap_or(0)
     }
@@ -82,7 +82,7 @@ impl Reply {
         header(&self.head, name)
     }
 
-    /// 400 `invalid_request`, whole and in JSON.
+    /// Returns whether the reply is a complete JSON 400 `invalid_request`.
     pub fn is_invalid_request(&self) -> bool {
         self.status == 400
             && self.header("content-type") == Some("application/json")
@@ -94,17 +94,17 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// A lookup that is answered with 200.
+/// Returns a lookup request that succeeds.
 pub fn good() -> String {
     with_headers("")
 }
 
-/// The same with more header lines, each ended by CRLF.
+/// Like [`good`], with additional header lines, each ended by CRLF.
 pub fn with_headers(more: &str) -> String {
     format!("{}{more}content-length: {}\r\n\r\n{BODY}", head(), BODY.len())
 }
 
-/// Everything before the length, the empty line and the body.
+/// Returns the request up to the Content-Length header.
 pub fn head() -> String {
     format!(
         "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\

@@ -1,4 +1,4 @@
-//! Nobody holds a connection by being slow.
+//! Timeouts of slow clients.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ async fn a_client_that_ignores_the_end_is_left_after_5_s() {
     let world = World::with_limits(|limits| limits.connections_max = 1);
     let mut deaf = world.connect();
     assert!(deaf.ask("garbage\r\n\r\n").await.is_invalid_request());
-    assert_eq!(world.connect().ask(good()).await.status, 200); // accepted once the deaf one is gone
+    assert_eq!(world.connect().ask(good()).await.status, 200); // accepted once the previous connection is closed
     assert_eq!(world.seconds(), 5);
     drop(deaf);
 }

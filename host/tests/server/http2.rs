@@ -36,7 +36,7 @@ impl Client {
         (status, String::from_utf8(body.into()).unwrap())
     }
 
-    /// Asks, and resets the stream while the resolver is at work.
+    /// Sends a lookup and resets its stream while the resolver is running.
     async fn ask_and_reset(&mut self, gate: &Gate) {
         tokio::select! {
             reply = self.ask(good()) => panic!("answered {reply:?}"),
@@ -99,7 +99,7 @@ async fn a_head_beyond_the_limits_is_400_in_json() {
     assert_eq!(client.ask(with_headers(8, &"y".repeat(2_100))).await, invalid_request());
 }
 
-/// The one reply that is not ours: see `connection::http2`.
+/// The only reply that the server does not generate itself: see `connection::http2`.
 #[tokio::test(start_paused = true)]
 async fn a_head_of_more_than_64_kib_is_431_and_the_connection_goes_on() {
     let world = World::new();
@@ -146,7 +146,7 @@ async fn a_lookup_whose_stream_is_reset_is_settled() {
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
     client.ask_and_reset(&gate).await;
-    sleep(Duration::from_secs(1)).await; // the reset is on its way
+    sleep(Duration::from_secs(1)).await; // gives the reset time to arrive
     assert_eq!(world.balance().held, 1);
     gate.open();
     sleep(Duration::from_secs(1)).await;

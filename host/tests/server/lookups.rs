@@ -1,4 +1,4 @@
-//! What a lookup lives through.
+//! Lookups under failures: slow or panicking resolvers, disconnected clients.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::client::{good, head};
 use crate::world::{World, key, profile};
 
-/// A resolver that says when it was asked, and answers when it is let.
+/// A resolver that signals each call and completes when it is opened.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Notify, Notify)>);
 
@@ -39,7 +39,7 @@ impl Resolver for Gate {
     }
 }
 
-/// A resolver that breaks down the first time.
+/// A resolver that panics on its first call.
 #[derive(Default)]
 struct Unstable(AtomicBool);
 
@@ -167,7 +167,7 @@ async fn lookups_without_a_valid_key_are_logged_once_per_interval_and_counted() 
     assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
 }
 
-/// What this thread logs at info and above.
+/// Captures the log of this thread at info level and above.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

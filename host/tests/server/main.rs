@@ -1,4 +1,4 @@
-//! The host through its public face: `run` over connections in memory, mostly by a paused clock.
+//! Tests of the server's public API: `run` over in-memory connections, mostly with a paused clock.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! What is no HTTP request: a JSON answer or an end, never a reply without a body.
+//! Malformed HTTP requests: the server replies in JSON or closes the connection, but never replies without a body.
 
 use crate::client::{Client, good, head, with_headers};
 use crate::world::{BODY, World};
@@ -76,7 +76,7 @@ async fn the_answer_to_garbage_speaks_the_version_spoken_before() {
     assert!(reply.is_invalid_request() && reply.head.starts_with("HTTP/1.0 400"), "{reply:?}");
 }
 
-/// A chunked body whose request has these lines in its head.
+/// A request with a chunked body and these header lines.
 fn chunked(lines: &str) -> String {
     format!("{}{lines}\r\n{:x}\r\n{BODY}\r\n0\r\n\r\n", head(), BODY.len())
 }

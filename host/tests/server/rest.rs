@@ -1,4 +1,4 @@
-//! A connection that is idle rests after a while, which nobody notices: hyper leaves it, and comes again with the next byte.
+//! Idle connections: the server drops their HTTP state and recreates it with the next byte, which clients do not notice.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::sleep;
 use crate::client::{Client, good};
 use crate::world::World;
 
-/// Longer than it takes until a connection rests.
+/// Longer than the time after which the HTTP state is dropped.
 const A_WHILE: Duration = Duration::from_secs(30);
 
-/// A client that was answered, and whose connection rests.
+/// Returns a client that has received a reply and whose connection is idle.
 async fn resting(world: &World) -> Client<DuplexStream> {
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);

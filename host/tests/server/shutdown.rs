@@ -1,4 +1,4 @@
-//! How the host stops.
+//! Graceful shutdown.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn everything_is_dropped_after_10_s() {
     assert_eq!(world.seconds(), 10);
     world.host.await.unwrap();
 
-    // The process would end here. As long as it does not, what was begun is settled.
+    // The process would exit here. While it does not, the lookup still settles.
     gate.open();
     sleep(Duration::from_secs(1)).await;
     let balance = world.accounts.balance(&demo());

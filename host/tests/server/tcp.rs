@@ -1,4 +1,4 @@
-//! What only real sockets show.
+//! Behaviour that only real sockets show.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{Client, good, head};
 use crate::world::services;
 
-/// Bytes: more than all buffers between client and host take.
+/// A size in bytes that exceeds all buffers between client and server.
 const MUCH: usize = 32_000_000;
 
 #[tokio::test]

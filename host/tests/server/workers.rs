@@ -1,4 +1,4 @@
-//! One server on several threads.
+//! A server on several threads.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ struct Server {
 }
 
 impl Server {
-    /// On three threads.
+    /// Starts a server on three threads.
     async fn start(change: impl FnOnce(&mut Services)) -> Self {
         let (mut services, accounts) = services();
         change(&mut services);
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-/// Finds everybody, and remembers on which threads it was asked.
+/// A resolver that matches every email and counts the lookups of each thread.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Threads>>);
 

@@ -1,4 +1,4 @@
-//! A host with one workspace, one key and one person, reached over memory.
+//! A server with one workspace, one key and one person, reached over in-memory connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -60,7 +60,7 @@ impl World {
         Client::new(self.dial(64 * 1_024))
     }
 
-    /// A connection with this much room for bytes on their way.
+    /// Opens a connection with a buffer of this size in each direction.
     pub fn dial(&self, room_bytes: usize) -> DuplexStream {
         let (ours, theirs) = duplex(room_bytes);
         self.dial.send(theirs).unwrap();
@@ -71,13 +71,13 @@ impl World {
         self.accounts.balance(&demo())
     }
 
-    /// Since the host started, rounded to whole seconds.
+    /// Returns the seconds since the server started, rounded.
     pub fn seconds(&self) -> u64 {
         (self.started.elapsed() + Duration::from_millis(500)).as_secs()
     }
 }
 
-/// Services over memory that serve [`BODY`] with a 200.
+/// Returns in-memory services that answer [`BODY`] with 200.
 pub fn services() -> (Services, Arc<AccountTable>) {
     let (keys, accounts, people) =
         (KeyTable::default(), Arc::new(AccountTable::default()), Directory::default());
@@ -120,7 +120,7 @@ impl Listener for MemoryListener {
     }
 }
 
-/// All at one moment, each with another identity.
+/// Arrivals at a fixed time, each with a unique identity.
 #[derive(Default)]
 struct SteadyArrivals(AtomicU8);
 

@@ -1,4 +1,4 @@
-//! The accounts that the commands work on, and where they are: in a data directory, or on a PostgreSQL server.
+//! Access to accounts (workspaces, keys and credits) in a data directory or on a PostgreSQL server.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::url::ServerUrl;
 
-/// What an operator does with accounts, wherever they are.
+/// Administrative operations on accounts, independent of their location.
 pub trait Accounts {
     fn create_workspace(
         &mut self,
@@ -29,7 +29,7 @@ pub trait Accounts {
     fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, Failure>;
     fn grant(&mut self, workspace: &WorkspaceId, credits: u64, now: Timestamp) -> Result<Balance, Failure>;
     fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, Failure>;
-    /// Files a new key and tells its id.
+    /// Stores a new key and returns its id.
     fn create_key(
         &mut self,
         workspace: &WorkspaceId,
@@ -42,7 +42,7 @@ pub trait Accounts {
     fn audit(&mut self) -> Result<Audit, Failure>;
 }
 
-/// Where the accounts are.
+/// The location of the accounts.
 #[derive(Debug)]
 pub enum Place {
     Dir(PathBuf),
@@ -50,7 +50,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Accounts that exist.
+    /// Opens existing accounts. Fails if the data directory is missing.
     pub fn open(self) -> Result<Box<dyn Accounts>, Failure> {
         match self {
             Self::Dir(data) => Ok(Box::new(Admin::open(&DataDir::open(data)?)?)),
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// The same, but a data directory is made if it is missing.
+    /// Opens the accounts, and creates the data directory if it is missing.
     pub fn create(self) -> Result<Box<dyn Accounts>, Failure> {
         match self {
             Self::Dir(data) => Ok(Box::new(Admin::open(&DataDir::create(data)?)?)),
@@ -117,7 +117,7 @@ fn told<T>(result: Result<T, StoreError>) -> Result<T, Failure> {
     Ok(result?)
 }
 
-/// The accounts of a PostgreSQL server. The commands wait for it: they have nothing else to do.
+/// The accounts on a PostgreSQL server. Methods block the thread until the server responds.
 struct Remote {
     runtime: Runtime,
     admin: enrich_postgres::Admin,
@@ -198,7 +198,7 @@ pub fn migrate(place: Place, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// On this thread alone.
+/// Creates a single-threaded Tokio runtime.
 pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| Failure::new(format!("can't start: {e}")))
@@ -209,7 +209,7 @@ pub fn server(url: &ServerUrl) -> Result<Server, Failure> {
     Ok(url.reveal().parse()?)
 }
 
-/// A server that can't be used, with where it should be.
+/// Converts an error of the server at `url`, and adds the URL to the message.
 pub fn at(url: &ServerUrl, error: enrich_postgres::StoreError) -> Failure {
     let failure = Failure::from(error);
     Failure { what: format!("{url}: {}", failure.what), ..failure }

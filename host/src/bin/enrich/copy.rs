@@ -1,7 +1,7 @@
-//! `enrich copy`: a data directory's accounts to a PostgreSQL server, where several nodes can have them.
+//! `enrich copy`: copies the accounts of a data directory to a PostgreSQL server, which several nodes can share.
 //!
-//! Killed at any moment, the same command goes on. Until everything is there and is the same, nobody can spend it there; and
-//! from its first moment on, nobody can spend it here.
+//! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the data directory
+//! once the copy has begun, and cannot be spent on the server until the copy is complete and verified.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::{self, grouped};
 use crate::url::ServerUrl;
 
-/// The most rows in one transaction.
+/// Maximum number of rows in one transaction.
 const CHUNK_ROWS_MAX: u32 = 10_000;
 
 pub fn run(args: CopyArgs) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let server = accounts::server(&to)?;
     let dir = DataDir::open(from)?;
     let runtime = accounts::runtime()?;
-    // Before anything is marked: whether there is a server that can take it.
+    // Checks that the server is usable before the data directory is marked as moved.
     runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
 
     let started = Instant::now();
@@ -36,7 +36,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {
         Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
-            export.give_up(&dir)?; // it can be served as before
+            export.give_up(&dir)?; // the data directory can be served as before
             return Err(
                 at(&to, error).advise("copy into a database of its own, or give that workspace up there")
             );
@@ -126,7 +126,7 @@ impl Run<'_> {
     }
 }
 
-/// Both sides, from their rows.
+/// Checks that the balances on both sides reconcile with their rows.
 fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure> {
     let here = Admin::open(dir)?.audit()?;
     let there = runtime.block_on(async {
@@ -175,7 +175,7 @@ fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {
     failure.advise(advice.join("\n  "))
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// Creates a progress bar on stderr, hidden unless stderr is a terminal.
 fn bar(workspaces: &[CopiedWorkspace], resumed: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -37,7 +37,8 @@ pub fn to_json(balance: &Balance) -> Value {
     json!({ "granted": granted, "available": available, "held": held, "spent": spent })
 }
 
-/// Tells of every workspace in JSON, and of those that differ to a person.
+/// Prints the audit: as JSON with every workspace, or as a table with the workspaces that do not reconcile. Fails if the
+/// audit does not reconcile.
 fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
     if format.json {
         let rows = audit.workspaces.iter().map(|row| {

@@ -18,7 +18,7 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Failed = 1,
-    /// A flag, an environment variable or a setting is wrong. Clap exits with the same code.
+    /// A flag, an environment variable or a setting is invalid. Clap exits with the same code.
     Usage = 2,
     /// The service refused the request with 401, 402 or 429.
     Refused = 3,
@@ -41,17 +41,17 @@ impl Failure {
         Self { what: what.into(), advice: None, exit: Exit::Failed }
     }
 
-    /// A mistake in a flag, an environment variable or a setting.
+    /// Creates an error for an invalid flag, environment variable or setting.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::new(what).exit(Exit::Usage)
     }
 
-    /// A file that can't be used, and why.
+    /// Creates an error for a file operation that failed. `verb` names the operation, such as "read".
     pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
         Self::new(format!("can't {verb} {}: {why}", path.display()))
     }
 
-    /// Converts the error to a mistake in `setting`.
+    /// Converts the error to a fault in `setting`.
     pub fn of_setting(self, setting: &str) -> SettingFault {
         let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
         SettingFault::new(setting, format!("{}{advice}", self.what))
@@ -81,7 +81,7 @@ impl From<enrich_postgres::StoreError> for Failure {
                 failure.exit(Exit::Usage)
             }
             enrich_postgres::StoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
-            // 28 is about who connects, 3D about where to.
+            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             enrich_postgres::StoreError::Refused { ref code, .. }
                 if code.starts_with("28") || code.starts_with("3D") =>
             {

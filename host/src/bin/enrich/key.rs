@@ -37,18 +37,18 @@ pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
     }
 }
 
-/// A key that was stored and not printed yet.
+/// A stored key that has not been printed yet.
 pub struct NewKey {
     pub id: String,
     pub key: ApiKey,
 }
 
-/// A new key, from the operating system's randomness.
+/// Generates a new key with a cryptographically secure rng that the operating system seeds.
 pub fn generate() -> ApiKey {
     ApiKey::generate(rand::random::<u8>)
 }
 
-/// Prints `text`, which shows the new key `id`. A key is shown only once, so one that could not be printed is revoked.
+/// Prints `text`, which contains the new key `id`. Revokes the key if printing fails, because a key is shown only once.
 pub fn deliver(accounts: &mut dyn Accounts, id: &str, text: &str) -> Result<(), Failure> {
     let Err(error) = output::write_line(text) else { return Ok(()) };
     let what = format!("cannot write the key to standard output: {error}");

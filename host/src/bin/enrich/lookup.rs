@@ -1,4 +1,4 @@
-//! `enrich lookup`: the smallest client.
+//! `enrich lookup`: sends one lookup to a server.
 
 use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
-/// The start of an error's body is shown: it may be a page of HTML.
+/// Maximum number of characters to print of an error's body, which may be an HTML page.
 const ERROR_CHARS_MAX: usize = 500;
 
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ fn is_result(body: &[u8]) -> bool {
     serde_json::from_slice::<Map<String, Value>>(body).is_ok_and(|body| body.contains_key("lookup_id"))
 }
 
-/// The exit code for a reply that is no result.
+/// Returns the exit code for a response that is not a lookup result.
 pub fn exit(status: StatusCode) -> Exit {
     match status.as_u16() {
         401 | 402 | 429 => Exit::Refused,
@@ -45,7 +45,7 @@ pub fn exit(status: StatusCode) -> Exit {
     }
 }
 
-/// What to do about an answer that is no result.
+/// Returns advice for a response that is not a lookup result, depending on its status.
 pub fn advice(status: StatusCode, retry_after: Option<u64>) -> Option<String> {
     match status.as_u16() {
         400 => Some("the server takes one personal email".to_owned()),

@@ -1,9 +1,18 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! One file a command group: `serve`, `workspace`, `key`, `credits`, `people`, `vendors`, `config`, `lookup`, `bulk`. `args` has what
-//! they take, `accounts` where the accounts are, `url` URLs with passwords, `client` asks a server, `config` also has the file
-//! of `serve`, `sample` the sample data, `output` how answers are printed, `failure` how errors are, `help` the long help
-//! texts, `signals` SIGINT and SIGTERM, `private_file` files with people's data.
+//! Each command group has its own module: `serve`, `workspace`, `key`, `credits`, `copy`, `people`, `vendors`, `config`,
+//! `lookup`, `bulk`. They share these modules:
+//!
+//! - `args`: command line arguments
+//! - `help`: long help texts
+//! - `accounts`: access to workspaces, keys and credits; also `enrich migrate`
+//! - `config`: the settings file of `serve`
+//! - `client`: the HTTP client of `lookup` and `bulk`
+//! - `sample`: the sample data
+//! - `output`, `failure`: results and errors
+//! - `signals`: SIGINT and SIGTERM
+//! - `private_file`: files with personal data
+//! - `url`: URLs that may contain a password
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "nothing in a binary is public")]
@@ -39,7 +48,7 @@ use crate::args::{Args, Command};
 use crate::failure::Failure;
 use crate::serve::Given;
 
-/// A lookup makes dozens of small allocations; the system's allocator takes a few times as long for each.
+/// The allocator. A lookup makes dozens of small allocations, for which the system's allocator is a few times slower.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -48,7 +57,7 @@ fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return not_parsed(&error),
     };
-    // What is typed wins over what the environment says.
+    // Flags take precedence over environment variables.
     let is_dir_typed = matches.value_source("data") == Some(ValueSource::CommandLine);
     let is_database_typed = matches.value_source("database") == Some(ValueSource::CommandLine);
     let ran = Args::from_arg_matches(&matches)
@@ -63,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help, the version or a mistake in the arguments.
+/// Prints the help, the version or a mistake in the arguments, and returns the exit code.
 fn not_parsed(error: &clap::Error) -> ExitCode {
     let is_json = error.use_stderr() && std::env::args_os().any(|arg| arg == "--json");
     let failure = if is_json {
@@ -82,7 +91,7 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
     failure.exit.into()
 }
 
-/// Whether the command was given `--json`.
+/// Returns whether the command has the flag `--json`.
 fn is_json(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some((_, matches)) => is_json(matches),

@@ -1,4 +1,4 @@
-//! How answers are printed: tables for people, JSON for programs.
+//! Output of the commands: text and tables by default, JSON with `--json`.
 
 use std::io::{self, Write};
 
@@ -7,19 +7,19 @@ use serde_json::json;
 
 use crate::failure::Failure;
 
-/// Prints a line to standard output. A closed pipe is no error: its reader, such as `head`, wants no more lines.
+/// Prints a line to standard output. Ignores a closed pipe, because its reader (such as `head`) needs no more lines.
 pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     unless_closed(write_line(text))
 }
 
-/// Prints a line that must not get lost: a closed pipe is an error too.
+/// Prints a line that must not be lost. Unlike [`line()`], returns an error if the pipe is closed.
 pub fn write_line(text: impl AsRef<str>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{}", text.as_ref())?;
     stdout.flush()
 }
 
-/// Turns the result of writing to standard output into that of the command.
+/// Converts the result of a write to standard output into the command's result. A closed pipe is not an error.
 pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(&error)),
@@ -33,7 +33,7 @@ pub fn unwritable(error: &io::Error) -> Failure {
 
 /// Makes a server's text safe to print on a terminal: one line, with control characters escaped as in JSON.
 ///
-/// JSON stays the same JSON: where it has such characters, other than white space, they are in strings.
+/// JSON keeps its meaning, because control characters other than white space occur only inside its strings.
 pub fn printable(text: &str) -> String {
     text.trim().chars().fold(String::with_capacity(text.len()), |mut printable, c| {
         match c {
@@ -45,13 +45,14 @@ pub fn printable(text: &str) -> String {
     })
 }
 
-/// Whether a terminal only shows `c`. Control characters may change its state, and others the direction of the text.
+/// Returns whether `c` has no side effects on a terminal. Control characters may change the terminal's state, and
+/// bidirectional formatting characters the direction of the text.
 pub fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Prints a remark to stderr, out of the way of the answer.
+/// Prints a note to stderr, separate from the command's output. Ignores write errors.
 pub fn remark(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
@@ -72,7 +73,7 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(text)
 }
 
-/// Prints columns, as wide as their widest cell.
+/// Prints a table. Each column is as wide as its widest cell.
 pub fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -87,7 +88,7 @@ pub fn table<const N: usize>(
     Ok(())
 }
 
-/// 1234567 as `1,234,567`.
+/// Formats a number with thousands separators: 1234567 becomes `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -100,7 +101,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A moment as RFC 3339 has it, in UTC.
+/// Formats a time according to RFC 3339, in UTC. Returns an empty string if the time is out of range.
 pub fn rfc3339(time: enrich_lib::model::Timestamp) -> String {
     let ms = i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(ms).map(|time| time.to_string()).unwrap_or_default()

@@ -15,10 +15,10 @@ const PEOPLE: &str = include_str!("../../../sample/people.csv");
 const WORKSPACE: &str = "demo";
 const CREDITS: u64 = 1_000;
 
-/// Somebody who is in the sample.
+/// The email of a person in the sample.
 pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
-/// Makes the data directory, whole or not at all, and returns its key.
+/// Creates the data directory atomically and returns its key.
 pub fn create(data: &Path) -> Result<NewKey, Failure> {
     let mut name = data.file_name().unwrap_or_default().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
@@ -29,7 +29,7 @@ pub fn create(data: &Path) -> Result<NewKey, Failure> {
         Ok(key)
     });
     if made.is_err() {
-        // Only what was made above; that it can't be removed matters less than why it was not finished.
+        // Removes only the files created above. The original error matters more than a failed removal.
         let _ = std::fs::remove_dir_all(&partial);
     }
     made

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first one ends a command in order, the second one ends it at once.
+//! SIGINT and SIGTERM: the first signal stops a command gracefully, the second one exits at once.
 
 use std::thread;
 
@@ -13,13 +13,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Replaces the default actions of both signals. Panics outside of a Tokio runtime.
+    /// Replaces the default actions of both signals. Panics outside a Tokio runtime.
     pub fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next signal. Returns the exit code that it stands for. Cancel safe.
+    /// Waits for the next signal and returns its exit code. Cancel safe.
     pub async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
@@ -28,8 +28,8 @@ impl Signals {
     }
 }
 
-/// Watches for signals on a thread, for a command without a runtime: the first one runs `stop` with its exit code, the
-/// second one ends the process.
+/// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with its exit code;
+/// the second one exits the process.
 pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;

@@ -1,4 +1,4 @@
-//! URLs with a password in them.
+//! Server URLs that may contain a password.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use crate::failure::Failure;
 
-/// The URL of a server. Neither `Display` nor `Debug` shows its password, and errors don't quote it.
+/// The URL of a server. `Display`, `Debug` and error messages never contain its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// All of it: for the one who connects.
+    /// Returns the whole URL, including the password. Use it only to connect.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -25,8 +25,8 @@ impl ServerUrl {
     }
 }
 
-/// Whatever is typed is taken: what is no URL is told by the one who connects, as the parser of the command line quotes
-/// what it refuses.
+/// Accepts any text. An invalid URL is reported when connecting, because the command line parser would quote it, including
+/// its password, in the error.
 impl FromStr for ServerUrl {
     type Err = Infallible;
 
@@ -35,11 +35,12 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// `scheme://user@host:port/path`: no password, and no parameters, as one of them may be the password.
+/// Formats the URL as `scheme://user@host:port/path`. Omits the password and the query parameters, which may contain the
+/// password.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
-        // The last @: one that is not encoded belongs to the password, and so do a / and a ? before it.
+        // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password.
         let (login, place) =
             rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
         let place = place.split(['?', '#']).next().unwrap_or_default();

@@ -57,7 +57,7 @@ fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
     })
 }
 
-/// Fails for a person who opted out of the people directory, if there is one.
+/// Fails if the person opted out of the people directory. Succeeds if there is no directory.
 fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
     let dir = match DataDir::open(data) {
         Err(StoreError::NoData(_)) => return Ok(()),

@@ -22,7 +22,7 @@ pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
     }
 }
 
-/// The one command that makes a data directory.
+/// Creates a workspace, and the data directory if it is missing.
 fn create(
     place: Place,
     name: WorkspaceId,

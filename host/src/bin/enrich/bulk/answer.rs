@@ -1,4 +1,4 @@
-//! An answer, and the columns that it adds to a row.
+//! The answer to a row, and the columns that it adds to the row.
 
 use csv::{ReaderBuilder, StringRecord, WriterBuilder};
 use enrich_host::rows::{BadRow, Form};
@@ -16,12 +16,12 @@ pub struct Answer {
     pub lookup_id: Option<String>,
 }
 
-/// What is given up after some attempts, and may be answered another time.
+/// Statuses of lookups that failed after several attempts and may succeed later.
 pub mod temporary {
     pub const SERVER_ERROR: &str = "server_error";
     pub const LOOKUP_ERROR: &str = "lookup_error";
     pub const RATE_LIMIT_UNAVAILABLE: &str = "rate_limit_unavailable";
-    /// Ours: the answer broke off, or came too late.
+    /// Set by the client: the connection failed or the response took too long.
     pub const NO_ANSWER: &str = "no_answer";
 
     pub fn includes(status: &str) -> bool {
@@ -38,7 +38,8 @@ impl Answer {
         Self::error(row.code)
     }
 
-    /// The final answer that a reply is (specification 2.2 and 2.3, and a 400 of 7); none if it is not understood.
+    /// Parses a response as a final answer (specification 2.2 and 2.3, and status 400 in 7). Returns `None` for any other
+    /// response.
     pub fn read(reply: &client::Answer) -> Option<Self> {
         #[derive(Deserialize)]
         struct Body {
@@ -80,7 +81,8 @@ impl Answer {
     }
 }
 
-/// Nothing that a spreadsheet would run or that ends a line: what a server sends goes into somebody's file.
+/// Returns whether a text from the server is safe to write to a file: no formula that a spreadsheet would run, and no line
+/// breaks or other control characters.
 fn is_plain(text: &str) -> bool {
     const CHARS_MAX: usize = 2048;
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -88,7 +90,7 @@ fn is_plain(text: &str) -> bool {
         && text.chars().all(is_printable)
 }
 
-/// The columns that are added.
+/// The columns that are added to each row.
 #[derive(Clone)]
 pub struct Columns {
     form: Form,
@@ -104,13 +106,13 @@ impl Columns {
         Self { form, names: Self::names(prefix) }
     }
 
-    /// What ends the header.
+    /// Returns the text to append to the header.
     pub fn header_end(&self) -> Vec<u8> {
         let Form::Csv { delimiter } = self.form else { return Vec::new() };
         csv_end(delimiter, self.names.each_ref().map(String::as_str))
     }
 
-    /// What ends a row that begins with `text`.
+    /// Returns the text to append to a row that begins with `text`.
     pub fn row_end(&self, text: &[u8], answer: &Answer) -> Vec<u8> {
         let Answer { linkedin_url, status, lookup_id } = answer;
         if let Form::Csv { delimiter } = self.form {
@@ -126,7 +128,8 @@ impl Columns {
         format!("{comma}{}}}\n", fields.collect::<Vec<_>>().join(",")).into_bytes()
     }
 
-    /// The answer in what ends a row that begins with `text`; none if it was not written so.
+    /// Parses the end of a row that begins with `text`. Returns `None` if [`row_end`](Self::row_end) would write it
+    /// differently.
     pub fn read_row_end(&self, text: &[u8], end: &[u8]) -> Option<Answer> {
         let answer = match self.form {
             Form::Csv { delimiter } => Self::read_csv_end(delimiter, end)?,
@@ -158,7 +161,7 @@ impl Columns {
 fn csv_end(delimiter: u8, cells: [&str; 3]) -> Vec<u8> {
     let mut writer = WriterBuilder::new();
     let mut writer = writer.delimiter(delimiter).buffer_capacity(256).from_writer(vec![delimiter]);
-    // A vector takes everything.
+    // Writing to a vector does not fail.
     writer.write_record(cells).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! One email until it is answered: attempts, what is waited for between them, and what ends the run.
+//! The lookup of one email: its attempts, the delays between them, and failures that stop the run.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use super::answer::{Answer, temporary};
 use super::pace::Pace;
 use crate::client::{Answer as Reply, Client, NoAnswer};
 
-/// After that many, a lookup that fails is given up.
+/// Maximum number of attempts per lookup.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Before the second attempt, and twice as long before each one after it.
+/// Delay before the second attempt. Doubles with each further attempt.
 const BACKOFF: Duration = Duration::from_millis(500);
 
-/// What all lookups share.
+/// The client and state that all lookups share.
 pub struct Asker {
     pub client: Client,
     pub pace: Pace,
-    /// Lookups in flight are finished, and no more are sent.
+    /// Stops the run when cancelled: requests in flight finish, and no more are sent.
     pub stop: CancellationToken,
 }
 
 pub enum Asked {
     Answered(Answer),
-    /// Given up, with the code to tell.
+    /// Failed after all attempts. Contains the status to report.
     Failed(&'static str),
-    /// It was stopped before it was sent, or sent again.
+    /// Stopped before a request was sent, or before it was retried.
     Unasked,
-    /// Whatever is asked next would fare as this.
+    /// Failed in a way that applies to all further lookups.
     Halted(Halt),
 }
 
@@ -46,7 +46,7 @@ impl Asker {
         let mut attempts = 0;
         loop {
             let turn = self.stop.run_until_cancelled(self.pace.turn()).await;
-            // A turn may come together with the stop.
+            // The turn may become available at the same time as the stop.
             let Some(turn) = turn.filter(|_| !self.stop.is_cancelled()) else { return Asked::Unasked };
             attempts += 1;
             let failed = match self.client.enrich(email).await {
@@ -58,7 +58,7 @@ impl Asker {
                         verdict => verdict,
                     };
                     if let Verdict::Final(Asked::Halted(_)) = verdict {
-                        // Before others take their turns.
+                        // Stops the run before other lookups start their turns.
                         self.stop.cancel();
                     }
                     turn.answered(&reply);
@@ -90,9 +90,9 @@ impl Asker {
 
 enum Verdict {
     Final(Asked),
-    /// To be tried again, a few times.
+    /// Failed; retried up to [`ATTEMPTS_MAX`] times in total.
     Failed(&'static str),
-    /// It was not executed, and the pace learns when it can be.
+    /// Not executed. The [`Pace`] determines when to retry.
     Refused,
 }
 
@@ -111,7 +111,8 @@ fn judge(reply: &Reply) -> Verdict {
     }
 }
 
-/// Half of it is by chance: clients that failed together do not come back together.
+/// Returns the delay after `attempts` attempts, with a jitter of 50 % in both directions, so that clients that failed
+/// together do not retry together.
 fn backoff(attempts: u32) -> Duration {
     (BACKOFF * 2_u32.pow(attempts - 1)).mul_f64(rand::random_range(0.5..1.5))
 }

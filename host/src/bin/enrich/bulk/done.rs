@@ -1,4 +1,4 @@
-//! What a run before has left in OUT: whole rows, and what was cut off.
+//! The rows that an earlier run left in OUT. The last row may be cut off.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// Which errors a run looks up again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Retries {
-    /// Those that another attempt may cure.
+    /// Only errors that may disappear with another attempt.
     Temporary,
     All,
 }
@@ -31,15 +31,15 @@ impl Retries {
 pub struct Done {
     /// The number of rows in OUT by status, without `failed`.
     pub statuses: BTreeMap<String, u64>,
-    /// Answers by email, as [`key`] has it.
+    /// Answers by the [`key`] of their email.
     pub answers: HashMap<String, Answer>,
-    /// Those of them that OUT does not have yet, but the journal.
+    /// The keys of answers that are in the journal but not in OUT yet.
     pub ahead: Vec<String>,
     /// The rows in OUT to look up again.
     pub failed: Vec<FailedRow>,
-    /// The row whose answer was cut off: it is taken from the input already.
+    /// The row whose answer was cut off. It is already consumed from the input.
     pub next: Option<TableRow>,
-    /// How long OUT is without what was cut off.
+    /// Length of OUT without the row that was cut off, in bytes.
     pub bytes: u64,
 }
 
@@ -47,12 +47,13 @@ pub struct Done {
 pub struct FailedRow {
     pub email: String,
     pub status: String,
-    /// The bytes of its answer in OUT.
+    /// The byte range of its answer in OUT.
     pub at: Range<u64>,
 }
 
 impl Done {
-    /// Reads OUT, which has to agree with the input row by row. Returns what is to be written first, too.
+    /// Reads OUT and the corresponding input rows. Also returns the header, if it must be written first. Fails if OUT and
+    /// the input differ.
     pub fn read(
         path: &Path,
         file: &File,
@@ -108,7 +109,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// The answer to this row and the length of both; none if they are not there whole.
+    /// Reads the answer to `row`. Returns it with the length of the whole row in bytes, or `None` if the row was cut off.
     fn take_row(&mut self, row: &TableRow, columns: &Columns) -> Result<Option<(Answer, u64)>, Failure> {
         let start = self.take(row.text.len())?;
         let mut end = Vec::new();
@@ -142,7 +143,8 @@ impl Out<'_> {
     }
 }
 
-/// Whether this is the beginning of `text`. A loss of power may leave zeros where the rest was to be.
+/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes, which a power loss may leave in place of
+/// the rest.
 fn is_cut_off(text: &[u8], start: &[u8]) -> bool {
     let agreed = text.iter().zip(start).take_while(|(a, b)| a == b).count();
     start[agreed..].iter().all(|&byte| byte == 0)

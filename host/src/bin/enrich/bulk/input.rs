@@ -1,4 +1,4 @@
-//! The rows of FILE.
+//! The input rows of `enrich bulk`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,8 +27,8 @@ impl Input {
         Ok(Self { path: path.clone(), table: table.map_err(|fault| unreadable(path, &fault))? })
     }
 
-    /// Reads a file once before anything is asked, so that what would end the run ends it before it costs anything.
-    /// Returns how many rows there are. What can be read only once is not.
+    /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs credits.
+    /// Returns the number of rows, or `None` for stdin and special files, which may be readable only once.
     pub fn check(args: &BulkArgs) -> Result<Option<u64>, Failure> {
         if is_stdin(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
             return Ok(None);
@@ -62,7 +62,7 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// What is told of a file that can't be read, or not on.
+/// Creates the error for a file that cannot be read, with advice.
 fn unreadable(path: &Path, fault: &TableFault) -> Failure {
     let name = if is_stdin(path) { "stdin".into() } else { path.display().to_string() };
     let failure = Failure::new(format!("{name}: {fault}"));

@@ -1,6 +1,6 @@
-//! Answers that came before the answer of an earlier row: they are paid for, and can't be in OUT yet.
+//! The journal of paid answers that are not in OUT yet, because an earlier row has no answer.
 //!
-//! One JSON object a line, beside OUT. Whatever is not whole is not there.
+//! The journal is a file beside OUT with one JSON object per line. Incomplete lines are ignored.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use crate::private_file::{self, beside};
 
-/// A journal is written anew, without the answers that are in OUT by then, when it is as long.
+/// Size at which the journal is rewritten without the answers that are already in OUT.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub struct Journal {
@@ -33,7 +33,7 @@ impl Journal {
         beside(out, ".journal")
     }
 
-    /// The answers of a run before.
+    /// Reads the answers that an earlier run left, with their emails.
     pub fn read(out: &Path) -> io::Result<Vec<(String, Answer)>> {
         let text = match fs::read(Self::path(out)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -43,7 +43,7 @@ impl Journal {
         Ok(entries.map(|Entry { email, answer }| (email.into_owned(), answer.into_owned())).collect())
     }
 
-    /// A journal of these answers in place of the one before.
+    /// Creates a journal of these answers and atomically replaces the previous one.
     pub fn create<'a>(
         out: &Path,
         answers: impl IntoIterator<Item = (&'a str, &'a Answer)>,

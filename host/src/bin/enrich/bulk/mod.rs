@@ -1,8 +1,13 @@
-//! `enrich bulk`: a file of people, each looked up as `lookup` does it.
+//! `enrich bulk`: looks up each row of a file.
 //!
-//! `run` is one loop: it takes rows, asks for emails that are new, and writes rows whose turn it is. `ask` is one email
-//! until it is answered, `pace` when a request may be sent, `input` the rows, `sink` where they go, `done` and `journal` what a run
-//! before has left, `answer` the columns that are added, `summary` what is shown.
+//! - `run`: the main loop, which reads rows, looks up new emails and writes rows in input order
+//! - `ask`: the lookup of one email, with retries
+//! - `pace`: the client-side rate limit
+//! - `input`: the input rows
+//! - `sink`: the output
+//! - `done`, `journal`: the rows and answers of an earlier run
+//! - `answer`: the added columns
+//! - `summary`: progress and summary
 
 mod answer;
 mod ask;
@@ -58,7 +63,7 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     let stopped = runtime.block_on(run.go(done, input));
     progress.finish_and_clear();
     let (stopped, summary) = (stopped?, run.into_summary());
-    // Requests that a second Ctrl-C would have ended are over: nothing is waited for.
+    // All lookups have finished, so the shutdown does not need to wait.
     runtime.shutdown_background();
 
     let is_resumable = !sink.is_stdout();
@@ -73,7 +78,7 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     summary::failure(&summary, is_resumable, stopped).map_or(shown, Err)
 }
 
-/// Emails that differ in no more than case are asked for once.
+/// Returns the email in lower case. Emails that differ only in case are looked up once.
 fn key(email: &str) -> String {
     email.to_lowercase()
 }

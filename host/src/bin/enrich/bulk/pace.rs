@@ -1,6 +1,7 @@
-//! When the next request may be sent: as soon as the server will take it, by what it said of its limit.
+//! A client-side rate limit: sends each request as soon as the server's rate-limit headers permit it.
 //!
-//! Other clients of the same workspace are not known of; when they use the limit up, a 429 says so, and all wait.
+//! Requests of the workspace's other clients are not visible here. If they exhaust the limit, the server responds with 429,
+//! and all requests wait.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,11 +15,11 @@ use crate::client::Answer;
 #[derive(Default)]
 pub struct Pace {
     state: Mutex<State>,
-    /// Something that others wait for may have come.
+    /// Notified when a request ends, because waiting requests may now start.
     changed: Notify,
 }
 
-/// A request that may be sent. Dropped, it is over.
+/// Permission to send one request. Dropping it marks the request as finished.
 pub struct Turn<'a> {
     pace: &'a Pace,
     started_at: Instant,
@@ -30,7 +31,7 @@ impl Pace {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From here on, no change is missed.
+            // Registers before the state is checked, so that no notification is missed.
             changed.as_mut().enable();
             let started_at = Instant::now();
             let started = self.lock().start(started_at);
@@ -49,7 +50,7 @@ impl Pace {
         self.lock().in_flight
     }
 
-    /// How long nothing will be sent.
+    /// Returns how long no request will be sent, if none is in flight.
     pub fn pause(&self) -> Option<Duration> {
         let (state, now) = (self.lock(), Instant::now());
         match state.clone().start(now) {
@@ -64,14 +65,14 @@ impl Pace {
 }
 
 impl Turn<'_> {
-    /// Learns from the answer what may be sent next.
+    /// Updates the rate limit from the response's headers.
     pub fn answered(self, answer: &Answer) {
         let says = Says::read(answer.status.as_u16(), &answer.headers);
         self.pace.lock().learn(&says, Instant::now());
     }
 
-    /// Whether there are no credits, when the answer says so: each lookup in flight holds some, and may return them.
-    /// If there were others, fewer will be in flight from now on.
+    /// Returns whether a 402 means that the workspace is out of credits. This is certain only if no other lookup was in
+    /// flight: others hold credits, which they may release. Also reduces the number of lookups in flight from now on.
     pub fn is_out_of_credits(&self) -> bool {
         self.pace.lock().refuse_credits(self.started_at, Instant::now());
         self.is_alone
@@ -85,18 +86,18 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What an answer says of the limit (specification 8.2).
+/// The rate limit as reported by a response (specification 8.2).
 #[derive(Default)]
 struct Says {
     limit: Option<u64>,
     remaining: Option<u64>,
     reset: Option<Duration>,
-    /// Nothing may be sent for so long.
+    /// How long no request may be sent.
     pause: Option<Duration>,
 }
 
 impl Says {
-    /// The least after a 429.
+    /// Minimum pause after a 429.
     const PAUSE: Duration = Duration::from_secs(1);
 
     fn read(status: u16, headers: &HeaderMap) -> Self {
@@ -116,13 +117,14 @@ impl Says {
     }
 }
 
-/// The integer that a header begins with: some servers add parameters.
+/// Parses the integer at the start of a header. Some servers append parameters to it.
 fn integer(headers: &HeaderMap, name: &str) -> Option<u64> {
     let text = headers.get(name)?.to_str().ok()?.trim();
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The specification leaves the unit open: seconds from now, or, where a server means it so, since 1970.
+/// Converts a time in a header to a duration from now. The specification leaves the unit open: small numbers are seconds
+/// from now, large ones are Unix time.
 fn delta(number: u64) -> Duration {
     const SINCE_1970_MIN: u64 = 1_000_000_000;
     if number < SINCE_1970_MIN {
@@ -137,38 +139,40 @@ struct State {
     in_flight: u64,
     paused_until: Option<Instant>,
     window: Window,
-    /// The most in flight, and since when, after credits were refused.
+    /// Maximum number of requests in flight after a 402, and the time of that response.
     credits: Option<(u64, Instant)>,
 }
 
 #[derive(Clone, Default)]
 enum Window {
-    /// One request finds out, while the others wait.
+    /// No response yet. One request is sent, and all others wait for its response.
     #[default]
     Unknown,
-    /// The server says nothing of a limit.
+    /// The server reports no limit.
     Unlimited,
     Limited {
         limit: u64,
-        /// The least that was said to remain: what is in flight may not have been counted yet.
+        /// The lowest number of remaining requests reported. Requests in flight may not be counted yet.
         remaining: u64,
-        /// None if nothing is known of this window yet but that it has begun.
+        /// `None` if this window has begun and no response has reported its end.
         resets_at: Option<Instant>,
     },
 }
 
 #[derive(Debug, PartialEq)]
 enum Wait {
-    /// For one of the requests in flight.
+    /// Until a request in flight finishes.
     Answer,
     Until(Instant),
 }
 
-/// What is said of one window differs by as much: it is rounded up, and takes its time to come.
+/// Tolerance between the reset times that responses report for one window. They differ by rounding and network delay.
 const SLACK: Duration = Duration::from_secs(2);
 
 impl State {
-    /// Starts a request, and says whether there is no other until it is over; or what it has to wait for.
+    /// Starts a request. Returns whether it runs alone, with no other request until it finishes.
+    ///
+    /// Errors: the event to wait for.
     fn start(&mut self, now: Instant) -> Result<bool, Wait> {
         if let Some(time) = self.paused_until.filter(|&time| now < time) {
             return Err(Wait::Until(time));
@@ -195,7 +199,7 @@ impl State {
     }
 
     fn refuse_credits(&mut self, started_at: Instant, now: Instant) {
-        // What was in flight together is refused together: that is one refusal.
+        // Requests that were in flight together count as one refusal.
         if self.credits.is_none_or(|(_, since)| started_at >= since) {
             self.credits = Some(((self.in_flight / 2).max(1), now));
         }
@@ -214,8 +218,8 @@ impl State {
         let reset_at = now + reset;
         let limit = says.limit.unwrap_or(said).max(1);
         let remaining = match self.window {
-            Window::Limited { resets_at: Some(time), .. } if reset_at + SLACK < time => return, // of a window before
-            Window::Limited { resets_at: Some(time), .. } if reset_at > time + SLACK => said, // of the next one
+            Window::Limited { resets_at: Some(time), .. } if reset_at + SLACK < time => return, // a previous window
+            Window::Limited { resets_at: Some(time), .. } if reset_at > time + SLACK => said, // the next window
             Window::Limited { remaining, .. } => remaining.min(said),
             Window::Unknown | Window::Unlimited => said,
         };
@@ -240,7 +244,7 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    /// Starts as many as may be in flight.
+    /// Starts as many requests as may be in flight.
     fn start_all(state: &mut State, now: Instant) -> (u64, Wait) {
         let before = state.in_flight;
         loop {
@@ -261,7 +265,7 @@ mod tests {
         assert_eq!(start_all(&mut state, now), (1, Wait::Answer));
         answer(&mut state, &says(4, 10), now);
         assert_eq!(start_all(&mut state, now), (4, Wait::Until(now + after(10.0))));
-        // Answered out of order: the least counts.
+        // Responses arrive out of order: the lowest number counts.
         answer(&mut state, &says(1, 10), now);
         answer(&mut state, &says(3, 10), now);
         assert_eq!(start_all(&mut state, now).0, 0);

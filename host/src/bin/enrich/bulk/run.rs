@@ -1,4 +1,4 @@
-//! One run: rows in, lookups in flight, rows out in their order.
+//! The main loop of a run: reads rows, looks up their emails, and writes rows in input order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -23,13 +23,13 @@ use crate::failure::{Exit, Failure};
 use crate::signals::Signals;
 use crate::{lookup, output};
 
-/// The rows that wait for the answer of an earlier one.
+/// Maximum number of rows that wait for the answer of an earlier row.
 const ROWS_WAITING_MAX: usize = 4096;
 
-/// Lookups given up one after the other, and none answered between: the server is what fails.
+/// Number of failed lookups in a row at which the run stops, because the server itself is failing.
 const FAILURES_MAX: u32 = 20;
 
-/// How much of the answers a loss of power costs.
+/// Interval between syncs. A power loss costs at most the answers of one interval.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Run<'a> {
@@ -40,14 +40,14 @@ pub struct Run<'a> {
     concurrency: usize,
     /// Rows that are not written yet, in order.
     waiting: VecDeque<TableRow>,
-    /// All of this run, by email, as [`key`] has it: some hundred bytes each.
+    /// All lookups of this run by the [`key`] of their email. Each takes a few hundred bytes.
     lookups: HashMap<String, Lookup>,
-    /// Those that are answered and wait for an earlier row, so that the journal has them.
+    /// The keys of answers in the journal, which wait for an earlier row.
     ahead: HashSet<String>,
-    /// The rows of OUT to look up again, by email, as [`key`] has it.
+    /// The rows in OUT to look up again, by the [`key`] of their email.
     failed: HashMap<String, Vec<FailedRow>>,
     in_flight: JoinSet<(String, Asked)>,
-    /// Lookups given up since one was answered.
+    /// Number of failed lookups since the last answered one.
     failures: u32,
     stopped: Option<Stopped>,
     is_interrupted: bool,
@@ -59,11 +59,11 @@ enum Lookup {
     Failed(&'static str),
 }
 
-/// Why a run did not get to its end.
+/// The reason why a run stopped early.
 pub struct Stopped {
-    /// For programs.
+    /// The reason in JSON output.
     pub code: &'static str,
-    /// For people.
+    /// The error to print.
     pub why: Failure,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
         self.summary
     }
 
-    /// Goes on after what is done, until all rows have an answer or something stops it: returns what.
+    /// Resumes after `done` and runs until all rows have an answer or the run stops early. Returns the reason if it stopped.
     pub async fn go(&mut self, done: Done, input: Input) -> Result<Option<Stopped>, Failure> {
         let mut events = Events::new()?;
         for row in done.failed {
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         Ok(self.stopped.take())
     }
 
-    /// Adds the rows of the input to OUT.
+    /// Looks up the rows of the input and appends them to the output.
     async fn append(&mut self, events: &mut Events, input: Input) -> Result<(), Failure> {
         let mut rows = read_on_a_thread(input);
         let mut is_over = false;
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
                 row = rows.recv(), if takes_rows && has_room => match row {
                     None => is_over = true,
                     Some(Ok(row)) => self.take(row),
-                    // The rows before are answered still.
+                    // The rows before it still get their answers.
                     Some(Err(why)) => self.stopped = Some(Stopped { code: "unreadable", why }),
                 },
                 handled = self.handle_next(events) => handled?,
@@ -142,10 +142,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Looks up the rows of OUT that failed.
+    /// Looks up the failed rows in OUT again.
     async fn retry(&mut self, events: &mut Events) -> Result<(), Failure> {
         let mut emails: Vec<_> = self.failed.values().map(|rows| rows[0].email.clone()).collect();
-        // Rows that fail each time can stop the run: in a random order, all others get their turn in some run.
+        // Rows that always fail can stop the run. With a random order, all other rows are looked up in some run.
         emails.shuffle(&mut rand::rng());
         self.failures = 0;
         loop {
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         self.waiting.push_back(row);
     }
 
-    /// Asks for an email, if it is the first time.
+    /// Starts the lookup of an email, unless it was started before.
     fn ask(&mut self, email: String) {
         let key = key(&email);
         if self.lookups.contains_key(&key) {
@@ -274,16 +274,16 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Lookups in flight are finished, and nothing else is begun. What stopped it first is told.
+    /// Stops the run: lookups in flight finish, and no others start. Keeps the first reason.
     fn stop(&mut self, code: &'static str, why: Failure) {
         self.asker.stop.cancel();
         self.stopped.get_or_insert(Stopped { code, why });
     }
 
-    /// Writes the rows whose turn it is.
+    /// Writes the rows at the front of the queue that can be written now.
     fn write_ready(&mut self) -> Result<(), Failure> {
-        // While the server fails, it is not known yet whose failures these are: if it stops the run, they are asked
-        // for again. But nothing waits for an answer that nobody is asked for.
+        // Failed rows are held back while lookups fail in a row: if the server is failing, the run stops, and the next run
+        // looks them up again. They are written if the queue is full and no lookup is in flight that could unblock it.
         let is_stuck = self.in_flight.is_empty() && self.waiting.len() >= ROWS_WAITING_MAX;
         self.write(self.failures == 0 || is_stuck, false)
     }
@@ -295,13 +295,13 @@ impl<'a> Run<'a> {
             return self.sink.finish();
         }
         if self.sink.is_stdout() {
-            // Nobody keeps them for later.
+            // Stdout has no journal, so answers that wait for an earlier row are written now.
             return self.write(false, true);
         }
         if self.ahead.is_empty() { self.sink.finish() } else { self.keep_ahead() }
     }
 
-    /// Counts the rows of OUT that failed before and now have this status.
+    /// Counts the rows in OUT that failed before and now have this status.
     fn count_failed(&mut self, email: &str, status: &str) {
         let Some(rows) = self.failed.get(email) else { return };
         rows.iter().for_each(|_| self.summary.count(status));
@@ -328,7 +328,7 @@ impl<'a> Run<'a> {
         answers
     }
 
-    /// Writes the journal anew, without what is in OUT by now.
+    /// Rewrites the journal without the answers that are already in OUT.
     fn keep_ahead(&mut self) -> Result<(), Failure> {
         let answers = self.ahead.iter().filter_map(|email| match self.lookups.get(email) {
             Some(Lookup::Answered(answer)) => Some((email.as_str(), answer)),
@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Rows as they come: reading blocks, and stdin may be slow.
+/// Reads rows on a separate thread, because reading blocks and stdin may be slow.
 fn read_on_a_thread(input: Input) -> mpsc::Receiver<Result<TableRow, Failure>> {
     const ROWS_READ_AHEAD_MAX: usize = 256;
     let (sender, rows) = mpsc::channel(ROWS_READ_AHEAD_MAX);
@@ -381,7 +381,7 @@ fn read_on_a_thread(input: Input) -> mpsc::Receiver<Result<TableRow, Failure>> {
     rows
 }
 
-/// What a run handles beside its rows.
+/// The events that a run handles besides its rows.
 struct Events {
     signals: Signals,
     sync: Interval,

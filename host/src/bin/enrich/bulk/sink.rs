@@ -1,4 +1,4 @@
-//! Where rows go: stdout, or a file that the next run can go on with.
+//! The output of `enrich bulk`: stdout, or a file that a later run can resume.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -27,7 +27,7 @@ enum Target {
 }
 
 impl Sink {
-    /// Stdout, which begins with the header.
+    /// Creates a sink for stdout and writes the header.
     pub fn stdout(columns: Columns, header: Option<&[u8]>) -> Result<Self, Failure> {
         let mut sink = Self { columns, target: Target::Stdout(io::stdout()) };
         if let Some(header) = header {
@@ -36,7 +36,7 @@ impl Sink {
         Ok(sink)
     }
 
-    /// `path`, after the rows that are in it. They are taken from `input`, and have to agree with it.
+    /// Opens the file at `path` to append to its rows. Consumes these rows from `input`, and fails if they differ.
     pub fn file(
         path: &Path,
         force: bool,
@@ -48,14 +48,14 @@ impl Sink {
         let is_new = force || !path.exists();
         let mut file = open(path, &input.path)?;
         if is_new {
-            // A journal that has lost its OUT is of another run.
+            // A journal without its OUT belongs to another run.
             file.set_len(0).map_err(failed)?;
             let _ = fs::remove_file(Journal::path(path));
         }
         let (mut done, header) = Done::read(path, &file, &columns, input, retries)?;
         file.set_len(done.bytes).map_err(failed)?;
         if done.bytes == 0 {
-            // It was made for something else.
+            // An existing file may have a less restrictive mode.
             file.set_permissions(fs::Permissions::from_mode(MODE)).map_err(failed)?;
         }
         file.write_all(&header).map_err(failed)?;
@@ -65,7 +65,7 @@ impl Sink {
             .map_err(|e| Failure::file("write", &Journal::path(path), e))?;
         done.ahead = ahead.iter().map(|(email, _)| email.clone()).collect();
         done.answers.extend(ahead);
-        // A run that was killed while it wrote this copy has not used it.
+        // Removes the unused copy of a run that was killed while it wrote the copy.
         let _ = fs::canonicalize(path).and_then(|out| fs::remove_file(beside(&out, COPY_END)));
         let target = Target::File { path: path.to_owned(), file, journal, is_synced: false };
         let mut sink = Self { columns, target };
@@ -74,7 +74,7 @@ impl Sink {
         Ok((sink, done))
     }
 
-    /// The whole text of a row.
+    /// Returns the text of an output row.
     pub fn row(&self, row: &TableRow, answer: &Answer) -> Vec<u8> {
         [row.text.as_slice(), &self.columns.row_end(&row.text, answer)].concat()
     }
@@ -91,14 +91,14 @@ impl Sink {
         }
     }
 
-    /// Keeps an answer that has to wait for an earlier row.
+    /// Adds an answer that waits for an earlier row to the journal. Does nothing for stdout.
     pub fn keep(&mut self, email: &str, answer: &Answer) -> Result<(), Failure> {
         let Target::File { path, journal, is_synced, .. } = &mut self.target else { return Ok(()) };
         *is_synced = false;
         journal.add(email, answer).map_err(|e| Failure::file("write", &Journal::path(path), e))
     }
 
-    /// Whether the answers that still wait should be kept anew.
+    /// Returns whether the journal is long enough to be rewritten.
     pub fn is_journal_long(&self) -> bool {
         matches!(&self.target, Target::File { journal, .. } if journal.is_long())
     }
@@ -107,7 +107,7 @@ impl Sink {
         &mut self,
         answers: impl IntoIterator<Item = (&'a str, &'a Answer)>,
     ) -> Result<(), Failure> {
-        // What the new journal leaves out has to be in OUT for good.
+        // Answers that the new journal omits must already be durable in OUT.
         self.sync()?;
         let Target::File { path, journal, .. } = &mut self.target else { return Ok(()) };
         let new = Journal::create(path, answers);
@@ -115,16 +115,16 @@ impl Sink {
         Ok(())
     }
 
-    /// Replaces answers in OUT, which are in the order of their bytes.
+    /// Replaces answers in OUT. `answers` must be sorted by position.
     ///
-    /// Writes a copy of OUT and renames it over OUT, which therefore is complete at every moment.
+    /// Writes a copy of OUT and renames it over OUT, so that OUT is complete at any time.
     pub fn replace(&mut self, answers: &[(Range<u64>, Answer)]) -> Result<(), Failure> {
         let Target::File { path, file, .. } = &mut self.target else { return Ok(()) };
         if answers.is_empty() {
             return Ok(());
         }
         let failed = |e: io::Error| Failure::file("rewrite", path, e).advise(CONTINUES);
-        // A rename would replace a symlink and not the file.
+        // A rename would replace a symlink instead of the file it points to.
         let out = fs::canonicalize(&path).map_err(failed)?;
         let copy = beside(&out, COPY_END);
         *file = write_copy(file, &copy, &self.columns, answers)
@@ -135,7 +135,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What was written survives a loss of power.
+    /// Makes all written rows and journal entries durable.
     pub fn sync(&mut self) -> Result<(), Failure> {
         let Target::File { path, file, journal, is_synced } = &mut self.target else { return Ok(()) };
         if !*is_synced {
@@ -145,7 +145,7 @@ impl Sink {
         Ok(())
     }
 
-    /// After the last row: nothing waits for an earlier one any more.
+    /// Syncs the output and removes the journal. Call this when no answer waits for an earlier row.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.sync()?;
         let Target::File { path, journal, .. } = &self.target else { return Ok(()) };
@@ -159,10 +159,10 @@ impl Sink {
 
 const CONTINUES: &str = "the same command goes on where this stopped";
 
-/// What the name of the copy that replaces OUT ends with.
+/// Suffix of the copy that replaces OUT.
 const COPY_END: &str = ".rewrite";
 
-/// Copies `out` to `path`, with other answers. Returns the copy: durable, and locked as OUT is.
+/// Copies `out` to `path` and replaces `answers`. Returns the copy, which is durable and locked like OUT.
 fn write_copy(
     out: &File,
     path: &Path,
@@ -172,7 +172,7 @@ fn write_copy(
     let copy = private_file::create(path)?;
     copy.lock()?;
     let meta = out.metadata()?;
-    // Only root can give a file away; the copy of any other user stays that user's.
+    // Only root can change the owner of a file. For any other user, the copy keeps the current owner.
     let _ = fchown(&copy, Some(meta.uid()), Some(meta.gid()));
     copy.set_permissions(meta.permissions())?;
 
@@ -181,7 +181,7 @@ fn write_copy(
     let mut at = 0;
     for (bytes, answer) in answers {
         io::copy(&mut old.by_ref().take(bytes.start - at), &mut new)?;
-        // A row with an email is never empty.
+        // An empty text is sufficient here: a row with an email is never the empty object `{}`.
         new.write_all(&columns.row_end(b"", answer))?;
         old.seek_relative((bytes.end - bytes.start) as i64)?;
         at = bytes.end;
@@ -193,7 +193,7 @@ fn write_copy(
     Ok(copy)
 }
 
-/// Opens OUT, for this process alone.
+/// Opens OUT and locks it for this process.
 fn open(path: &Path, input: &Path) -> Result<File, Failure> {
     let failed = |e: io::Error| Failure::file("write", path, e);
     let mut options = OpenOptions::new();
@@ -208,7 +208,7 @@ fn open(path: &Path, input: &Path) -> Result<File, Failure> {
         return Err(Failure::new("FILE and OUT are the same file").advise("-o names another"));
     }
     match file.try_lock() {
-        // The run that had the lock may have replaced the file.
+        // The previous holder of the lock may have replaced the file.
         Ok(()) if fs::metadata(path).is_ok_and(is_same) => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => {
             Err(Failure::new(format!("another run is writing {}", path.display())))

@@ -1,4 +1,4 @@
-//! What is shown meanwhile, and told at the end.
+//! The progress bar and the summary of a run.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -12,18 +12,18 @@ use super::answer::temporary;
 use crate::failure::Failure;
 use crate::output::{self, grouped};
 
-/// The bad rows that are told one by one.
+/// Maximum number of bad rows to report individually.
 const BAD_ROWS_TOLD_MAX: usize = 10;
 
 pub struct Summary {
     started: Instant,
-    /// The rows that runs before have written.
+    /// Number of rows written by earlier runs.
     pub resumed: u64,
-    /// All rows that are written, by status.
+    /// Number of written rows by status, including those of earlier runs.
     pub statuses: BTreeMap<String, u64>,
-    /// The emails that were asked for and answered, in this run.
+    /// Number of emails that this run looked up and that were answered.
     pub lookups: u64,
-    /// … and found: that is what is billed.
+    /// Number of matches among `lookups`. By default, only matches are billed.
     pub matches: u64,
     bad_rows: Vec<(u64, String)>,
     bad_rows_untold: u64,
@@ -67,7 +67,7 @@ impl Summary {
         self.statuses.values().sum()
     }
 
-    /// Rows that are neither found nor not found.
+    /// Returns the number of rows whose status is an error.
     pub fn errors(&self) -> u64 {
         self.rows() - self.status("found") - self.status("not_found")
     }
@@ -76,7 +76,7 @@ impl Summary {
         self.statuses.get(status).copied().unwrap_or_default()
     }
 
-    /// To stderr where stdout has the rows.
+    /// Prints the summary to stdout, or to stderr if the rows go to stdout.
     pub fn show(&self, is_json: bool, is_stdout_taken: bool, stopped: Option<&str>) -> Result<(), Failure> {
         for (line, reason) in &self.bad_rows {
             output::remark(format!("line {line}: {reason}"));
@@ -134,7 +134,7 @@ impl Summary {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere: nor where the rows themselves pass by.
+/// Creates a progress bar on stderr. It is hidden if stderr is not a terminal, or if the rows are printed to a terminal.
 pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> ProgressBar {
     if !std::io::stderr().is_terminal() || (is_stdout_taken && std::io::stdout().is_terminal()) {
         return ProgressBar::hidden();
@@ -155,12 +155,13 @@ pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> Progr
     bar
 }
 
-/// What the bar says of the pace.
+/// Returns the progress bar's message about a pause.
 pub fn pausing(pause: Option<Duration>) -> String {
     pause.map_or_else(String::new, |pause| format!("the limit is used up: {} s", pause.as_secs() + 1))
 }
 
-/// What is told when a run did not get to its end, or not to an answer for each row.
+/// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished without
+/// errors.
 pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, &str)>) -> Option<Failure> {
     let Some((why, how_to_go_on)) = stopped else {
         if summary.errors() == 0 {

@@ -7,10 +7,10 @@ use std::path::Path;
 use crate::args::ServerArgs;
 use crate::failure::Failure;
 
-/// Has the key when no flag has it.
+/// The environment variable with the key, used if no flag sets it.
 const VARIABLE: &str = "ENRICH_KEY";
 
-/// A file of this size is not a key file.
+/// A file of this size or larger is rejected.
 const FILE_BYTES_MAX: usize = 4096;
 
 /// Reads the key. Errors name its source and never quote it.
@@ -37,7 +37,7 @@ pub fn read(args: &ServerArgs) -> Result<String, Failure> {
     Ok(key)
 }
 
-/// Reads a file without its last line break. Returns the file's name as well.
+/// Reads a file without its final line break. Returns the text and the file's name.
 fn from_file(path: &Path) -> Result<(String, String), Failure> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };

@@ -1,5 +1,4 @@
-//! The client of a server: what `lookup` asks once, and `bulk` many times. `key` reads the API key, `tls` decides which
-//! servers are trusted.
+//! The HTTP client of `lookup` and `bulk`. `key` reads the API key; `tls` decides which servers are trusted.
 
 mod key;
 mod tls;
@@ -25,14 +24,15 @@ use crate::args::ServerArgs;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
-/// Longer than the server takes at most.
+/// Timeout of one lookup. Longer than the server's maximum.
 const DEADLINE: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Shorter than servers keep an idle connection: a request does not meet one that is being closed.
+/// Maximum idle time of a connection. Shorter than a server's idle timeout, so that no request is sent on a connection that
+/// the server is closing.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A server and a key for it. Its connections are kept and used again.
+/// A client for one server and API key. It reuses connections.
 pub struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: String,
@@ -46,17 +46,17 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Why there is no answer.
+/// The reason why a lookup has no response.
 pub enum NoAnswer {
-    /// There is no connection: nothing was asked.
+    /// No connection could be made, so no request was sent.
     Unreachable(Cause),
-    /// The connection broke: whether the lookup was made is not known.
+    /// The connection failed. The lookup may or may not have been executed.
     Broken(Cause),
-    /// None within the deadline: whether the lookup was made is not known.
+    /// The timeout expired. The lookup may or may not have been executed.
     Late,
 }
 
-/// The cause of a connection's failure, and what to do.
+/// The cause of a failed connection, with advice.
 pub struct Cause {
     what: String,
     advice: Option<&'static str>,
@@ -92,7 +92,7 @@ impl Client {
         Ok(Self { http, url, uri, authorization })
     }
 
-    /// Makes one lookup, once.
+    /// Sends one lookup, without retries.
     pub async fn enrich(&self, email: &str) -> Result<Answer, NoAnswer> {
         timeout(DEADLINE, self.ask(email)).await.unwrap_or(Err(NoAnswer::Late))
     }
@@ -112,7 +112,7 @@ impl Client {
         Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
-    /// What to tell when there is no answer.
+    /// Converts a missing response to an error.
     pub fn failure(&self, no_answer: NoAnswer) -> Failure {
         let url = &self.url;
         match no_answer {
@@ -131,14 +131,14 @@ impl Client {
     }
 }
 
-/// Whether nothing sent to this host leaves the machine. Other names than `localhost` are up to the resolver.
+/// Returns whether `host` is a loopback address or `localhost`. Other names may resolve to any machine.
 fn is_this_machine(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost")
         || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// The root cause of an error, in words.
+/// Returns the root cause of an error as readable text.
 fn cause(error: &(dyn Error + 'static)) -> Cause {
     let chain = || successors(Some(error), |&error| inner(error));
     if let Some(error) = chain().find_map(|error| error.downcast_ref()) {
@@ -151,7 +151,7 @@ fn cause(error: &(dyn Error + 'static)) -> Cause {
     Cause { what: output::printable(&what), advice: Some(advice) }
 }
 
-/// The error that `error` wraps. For an `io::Error`, `source` would skip it.
+/// Returns the error that `error` wraps. Uses `get_ref` for an `io::Error`, whose `source` skips the wrapped error.
 fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),

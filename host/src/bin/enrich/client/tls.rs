@@ -1,4 +1,4 @@
-//! TLS of the client: which servers are trusted, and errors in plain words.
+//! TLS of the client: trusted certificates and readable errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use x509_cert::ext::pkix::ExtendedKeyUsage;
 
 use crate::failure::Failure;
 
-/// Trusts the certificates in `ca`, or else those of the system. These are read only if `is_https`, as that takes time.
+/// Creates a configuration that trusts the certificates in `ca`, or the system's certificates by default. Reads the system's
+/// certificates only if `is_https`, because reading them takes time.
 pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -35,11 +36,11 @@ pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }
 
-/// Trusts the certificates of a PEM file.
+/// A verifier that trusts the certificates of a PEM file.
 ///
-/// WebPKI never accepts the certificate of an authority (`CA:TRUE`) as that of a server, but `openssl req -x509` makes such
-/// certificates. This verifier accepts one that is in the file itself, if its name, its time and its purpose are right.
-/// WebPKI verifies all other certificates.
+/// WebPKI never accepts a CA certificate (`CA:TRUE`) as a server certificate, but `openssl req -x509` creates such
+/// certificates. This verifier accepts one that is in the file itself, if its name, validity period and extended key usage
+/// are valid. WebPKI verifies all other certificates.
 #[derive(Debug)]
 struct FileVerifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -108,14 +109,14 @@ impl ServerCertVerifier for FileVerifier {
     }
 }
 
-/// Whether WebPKI refused a certificate because it is that of an authority.
+/// Returns whether WebPKI rejected a certificate because it is a CA certificate.
 fn is_for_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error else { return false };
     error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
-/// Checks validity and extended key usage (RFC 5280, 4.1.2.5 and 4.2.1.12). WebPKI stops at its first error, so it may not
-/// have checked them.
+/// Checks the validity period and the extended key usage (RFC 5280, 4.1.2.5 and 4.2.1.12). WebPKI stops at its first error,
+/// so it may not have checked them.
 fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let validity = certificate.tbs_certificate.validity;
@@ -136,7 +137,7 @@ fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> R
 
 const TRUST: &str = "--tls-ca FILE trusts the certificates in a PEM file";
 
-/// Returns what failed, and what to do. The texts of rustls contain Rust identifiers.
+/// Returns a readable error message and advice. The messages of rustls contain Rust identifiers.
 pub fn in_words(error: &Error) -> (&'static str, Option<&'static str>) {
     let text = match error {
         Error::InvalidCertificate(error) => return certificate_in_words(error),

@@ -30,7 +30,7 @@ pub fn run(
     }
 }
 
-/// Everything that `serve` would refuse is refused here, keys and certificates included.
+/// Checks the settings exactly as `serve` does, including keys and certificates.
 fn check(given: &Given, format: Format) -> Result<(), Failure> {
     let checked = Settings::resolve(given, &Reading::default());
     let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
@@ -63,7 +63,8 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
     list(&settings.vendors)
 }
 
-/// The file was checked, and has mistakes: no usage error.
+/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
+/// correctly.
 fn failure(faults: SettingFaults) -> Failure {
     Failure::from(faults).exit(Exit::Failed)
 }
@@ -92,7 +93,7 @@ fn list(vendors: &Vendors) -> Result<(), Failure> {
     output::table(header, rows)
 }
 
-/// Where the key is, and never the key.
+/// Returns the table cells of a vendor. They contain the location of its key, never the key itself.
 fn row(vendor: &Vendor) -> [String; 8] {
     let description = vendor.provider.description();
     let limits = description.limits();

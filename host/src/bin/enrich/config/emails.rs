@@ -1,4 +1,4 @@
-//! `[emails]`: which well-formed emails are looked up. The others are `unsupported_email`.
+//! `[emails]`: which well-formed emails are looked up. All others are rejected with `unsupported_email`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use super::Reading;
 #[serde(deny_unknown_fields, default)]
 pub struct EmailsConfig {
     refuse_disposable: bool,
-    /// More disposable domains, one a line.
+    /// A file with additional disposable domains, one per line.
     disposable_file: Option<PathBuf>,
-    /// What is in that file: it is compared too, as it needs a restart like the rest.
+    /// The content of `disposable_file`. Part of the comparison, because a changed domain needs a restart too.
     #[serde(skip)]
     disposable_domains: BTreeSet<String>,
     refuse_relays: bool,
@@ -45,7 +45,7 @@ impl Default for EmailsConfig {
 }
 
 impl EmailsConfig {
-    /// Reads the file that is named, which is relative to the settings at `path`.
+    /// Reads `disposable_file`, whose path is relative to the settings file at `path`.
     pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingFault> {
         let Some(file) = &self.disposable_file else { return Ok(()) };
         let refused = |why| SettingFault::new("disposable_file", why);
@@ -61,7 +61,7 @@ impl EmailsConfig {
         Ok(())
     }
 
-    /// In lower case, as domains are compared.
+    /// Returns the policy with all domains in lower case, because domains are compared in lower case.
     pub fn policy(&self) -> EmailPolicy {
         let lower = |domains: &BTreeSet<String>| domains.iter().map(|d| d.to_ascii_lowercase()).collect();
         EmailPolicy {
@@ -74,8 +74,8 @@ impl EmailsConfig {
     }
 }
 
-/// Up to the first line that is no domain, if there is one: it is told by its number and not repeated, as it could be
-/// an email.
+/// Parses one domain per line, and skips empty lines and comments. Errors: the number of the first invalid line, without its
+/// text, which could be an email.
 fn read_domains(text: &str) -> Result<BTreeSet<String>, usize> {
     let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().map(str::trim).zip(1..);
     lines
@@ -84,7 +84,7 @@ fn read_domains(text: &str) -> Result<BTreeSet<String>, usize> {
         .collect()
 }
 
-/// As one stands in an email that can be supported.
+/// Returns whether `text` can be the domain of a supported email.
 fn is_domain(text: &str) -> bool {
     text.is_ascii()
         && text.contains('.')

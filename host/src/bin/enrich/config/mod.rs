@@ -1,7 +1,12 @@
-//! The file of `enrich serve --config`. What it leaves out has its default; what it does not know is an error.
+//! The settings file of `enrich serve --config`. Missing settings have defaults; unknown settings are errors.
 //!
-//! `source` where a URL is · `listen` the address · `emails` which are looked up · `reading` the file that is being read ·
-//! `vendors` whom it asks · `command` what `enrich config` says of it · `example.toml` all of it with its defaults.
+//! - `source`: URLs, which may be in a variable or another file
+//! - `listen`: the listen address
+//! - `emails`: which emails are looked up
+//! - `vendors`: the vendors to query
+//! - `reading`: the file that is being read
+//! - `command`: `enrich config`
+//! - `example.toml`: all settings with their defaults
 
 pub mod command;
 mod emails;
@@ -33,24 +38,24 @@ pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
 use crate::args::{DurabilitySetting, LogFormat};
 
-/// A path in it is relative to the file.
+/// The settings. Paths in the file are relative to the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where to listen.
+    /// The address to listen on.
     #[serde(deserialize_with = "listen::deserialize")]
     pub listen: Option<SocketAddr>,
     /// The data directory.
     pub data: Option<PathBuf>,
-    /// Threads that serve connections; one per core without it.
+    /// Number of threads that serve connections. Defaults to one per core.
     pub workers: Option<NonZeroUsize>,
     pub log_format: LogFormat,
-    /// Serve plain HTTP beyond this machine.
+    /// Allows plain HTTP on addresses other than loopback.
     pub plaintext: bool,
     pub tls: Option<Tls>,
-    /// The PostgreSQL server that has the accounts.
+    /// The PostgreSQL server with the accounts.
     pub database: Option<UrlSource>,
-    /// Where requests are counted.
+    /// The rate-limit store.
     pub windows: Option<UrlSource>,
     pub price: PriceConfig,
     pub credits: CreditsConfig,
@@ -58,13 +63,13 @@ pub struct Config {
     pub resolver: ResolverConfig,
     emails: EmailsConfig,
     pub connections: ConnectionsConfig,
-    /// Off, unless it is there.
+    /// Disabled if missing.
     pub cache: Option<CacheConfig>,
-    /// In the order in which they are asked.
+    /// In the order in which a lookup queries them.
     vendors: Vec<VendorConfig>,
 }
 
-/// PEM files.
+/// The PEM files of the certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
@@ -72,7 +77,7 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// In credits.
+/// The price of a lookup, in credits.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
@@ -83,19 +88,19 @@ pub struct PriceConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreditsConfig {
-    /// When a spend is answered, if credits are in the data directory.
+    /// The durability of spends, if credits are in the data directory.
     pub durability: DurabilitySetting,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PeopleConfig {
-    /// The least confidence of a trusted match, from 0 to 1.
+    /// Minimum confidence of a trusted match, from 0 to 1.
     pub confidence_min: f64,
     pub index: PeopleIndex,
 }
 
-/// Where look-ups in the directory are answered from.
+/// The storage that lookups in the people directory read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum PeopleIndex {
@@ -109,32 +114,32 @@ pub enum PeopleIndex {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResolverConfig {
-    /// How long a lookup may take at all whom it asks: up to 20 s, so that it ends before its hold expires.
+    /// Deadline for the whole lookup, in milliseconds. At most 20,000, so that the lookup ends before its hold expires.
     pub deadline_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionsConfig {
-    /// The most connections at a time.
+    /// Maximum number of simultaneous connections.
     pub max: usize,
-    /// How long a client may take for a request's head.
+    /// Timeout for receiving a request's head, in milliseconds.
     pub head_ms: u64,
-    /// How long a client may take for a request's body.
+    /// Timeout for receiving a request's body, in milliseconds.
     pub body_ms: u64,
-    /// How long a connection may be without a request.
+    /// Maximum idle time of a connection between requests, in milliseconds.
     pub idle_ms: u64,
 }
 
-/// What is remembered of those who are asked.
+/// The cache of vendor results.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// How long a match is.
+    /// Time to live of a match, in seconds.
     pub found_seconds: u64,
-    /// How long it is that there is none.
+    /// Time to live of a result without a match, in seconds.
     pub not_found_seconds: u64,
-    /// The most of them.
+    /// Maximum number of entries.
     pub entries: usize,
 }
 
@@ -192,7 +197,7 @@ impl File {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Adds file and line to a mistake.
+    /// Adds the file and line to a mistake.
     pub fn locate(&self, fault: SettingFault) -> SettingFault {
         fault.on_its_line(&self.text).in_file(&self.path)
     }
@@ -202,7 +207,7 @@ impl File {
     }
 }
 
-/// That a number is from `min` to `max`.
+/// Checks that a number is from `min` to `max`, inclusive.
 fn check_range<T: Copy + PartialOrd + Display>(
     setting: &str,
     number: T,
@@ -216,18 +221,18 @@ fn check_range<T: Copy + PartialOrd + Display>(
 }
 
 impl Config {
-    /// With the longest a lookup ends before its hold expires, whatever else takes its time.
+    /// Valid deadlines of a lookup. The longest leaves enough time for the lookup to end before its hold expires.
     pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
     pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
-    /// An hour: whoever waits longer is not there any more.
+    /// One hour. A client that is silent for longer is gone.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
-    /// A year.
+    /// One year.
     const CACHE_SECONDS_MAX: u64 = 366 * 86_400;
-    /// About two gigabytes.
+    /// About 2 GB of memory.
     const CACHE_ENTRIES_MAX: usize = 10_000_000;
 
-    /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys, the
-    /// list of domains. Returns all mistakes, and no settings if the text cannot be parsed.
+    /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys and
+    /// the list of domains. Returns all mistakes, and `None` as settings if the text cannot be parsed.
     pub fn read(
         file: &File,
         reading: &Reading,
@@ -291,7 +296,7 @@ impl Config {
         vendors::check(&self.vendors, self.resolver.deadline_ms, faults);
     }
 
-    /// What differs from `other` and can't be changed while it serves.
+    /// Returns the names of the settings that differ from `other` and need a restart.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
             ("workers", self.workers != other.workers),

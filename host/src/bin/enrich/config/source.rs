@@ -1,4 +1,4 @@
-//! A URL in the file of settings, or where it is: it may have a password in it.
+//! A URL setting: the URL itself, or its location, because a URL may contain a password.
 
 use std::fmt;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::url::ServerUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlSource {
-    /// It stands in the file.
+    /// In the settings file itself.
     Here(ServerUrl),
-    /// In an environment variable, or alone in another file.
+    /// In an environment variable, or in another file that contains only the URL.
     Elsewhere(SecretSource),
 }
 
@@ -28,7 +28,7 @@ impl UrlSource {
         }
     }
 
-    /// The URL of `setting`. Errors name the place, never what is there.
+    /// Loads the URL of `setting`. Errors name its location and never quote it.
     pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingFault> {
         match self {
             Self::Here(url) => Ok(url.clone()),
@@ -41,7 +41,7 @@ impl UrlSource {
     }
 }
 
-/// By hand, as serde's own errors quote what stands there.
+/// Implemented by hand, because errors of a derived implementation would quote the URL.
 impl<'de> Deserialize<'de> for UrlSource {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct UrlOrTable;

@@ -5,7 +5,7 @@ use enrich_provider::parse_toml;
 
 const EXAMPLE: &str = include_str!("example.toml");
 
-/// No line of a list of domains.
+/// Invalid lines of a list of domains.
 const NO_DOMAINS: [&str; 7] = [
     "ada@gmail.com",
     "mailhost",
@@ -16,7 +16,7 @@ const NO_DOMAINS: [&str; 7] = [
     "a.name # ours",
 ];
 
-/// Reads a file of this text in a directory with a vendor `acme.toml` in it.
+/// Reads a settings file with this text, in a directory that contains the vendor `acme.toml`.
 fn read(text: &str) -> Result<(Config, Vendors), String> {
     let dir = tempfile::tempdir().unwrap();
     let acme = "name = \"acme\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
@@ -66,7 +66,7 @@ fn the_readme_and_the_example_show_the_defaults() {
     }
 }
 
-/// The example with all that is off switched on.
+/// Returns the example with all settings that are commented out enabled.
 fn example_in_full() -> String {
     let is_setting = |text: &str| {
         text.starts_with('[') || text.split_once(" = ").is_some_and(|(name, _)| !name.contains(' '))
@@ -84,7 +84,7 @@ fn the_example_has_every_setting() {
     let config: Config = parse_toml(&text).0.unwrap();
     assert_eq!(config.cache, Some(CacheConfig::default()));
     vendors::tests::assert_example(&config.vendors);
-    // serde names all settings there are once it meets another one.
+    // The error of serde for an unknown setting lists all known settings.
     for table in [
         "",
         "[tls]",

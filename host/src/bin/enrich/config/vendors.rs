@@ -1,4 +1,4 @@
-//! `[[vendors]]`: whom a lookup asks, in this order.
+//! `[[vendors]]`: the vendors that a lookup queries, in this order.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,21 +15,21 @@ use serde::Deserialize;
 
 use super::{Reading, check_range, ms};
 
-/// One of those who are asked. What it leaves out is as the description has it.
+/// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VendorConfig {
-    /// `people`, or the name of a description that is ready-made.
+    /// `people`, or the name of a ready-made description.
     #[serde(rename = "use")]
     name: Option<String>,
-    /// A description of one's own.
+    /// The path of a custom description.
     file: Option<PathBuf>,
     secret: Option<SecretSource>,
     limits: Option<LimitsConfig>,
-    /// The most lookups that wait for it.
+    /// Maximum number of lookups that wait for the vendor.
     queue: Option<usize>,
     breaker: Option<BreakerConfig>,
-    /// When a second ask is made.
+    /// Delay before a second (hedged) request, in milliseconds.
     hedge_ms: Option<u64>,
 }
 
@@ -58,15 +58,15 @@ impl Default for BreakerConfig {
     }
 }
 
-/// Checks what can be checked without reading a description.
+/// Checks the settings that can be checked without reading a description.
 pub fn check(vendors: &[VendorConfig], deadline_ms: u64, faults: &mut SettingFaults) {
     for (index, vendor) in vendors.iter().enumerate() {
         faults.extend(vendor.check(deadline_ms).map(|fault| fault.within(&format!("vendors.{index}"))));
     }
 }
 
-/// Opens the vendors of the file at `path`: reads their descriptions and keys. Each lookup at a vendor may take up to
-/// `deadline`. Leaves out vendors with mistakes, which are added to `faults`.
+/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits each vendor's part
+/// of a lookup. Omits vendors with mistakes and adds the mistakes to `faults`.
 pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
@@ -96,10 +96,10 @@ pub fn open(
     asked
 }
 
-/// Where a mistake is.
+/// A mistake and the file that contains it.
 enum Mistake {
     Here(SettingFault),
-    /// With the file and the lines of the description.
+    /// Mistakes in a description, with its path and line numbers.
     InDescription(SettingFaults),
 }
 
@@ -111,14 +111,14 @@ impl From<SettingFault> for Mistake {
 
 impl VendorConfig {
     const QUEUE_MAX: usize = 10_000;
-    /// An hour.
+    /// One hour.
     const PAUSE_MS_MAX: u64 = 3_600_000;
 
     pub fn is_people(&self) -> bool {
         self.name.as_deref() == Some(Vendors::PEOPLE)
     }
 
-    /// The setting that says who it is.
+    /// Returns the name of the setting that identifies the vendor.
     fn source(&self) -> &'static str {
         if self.file.is_some() { "file" } else { "use" }
     }
@@ -143,7 +143,7 @@ impl VendorConfig {
         faults
     }
 
-    /// The directory is on this machine: nothing guards us from it.
+    /// Rejects vendor settings in the section of the people directory, which is local and needs no limits.
     fn check_bare(&self, faults: &mut SettingFaults) {
         let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
         for (setting, is_there) in [
@@ -159,13 +159,13 @@ impl VendorConfig {
         }
     }
 
-    /// The description, with what is set here in the place of what it says.
+    /// Reads the vendor's description and overrides it with the settings of this section.
     fn describe(&self, path: &Path, reading: &Reading) -> Result<Description, Mistake> {
         let mut description = match &self.file {
             Some(file) => {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
                 reading.begin(&file);
-                // A file that is not there is a mistake of this one.
+                // A missing description is a mistake in the settings file.
                 let unreadable = |e| SettingFault::new("file", format!("can't read {}: {e}", file.display()));
                 File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
@@ -200,7 +200,7 @@ impl VendorConfig {
         })
     }
 
-    /// Opens the vendor and returns it with its name. The first call makes the client, which all vendors share.
+    /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors share.
     fn open(
         &self,
         path: &Path,
@@ -275,7 +275,7 @@ impl BreakerConfig {
 pub mod tests {
     use super::*;
 
-    /// That the example shows the defaults of all that a vendor can have.
+    /// Asserts that the example shows the default of each vendor setting.
     pub fn assert_example(vendors: &[VendorConfig]) {
         let [people, vendor] = vendors else { panic!("{vendors:?}") };
         assert!(people.is_people());

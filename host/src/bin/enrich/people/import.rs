@@ -27,7 +27,7 @@ pub fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
     outcome.into_result(allow_rejects).and(shown)
 }
 
-/// Imports all rows, or those before a signal or a read error.
+/// Imports all rows, or only the rows before a signal or a read error.
 fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { Path::new("stdin") } else { &args.file };
@@ -86,7 +86,7 @@ fn unreadable(name: &Path, fault: &FileFault) -> Failure {
 
 const COLUMNS_ADVICE: &str = "--email-column, --url-column and --confidence-column name other columns";
 
-/// The error of an import that was stopped after `read` rows.
+/// Creates the error for an import that stopped after `read` rows.
 fn stopped(read: u64, why: Failure) -> Failure {
     let failure = Failure::new(format!("stopped after {} rows: {}", grouped(read), why.what)).exit(why.exit);
     let is_imported =
@@ -101,9 +101,9 @@ fn stopped(read: u64, why: Failure) -> Failure {
 struct Outcome {
     imported: Imported,
     rejected: u64,
-    /// The list of rejected rows, if there are any.
+    /// The path of the list of rejected rows, if there are any.
     list: Option<PathBuf>,
-    /// Why rows were left unread.
+    /// The reason, if rows were left unread.
     why_stopped: Option<Failure>,
 }
 
@@ -158,7 +158,7 @@ impl Outcome {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// Creates a progress bar on stderr, hidden unless stderr is a terminal.
 fn progress(bytes: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

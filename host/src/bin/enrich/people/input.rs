@@ -1,4 +1,4 @@
-//! The bytes of FILE or stdin, read on a thread, so that a signal also ends a read that waits for more.
+//! Reads FILE or stdin on a separate thread, so that a signal can end a blocked read.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,19 +6,19 @@ use std::thread;
 
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// How many blocks are read ahead.
+/// Maximum number of blocks to read ahead.
 const BLOCKS_MAX: usize = 4;
 
-/// The next bytes. No bytes are the end.
+/// The next bytes. An empty block marks the end of the input.
 type Block = io::Result<Vec<u8>>;
 
 pub struct Input {
-    /// None after the end.
+    /// `None` after the end.
     blocks: Option<Receiver<Block>>,
     block: Cursor<Vec<u8>>,
 }
 
-/// Ends a read of an [`Input`] that waits.
+/// Ends a blocked read of an [`Input`].
 pub struct Stop(SyncSender<Block>);
 
 impl Input {
@@ -54,7 +54,7 @@ fn read_block(file: &mut impl Read) -> Block {
 
 impl Stop {
     pub fn stop(self) {
-        // A full channel has no read that waits.
+        // If the channel is full, no read is blocked.
         let _ = self.0.try_send(Err(io::Error::other("interrupted")));
     }
 }

@@ -1,4 +1,4 @@
-//! The list of rejected rows: made with the first of them, with line and reason, and never with what is in them.
+//! The list of rejected rows, with their lines and reasons but never their content. Created with the first rejected row.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,14 +10,14 @@ use crate::private_file::{self, beside, sync_directory};
 
 pub struct Rejects {
     path: PathBuf,
-    /// Becomes `path` when it is complete. A symlink there is then replaced and not followed.
+    /// Renamed to `path` when complete. The rename replaces a symlink instead of following it.
     new_path: PathBuf,
     new: Option<BufWriter<File>>,
     pub count: u64,
 }
 
 impl Rejects {
-    /// The list at `path`, of the rows in the file `input`.
+    /// Creates the list for rows of the file `input`. Fails if `path` is `input` or not a regular file.
     pub fn new(path: PathBuf, input: &Path) -> Result<Self, Failure> {
         let is_special = fs::metadata(&path).is_ok_and(|meta| !meta.is_file());
         if is_special {
@@ -50,7 +50,7 @@ impl Rejects {
         writeln!(new, "{line},\"{}\"", reason.replace('"', "\"\""))
     }
 
-    /// Replaces the file at the path of the list. Returns this path, or `None` if no row was rejected.
+    /// Replaces the file at the list's path. Returns the path, or `None` if no row was rejected.
     pub fn finish(mut self) -> Result<Option<PathBuf>, Failure> {
         let Some(mut new) = self.new.take() else { return Ok(None) };
         let written = new.flush().and_then(|()| new.get_ref().sync_all());

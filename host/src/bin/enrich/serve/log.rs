@@ -1,4 +1,4 @@
-//! The log of `serve`, written to stderr by a thread of its own.
+//! The log of `serve`, written to stderr by a separate thread.
 //!
 //! Lookups never wait for stderr, and its errors never affect a reply. Threads append lines to a buffer, and the log thread
 //! writes them. Lines that do not fit into the buffer or cannot be written are dropped, and a later line reports their number.
@@ -18,19 +18,19 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use crate::args::LogFormat;
 use crate::failure::Failure;
 
-/// How long the end of the process waits for stderr to take the remaining lines.
+/// Maximum time to wait at exit until stderr accepts the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The running log. Dropping it flushes it.
 pub struct Log(Arc<Buffer>);
 
-/// Starts the log of this process, once.
+/// Starts the log of this process. Panics on a second call.
 pub fn start(log_format: LogFormat) -> Result<Log, Failure> {
     let buffer = Arc::new(Buffer::default());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter()?)
         .with_writer(buffer.clone())
-        // These would go to stderr directly, with a panic if it is broken.
+        // Internal errors would be printed to stderr directly, which panics if stderr is closed.
         .log_internal_errors(false);
     match log_format {
         LogFormat::Text => log.with_ansi(is_coloured()).init(),
@@ -65,7 +65,7 @@ fn filter() -> Result<EnvFilter, Failure> {
     let directives: Vec<&str> = text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
     for directive in &directives {
         directive.parse::<Directive>().map_err(|error| invalid(format!("`{directive}`: {error}")))?;
-        // A misspelt level is a valid target, and would silence all others.
+        // A misspelt level is a valid target and would disable all other targets.
         if !directive.contains(['=', '[']) && directive.parse::<LevelFilter>().is_err() {
             return Err(invalid(format!(
                 "`{directive}` is not a level (off, error, warn, info, debug, trace)"
@@ -76,12 +76,13 @@ fn filter() -> Result<EnvFilter, Failure> {
     filter.parse(directives.join(",")).map_err(|error| invalid(error.to_string()))
 }
 
-/// Colours are for terminals, unless `NO_COLOR` is present and not empty (<https://no-color.org>).
+/// Returns whether to colour the log: on a terminal, unless `NO_COLOR` is present and not empty (<https://no-color.org>).
 fn is_coloured() -> bool {
     io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Logs where a thread panicked, without the message: it could quote a request. The default hook would print it to stderr.
+/// Installs a panic hook that logs the location of a panic. It omits the message, which could quote a request and which the
+/// default hook would print to stderr.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(tracing::field::display);
@@ -90,11 +91,11 @@ fn log_panics() {
     }));
 }
 
-/// Whole lines on their way from the threads that log to the log thread.
+/// A buffer of complete lines between the logging threads and the log thread.
 #[derive(Default)]
 struct Buffer {
     state: Mutex<State>,
-    /// Notified when lines arrive and when the last of them is written.
+    /// Notified when lines arrive and when the last line is written.
     changed: Condvar,
 }
 
@@ -109,7 +110,7 @@ struct State {
 impl Buffer {
     /// About 16,000 lines. As many again may be in the batch that is being written.
     const BYTES_MAX: usize = 4 << 20;
-    /// Allocated memory that is kept once a burst is written.
+    /// Capacity to keep after a burst is written.
     const BYTES_KEPT: usize = 64 << 10;
 
     fn push(&self, line: &[u8]) {
@@ -171,13 +172,13 @@ impl Write for &Buffer {
     }
 }
 
-/// Writes lines to an output that may fail, and reports how many were dropped.
+/// A writer to an output that may fail. It reports the number of dropped lines.
 struct Writer<W> {
     out: W,
     format: LogFormat,
     /// Lines that were dropped and not reported yet.
     dropped: u64,
-    /// Whether the last line that was written has no end.
+    /// Whether the last written line is incomplete.
     is_cut: bool,
 }
 
@@ -199,7 +200,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes lines and returns how many of them, from the end, could not be written.
+    /// Writes lines and returns the number of lines at the end that could not be written.
     fn put(&mut self, lines: &[u8]) -> u64 {
         let count = |lines: &[u8]| lines.iter().map(|byte| u64::from(*byte == b'\n')).sum();
         if self.is_cut && self.out.write_all(b"\n").is_err() {
@@ -219,7 +220,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The report of dropped lines, in the format of the log. It is no event, which could be dropped itself.
+/// Formats the report of dropped lines as a log line. The report is not an event, because the buffer could drop an event.
 fn dropped_line(lines: u64, log_format: LogFormat) -> String {
     let mut time = String::new();
     // Writing to a string does not fail.
@@ -239,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// An output with room for so many bytes.
+    /// An output with limited space.
     struct Disk {
         room_bytes: usize,
         written: Vec<u8>,
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!((state.lines.len(), state.dropped), (Buffer::BYTES_MAX, 3));
     }
 
-    /// Set in the process that panics.
+    /// Environment variable that is set in the process that panics.
     const PANICS: &str = "ENRICH_TEST_PANICS";
 
     #[test]

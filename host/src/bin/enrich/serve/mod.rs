@@ -1,7 +1,11 @@
 //! `enrich serve`
 //!
-//! `log` · `settings` what it works with · `open_files` the limit on connections · `places` where its stores are · `stores` ·
-//! `reload` what SIGHUP takes anew.
+//! - `settings`: the settings from the file, flags and environment
+//! - `places`: the locations of the stores
+//! - `stores`: the stores
+//! - `log`: the log
+//! - `open_files`: the limit on connections
+//! - `reload`: reloading the settings on SIGHUP
 
 mod log;
 mod open_files;
@@ -43,7 +47,7 @@ pub fn run(given: Given) -> Result<(), Failure> {
     let key = match (given.args.sample, &settings.places.database) {
         (false, _) => None,
         (true, None) => {
-            // A port in use must not leave a sample behind whose key was never shown.
+            // Binds first: if the port is in use, no sample must remain whose key was never shown.
             bind(settings.listen)?;
             make_sample(data)?
         }
@@ -55,7 +59,7 @@ pub fn run(given: Given) -> Result<(), Failure> {
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     open_files::raise_limit(count)?;
     let cant_start = |e| Failure::new(format!("can't start: {e}"));
-    // This thread accepts connections and keeps the stores current; the workers serve.
+    // This thread accepts connections and keeps the stores current. The workers serve the connections.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
     let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
@@ -64,7 +68,7 @@ pub fn run(given: Given) -> Result<(), Failure> {
     })
 }
 
-/// Makes the sample if there is no data yet; its key is known only then.
+/// Creates the sample and returns its key, or returns `None` if the directory has data already.
 fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
     if DataDir::open(data).is_ok() {
         output::remark(format!(
@@ -121,8 +125,8 @@ async fn serve(
     Ok(())
 }
 
-/// Connections that wait to be accepted. One that finds no room tries again after a second, and std's 128 are full after
-/// a few milliseconds of a crowd.
+/// Backlog of connections to accept. A client that finds the backlog full retries only after a second, and the 128 entries
+/// that std uses fill up within a few milliseconds of a burst.
 const WAITING_MAX: u32 = 4_096;
 
 fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
@@ -150,7 +154,7 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
     key::deliver(&mut *Place::Dir(data.to_owned()).open()?, id, &text)
 }
 
-/// SIGTERM or SIGINT.
+/// Listens for signals and returns a future that completes on SIGTERM or SIGINT.
 fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
     let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);

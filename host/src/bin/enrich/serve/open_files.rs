@@ -1,4 +1,4 @@
-//! The limit on open files. Each connection takes one; this module reserves the rest for the stores and the vendors.
+//! The limit on open files. Each connection uses one; this module reserves files for the stores and the vendors.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -15,15 +15,15 @@ use crate::failure::Failure;
 const START_FILES: usize = 24;
 /// Files of one worker's runtime.
 const WORKER_FILES: usize = 4;
-/// Files that are open for a short time: those of a reload, of a refresh after an import, of a DNS query.
+/// Files that are open for a short time: in a reload, a refresh after an import or a DNS query.
 const SPARE_FILES: usize = 12;
 /// Connections to Redis: the current one and its replacement.
 const REDIS_FILES: usize = 2;
 /// The server refuses to start with fewer connections.
 const CONNECTIONS_MIN: usize = 4;
 
-/// Raises the soft limit to the hard limit, as systems start a process with less than it may have. Fails when the limit
-/// is too low even to start.
+/// Raises the soft limit to the hard limit, because systems start processes with a low soft limit. Fails if the limit is too
+/// low to start.
 pub fn raise_limit(workers: NonZeroUsize) -> Result<(), Failure> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -75,7 +75,7 @@ fn check(reserved: usize) -> Result<(), Failure> {
     }
 }
 
-/// The soft limit; `None` if there is none.
+/// Returns the soft limit, or `None` if it is unlimited.
 fn limit() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

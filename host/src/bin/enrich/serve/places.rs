@@ -1,4 +1,4 @@
-//! Where `serve` has its accounts and its windows: the file and the flags as one.
+//! The locations of accounts and rate-limit windows of `serve`, from the settings file and the flags.
 
 use std::fmt;
 use std::path::Path;
@@ -11,24 +11,26 @@ use crate::config::{Config, Reading, UrlSource};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
-/// What nodes may share.
+/// The locations of the stores that nodes can share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The PostgreSQL server with the accounts; without it, they are in the data directory.
+    /// The PostgreSQL server with the accounts. If `None`, they are in the data directory.
     pub database: Option<ServerUrl>,
     pub windows: WindowsAt,
 }
 
-/// Where requests are counted.
+/// The rate-limit store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WindowsAt {
-    /// In this process.
+    /// The memory of this process.
     Memory,
     Redis(ServerUrl),
 }
 
 impl Places {
-    /// Flags win over the file. Errors: mistakes in `database` and `windows`.
+    /// Resolves the locations. Flags take precedence over the file.
+    ///
+    /// Errors: all mistakes in `database` and `windows`.
     pub fn resolve(
         database: Option<&ServerUrl>,
         windows: Option<&ServerUrl>,
@@ -60,7 +62,7 @@ impl Places {
         if faults.is_empty() { Ok(Self { database, windows }) } else { Err(faults) }
     }
 
-    /// Where the accounts are, for people to read.
+    /// Returns the location of the accounts as readable text.
     pub fn accounts(&self, data: &Path) -> String {
         match &self.database {
             Some(url) => format!("PostgreSQL at {url}"),
@@ -81,7 +83,7 @@ fn load(
     }
 }
 
-/// Where Redis is. Whether it is there, a server learns with its first request.
+/// Parses the URL of Redis. Does not connect: the server connects with its first request.
 pub fn redis(url: &ServerUrl) -> Result<RedisUrl, Failure> {
     url.reveal().parse().map_err(|fault| no_windows(url, fault))
 }

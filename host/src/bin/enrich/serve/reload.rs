@@ -1,7 +1,7 @@
-//! SIGHUP: reads the settings again and replaces what can change while the server runs, all of it or nothing.
+//! SIGHUP: reads the settings again and replaces all settings that can change while the server runs, or none.
 //!
-//! A thread of its own reads the files. A read that hangs (a FIFO, a file server that is gone) delays neither new
-//! connections nor the stop, and the process ends without waiting for it.
+//! A separate thread reads the files. A read that hangs (a FIFO, an unreachable file server) delays neither new connections
+//! nor the shutdown, and the process exits without waiting for it.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,15 +20,15 @@ use super::settings::{Given, Settings};
 use crate::config::Reading;
 use crate::failure::Failure;
 
-/// Deadline for reading all files. A thread whose read hangs stays; its result is dropped.
+/// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of threads whose reads hang. Further reloads fail.
+/// Maximum number of threads whose reads hang. At this number, further reloads fail.
 const HANGING_MAX: usize = 8;
 
-/// What the server runs with, and how to read it again.
+/// The current resolver and certificate, and the arguments to read them again.
 pub struct Reload<'a> {
     given: &'a Given,
-    /// From the start: what can't change since then needs a restart.
+    /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
     people: &'a Arc<People>,
     resolver: Arc<Swap<dyn Resolver>>,
@@ -38,7 +38,7 @@ pub struct Reload<'a> {
 }
 
 impl<'a> Reload<'a> {
-    /// Starts with the settings of the start. From here on, SIGHUP does not end the process.
+    /// Starts with the settings at startup. After this call, SIGHUP does not end the process.
     pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
@@ -56,7 +56,7 @@ impl<'a> Reload<'a> {
         self.certificate.clone()
     }
 
-    /// Never ends.
+    /// Reloads the settings on each SIGHUP. Never returns.
     pub async fn keep_current(mut self) {
         while self.hangups.recv().await.is_some() {
             match self.read().await {
@@ -72,7 +72,7 @@ impl<'a> Reload<'a> {
         std::future::pending().await
     }
 
-    /// Reads all files on a thread of its own.
+    /// Reads all files on a separate thread. Fails after [`READ_TIME_MAX`].
     async fn read(&self) -> Result<Settings, Failure> {
         let reader = self.readers.clone().try_acquire_owned().map_err(|_| {
             let what =

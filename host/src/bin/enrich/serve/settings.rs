@@ -1,4 +1,4 @@
-//! What `serve` works with: the file, the flags and the environment as one.
+//! The settings of `serve`, merged from the file, the flags and the environment.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct Settings {
 impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-    /// Reads the file and all files that it names, and records each in `reading`. Errors: all mistakes.
+    /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
     pub fn resolve(given: &Given, reading: &Reading) -> Result<Self, SettingFaults> {
         let file = given.args.config.as_deref().map(|path| File::read(path, reading)).transpose()?;
         let (read, mut faults) = match &file {
@@ -80,7 +80,7 @@ impl Settings {
         self.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 
-    /// What differs from `other` and can't be changed while it serves.
+    /// Returns the names of the settings that differ from `other` and need a restart.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let listen = (self.listen != other.listen).then_some("listen");
         let data = (self.data != other.data).then_some("data");
@@ -95,7 +95,7 @@ impl Settings {
 }
 
 impl Given {
-    /// Overrides the file's settings with flags and variables.
+    /// Overrides the file's settings with flags and environment variables.
     fn merge_into(&self, file: &mut Config) {
         let args = &self.args;
         file.listen = args.listen.or(file.listen);
@@ -114,7 +114,7 @@ impl Given {
         file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
     }
 
-    /// Returns whether a flag or a variable overrides the setting, so that a mistake in it is not in the file.
+    /// Returns whether a flag or an environment variable overrides the setting, so that a mistake in it is not in the file.
     fn has(&self, setting: &str) -> bool {
         match setting {
             "listen" => self.args.listen.is_some(),

@@ -1,4 +1,4 @@
-//! The stores of `serve`: the accounts and the windows of this node alone, or those that it shares with others.
+//! The stores of `serve`: people, accounts and rate-limit windows. Nodes can share the accounts and the windows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::config::{Config, PeopleConfig, PeopleIndex};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
-/// How often the stores take over what others changed: several times within the second that is promised.
+/// Interval at which the stores apply changes by other processes. Must be well below the documented maximum of one second.
 const TICK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
@@ -32,7 +32,7 @@ pub struct Stores {
     pub people: Arc<People>,
 }
 
-/// Keys and credits.
+/// The store of keys and credits.
 enum Accounts {
     Own(Arc<enrich_sqlite::Ledger>),
     Shared(Arc<enrich_postgres::Ledger>),
@@ -70,7 +70,8 @@ impl Stores {
         }
     }
 
-    /// A tick that fails is told once, and made up for by the next one that does not.
+    /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
+    /// catches up. Never returns.
     pub async fn keep_current(&self) {
         let mut is_failing = false;
         let mut interval = tokio::time::interval(TICK);
@@ -87,7 +88,8 @@ impl Stores {
         }
     }
 
-    /// Once nothing is under way any more: what keys were used last, and that nothing is held.
+    /// Writes the remaining state, such as the last use of keys, and returns the leases of shared accounts. Call this when
+    /// no lookup is in flight.
     pub async fn close(&self) {
         let closed = match &self.accounts {
             Accounts::Own(_) => self.tick().await,
@@ -122,7 +124,7 @@ impl Accounts {
         }
     }
 
-    /// Ends when a tick has something to do before its time.
+    /// Waits until a tick is needed before its regular time.
     async fn changed(&self) {
         match self {
             Self::Own(_) => std::future::pending().await,
@@ -131,7 +133,7 @@ impl Accounts {
     }
 }
 
-/// Comes to the server as one more node.
+/// Registers this process as a node on the PostgreSQL server.
 async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let config = enrich_postgres::Config { name, ..enrich_postgres::Config::default() };
@@ -139,8 +141,8 @@ async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
     ledger.map_err(|error| accounts::at(url, error))
 }
 
-/// Opens the people directory, and keeps it current on a thread of its own, for as long as it is used: what an import
-/// changed takes its time to be read.
+/// Opens the people directory and refreshes it on a separate thread until it is dropped. Reading the changes of an import
+/// takes too long for a tick.
 fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Failure> {
     let people = People::open(dir, config.confidence_min, rand::random())?;
     let people = Arc::new(match config.index {
@@ -168,12 +170,12 @@ fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
         WindowsAt::Memory => return Ok(Arc::new(WindowTable::default())),
         WindowsAt::Redis(url) => url,
     };
-    // It has a deadline of its own.
+    // Needs no timeout here: `RedisWindows` has its own.
     let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
     Ok(Arc::new(windows.map_err(|fault| no_windows(url, fault))?))
 }
 
-/// The accounts are elsewhere, but the people are not.
+/// Creates the error for a node with shared accounts and no people directory.
 fn no_people(data: &Path) -> Failure {
     Failure::new(format!("there is no people directory in {}", data.display())).advise(
         "`enrich people import FILE` makes one; --data DIR or ENRICH_DATA names another directory: each node has its own",
