@@ -1,4 +1,5 @@
-//! The innermost layer around a store of credits: notes what the store does, whatever the host is told about it.
+//! The innermost layer around a credit store. It records the store's operations even when their results do not reach the
+//! host.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use enrich_lib::refusal::PortError;
 use crate::event::{Deed, Event};
 use crate::trace::Trace;
 
-/// A store of credits under audit.
+/// A credit store whose operations are recorded in the trace.
 pub(crate) struct Books {
     pub(crate) credits: Arc<dyn Credits>,
     pub(crate) trace: Trace,

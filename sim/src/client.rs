@@ -1,4 +1,4 @@
-//! A client: a machine of its own that speaks HTTP to the nodes.
+//! A client machine that sends HTTP requests to the nodes.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use crate::event::{Event, Reply, Sent};
 use crate::plan::{Ask, Http, Plan, Wish, node_name, prober, strange_key, tenant};
 use crate::trace::Trace;
 
-/// Sends its requests one after the other, on one connection or on many.
+/// Sends its requests sequentially, on one or several connections.
 pub(crate) struct Client {
-    /// `None` is the prober.
+    /// The client's number, or `None` for the prober.
     number: Option<usize>,
     key: ApiKey,
-    /// With their numbers in the run.
+    /// The requests, each with its number in the run.
     asks: Vec<(usize, Ask)>,
 }
 
 impl Client {
-    /// A client of the plan.
+    /// Returns client `number` of the plan.
     pub(crate) fn new(plan: &Plan, number: usize) -> Self {
         let asks = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
         Self { number: Some(number), key: tenant().1, asks }
     }
 
-    /// The client that asks each node when everything is healed: once, or until it is served.
+    /// Returns the client that probes every node after healing, once or until the node returns 200.
     pub(crate) fn prober(plan: &Plan) -> Self {
         let patience = Duration::from_secs(10);
         let ask = |node| Ask {
@@ -67,7 +67,7 @@ impl Client {
             if matches!(&event, Event::Received(_, reply) if reply.status == 200) {
                 served = Some(ask.node);
             }
-            // After a failure HTTP/1 leaves nothing to go on with.
+            // An HTTP/1 connection cannot be reused after a failure.
             if ask.http == Http::One && matches!(event, Event::Lost(..)) {
                 kept = None;
             }
@@ -96,7 +96,7 @@ impl Client {
     }
 }
 
-/// Sends the request and waits for the reply, on the connection that there is or on a new one.
+/// Sends the request and waits for the reply. Opens a connection if `kept` is empty.
 async fn exchange(sent: &Sent, kept: &mut Option<Connection>) -> turmoil::Result<Reply> {
     let request = request(sent)?;
     let connection = match kept {

@@ -1,4 +1,4 @@
-//! The clocks of the nodes: none is quite right, and each goes wrong in its own way.
+//! Skewed and drifting node clocks.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use enrich_lib::model::Timestamp;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// How far a node's clock may be from the right time, either way.
+/// The maximum difference between a clock and the correct time, in either direction.
 pub(crate) const SKEW_MAX: Duration = Duration::from_secs(5);
 
 const SKEW_MAX_MS: i64 = SKEW_MAX.as_millis() as i64;
 
-/// The clock of a node, which goes on through its crashes. The default is right.
+/// The clock of a machine. It keeps running while the machine is down. The default clock is correct.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// How far it is ahead when the run begins, in ms; behind, if negative.
+    /// Offset at the start of the run, in milliseconds. Negative if the clock is behind.
     pub ahead_ms: i64,
-    /// How much it gains, in ms each 1,000 s; loses, if negative.
+    /// Drift in milliseconds per 1,000 s. Negative if the clock runs slow.
     pub drift_ppm: i64,
 }
 
@@ -29,12 +29,12 @@ impl Clock {
         }
     }
 
-    /// What it shows now, on the machine on which this runs.
+    /// Returns the clock's current time. Panics outside of a simulated machine.
     pub(crate) fn now(self) -> Timestamp {
         self.at(turmoil::sim_elapsed().expect("asked for on a simulated machine"), right_time())
     }
 
-    /// What it shows when a run has lasted so long, and the right time is this.
+    /// Returns the clock's time, given the time since the start of the run and the correct time.
     pub(crate) fn at(self, elapsed: Duration, right: Timestamp) -> Timestamp {
         let elapsed_ms = ms(elapsed);
         let drift_ms =
@@ -44,12 +44,12 @@ impl Clock {
     }
 }
 
-/// The right time, asked for on a simulated machine.
+/// Returns the correct time. Panics outside of a simulated machine.
 pub(crate) fn right_time() -> Timestamp {
     timestamp(turmoil::since_epoch().expect("asked for on a simulated machine"))
 }
 
-/// This long after 1970.
+/// Converts a duration since the Unix epoch to a timestamp.
 pub(crate) fn timestamp(since_epoch: Duration) -> Timestamp {
     Timestamp::from_unix_ms(ms(since_epoch))
 }

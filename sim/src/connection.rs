@@ -13,7 +13,7 @@ use crate::event::Reply;
 use crate::node::PORT;
 use crate::plan::{Http, node_name};
 
-/// Open until it is dropped, or until the node ends it.
+/// A connection that stays open until it is dropped or the node closes it.
 pub(crate) struct Connection {
     node: usize,
     sender: Sender,
@@ -44,7 +44,8 @@ impl Connection {
         Ok(Self { node, sender, _tasks: tasks })
     }
 
-    /// Whether a request in this HTTP to this node can go on it, as far as the client knows.
+    /// Returns whether the connection can carry a request of this HTTP version to this node. The node may have closed it
+    /// already.
     pub(crate) fn serves(&self, node: usize, http: Http) -> bool {
         self.node == node
             && match &self.sender {
@@ -53,8 +54,10 @@ impl Connection {
             }
     }
 
-    /// Sends the request and waits for the whole reply. Dropped before its end, it takes the request back: on HTTP/1
-    /// with the connection, on HTTP/2 alone.
+    /// Sends the request and waits for the whole reply.
+    ///
+    /// Dropping the future cancels the request. On HTTP/1 this requires closing the connection; on HTTP/2 only the stream is
+    /// reset.
     pub(crate) async fn ask(&mut self, request: Request<Full<Bytes>>) -> turmoil::Result<Reply> {
         let response = match &mut self.sender {
             Sender::One(sender) => {

@@ -1,4 +1,4 @@
-//! A disk that stalls: a ledger's writer that does nothing for a while.
+//! A stalling disk, simulated by pausing the ledger's writer.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use crate::faulty::Faults;
 
-/// How often a stalled writer is looked at.
+/// How often a stalled writer checks whether the stall is over.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs a writer to its end, except while the disk of its node stalls.
+/// Runs a writer to completion, pausing it while its node's disk stalls.
 pub(crate) async fn write(mut work: Work, faults: Arc<Faults>) {
     let mut has_ended = false;
     while !has_ended {

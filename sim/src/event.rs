@@ -1,4 +1,4 @@
-//! What can happen in a run.
+//! The events of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,190 +10,194 @@ use crate::plan::{Http, Wish, client_name, node_name};
 use crate::trouble::Fault;
 use crate::vendor;
 
-/// One thing that happened. Shown as a line of the trace.
+/// One event of a run. `Display` formats it as a line of the trace.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A workspace was given credits, at the beginning.
+    /// A workspace received its initial credits.
     Granted(WorkspaceId, u64),
-    /// The nemesis did something.
+    /// The nemesis injected or removed a fault.
     Nemesis(String),
-    /// A node came up; `forgets` tells that the holds of its earlier life ended with that.
+    /// A node started.
     Started {
-        /// Which one.
+        /// The node.
         node: usize,
-        /// Whether nobody else knows its holds.
+        /// True if the holds of the node's previous life are lost because only the node stored them.
         forgets: bool,
     },
-    /// A node crashed, and with it all lookups in flight there.
+    /// A node crashed, together with all lookups in flight on it.
     Crashed(usize),
-    /// Nothing is wrong any more.
+    /// All faults are over.
     Healed,
     /// A client sent a request.
     Sent(Sent),
-    /// A client received the reply to request `0`.
+    /// A client received the reply to the request with this number.
     Received(usize, Reply),
-    /// A client got no reply to request `0`.
+    /// A client received no reply to the request with this number. The string is the reason.
     Lost(usize, String),
     /// A request became a lookup on a node.
     Arrived(usize, LookupId),
-    /// The host asked a port for a lookup.
+    /// The host called a port for a lookup.
     Asks(LookupId, Question),
-    /// A port answered the host.
+    /// A port call returned to the host.
     Told(LookupId, Answer),
-    /// A settlement is about to fail on its way between the host and the store, or its answer on the way back.
+    /// A fault is about to affect a settlement, either the call to the store or its response.
     Spoiled(LookupId, Fault),
-    /// The store of credits did something for a lookup, whether or not the host is told.
+    /// The credit store executed an operation for a lookup. The host may not receive the result.
     Did(LookupId, Deed),
-    /// The totals of a workspace, with all holds expired that end by now.
+    /// The totals of a workspace at this time, without the holds that have expired by then.
     Totals(WorkspaceId, Timestamp, Balance),
-    /// The books of a workspace that several nodes share, as PostgreSQL has them.
+    /// A workspace's shared account, as stored in PostgreSQL.
     Shared(WorkspaceId, Shared),
-    /// A node placed a hold on what it has leased.
+    /// A node placed a hold on its lease.
     Placed {
-        /// Of which lookup.
+        /// The lookup.
         lookup: LookupId,
-        /// Whether PostgreSQL still counts on the node at this moment, or its lease may go to others.
+        /// True if the node's lease was valid by PostgreSQL's clock when the hold was placed. If not, PostgreSQL may give
+        /// the leased credits to other nodes.
         lives: bool,
     },
-    /// The spends that stand in the shared books in the end, in credits.
+    /// The committed spends in the shared accounts at the end of the run, in credits.
     Stand(BTreeMap<LookupId, i64>),
-    /// Redis lost what it knew of windows.
+    /// Redis lost its rate-limit windows.
     Forgot,
     /// An operator revoked the clients' key.
     Revoked,
-    /// The vendor was asked for the person with this email, and will fail like this, or not at all.
+    /// The vendor received a request for this email and will fail with this fault, if any.
     Sought(String, Option<Fault>),
-    /// A line of the service's log.
+    /// The service logged a line.
     Logged(Logged),
 }
 
-/// A request on its way.
+/// A request that a client sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Which request of the run.
+    /// The request's number in the run.
     pub number: usize,
-    /// Whose; `None` is the prober.
+    /// The client, or `None` for the prober.
     pub client: Option<usize>,
-    /// To which node.
+    /// The node that the request was sent to.
     pub node: usize,
-    /// What it wants.
+    /// The kind of request.
     pub wish: Wish,
-    /// In which HTTP.
+    /// The HTTP version.
     pub http: Http,
-    /// Whether it goes on the connection of the client's request before.
+    /// True if it reuses the connection of the client's previous request.
     pub is_next: bool,
-    /// The email: must be in no log line.
+    /// The email. It must not appear in any log line.
     pub email: String,
-    /// The API key, if it has one: must be in no log line.
+    /// The API key, if the request has one. It must not appear in any log line.
     pub key: Option<String>,
-    /// The profile that a `found` has to show.
+    /// The profile that a `found` reply must contain.
     pub profile: String,
 }
 
-/// A reply as a client sees it.
+/// A reply as received by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The headers, in their order.
+    /// The headers, in the order received.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: String,
 }
 
-/// What the chain asks a port.
+/// A port call of the lookup chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whose key is it?
+    /// Find the workspace of an API key.
     Key,
-    /// Which count has the request?
+    /// Count the request in its rate-limit window.
     Count,
-    /// Are there credits?
+    /// Hold credits.
     Hold,
-    /// Who is it?
+    /// Resolve the person.
     Person,
-    /// Please settle.
+    /// Settle the hold.
     Settle(Settlement),
 }
 
-/// What a port answers.
+/// The result of a port call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A workspace has the key, or none.
+    /// True if a workspace has the key.
     Key(bool),
-    /// The request's count in the window that closes at that time, and the limit.
+    /// The request's count, the end of its window, and the limit.
     Count(u64, Timestamp, u32),
-    /// The credits are held, or not.
+    /// The outcome of the hold.
     Hold(Holding),
-    /// There is a profile, or none.
+    /// True if a profile was found.
     Person(bool),
     /// The hold is settled.
     Settled,
-    /// The port failed.
+    /// The call failed.
     Failed,
 }
 
-/// What a store of credits does.
+/// An operation of a credit store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It holds credits.
+    /// The store held credits.
     Held {
-        /// Whose.
+        /// The workspace.
         workspace: WorkspaceId,
-        /// How many.
+        /// The number of credits.
         credits: u64,
-        /// When they were asked for.
+        /// When the hold was requested.
         placed_at: Timestamp,
-        /// Until when.
+        /// When the hold expires.
         expires_at: Timestamp,
     },
-    /// It settles a hold.
+    /// The store settled a hold.
     Settled(WorkspaceId, Settlement),
-    /// It holds none.
+    /// The store did not hold any credits.
     Denied {
-        /// Whose they would be.
+        /// The workspace.
         workspace: WorkspaceId,
-        /// When they were asked for.
+        /// When the hold was requested.
         placed_at: Timestamp,
-        /// Too few credits, or a tombstone.
+        /// The reason, for example too few credits or a tombstone.
         why: String,
     },
-    /// It does not settle: the hold has ended.
+    /// The store refused to settle because the hold had already ended.
     Refused(String),
 }
 
-/// The books of a workspace that several nodes share.
+/// The account of a workspace that several nodes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// All credits that it was ever given.
+    /// All credits granted to the workspace.
     pub granted: i64,
-    /// What finished lookups cost.
+    /// Credits spent by finished lookups.
     pub spent: i64,
-    /// What nodes have taken and neither spent nor returned.
+    /// Credits that nodes have leased and neither spent nor returned.
     pub leased: i64,
     /// The leases, by epoch.
     pub leases: Vec<Lease>,
-    /// What the spends that stand add up to.
+    /// The sum of all committed spends.
     pub standing: i64,
 }
 
-/// What a node has leased.
+/// The credits that a node has leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The node's name in PostgreSQL, for as long as it is heard of.
+    /// The epoch that identifies the node in PostgreSQL, valid until the node's lease expires.
     pub epoch: i64,
-    /// What is left of it.
+    /// Credits left on the lease.
     pub left: i64,
-    /// What the node's lookups hold of it.
+    /// Credits that the node's lookups hold on the lease.
     pub held: i64,
-    /// What operators are shown as held.
+    /// Held credits as reported to operators.
     pub shown: i64,
-    /// Whether its node was not heard of in time.
+    /// True if the node failed to renew the lease in time.
     pub has_ended: bool,
 }
 
 impl Shared {
-    /// As operators see it: what is held, what they are told is held, and what has not come back from a node that is gone.
+    /// Returns the balance that operators see.
+    ///
+    /// A live lease counts as held with its holds, or with the reported holds if these are more. An ended lease counts as
+    /// held with all credits left on it, because they have not been returned yet.
     pub fn balance(&self) -> Balance {
         let credits = |credits: i64| u64::try_from(credits).unwrap_or_default();
         let held = |lease: &Lease| {
@@ -209,12 +213,12 @@ impl Shared {
     }
 }
 
-/// A line of the log, in parts.
+/// A log line and its parsed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Level, target, and all fields: everything that an operator can see.
+    /// The level, the target and all fields.
     pub line: String,
-    /// The lookup and its status, if the line tells of the end of a lookup.
+    /// The lookup and its status, if the line reports the end of a lookup.
     pub end: Option<(LookupId, u16)>,
 }
 
@@ -255,13 +259,13 @@ impl fmt::Display for Event {
     }
 }
 
-/// Enough of a lookup's id to tell it from others in one run.
+/// Formats the last digits of a lookup id, which distinguish the lookups of a run.
 fn short(lookup: &LookupId) -> String {
     let id = lookup.to_string();
     format!("lookup …{}", &id[id.len() - 8..])
 }
 
-/// The lookup with this id, as replies and log lines have it.
+/// Parses a lookup id in the format of replies and log lines.
 pub(crate) fn parse_lookup_id(text: &str) -> Option<LookupId> {
     let hex = text.strip_prefix("lookup_").filter(|hex| hex.len() == 32)?;
     u128::from_str_radix(hex, 16).ok().map(|id| LookupId::from_bytes(id.to_be_bytes()))

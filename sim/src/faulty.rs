@@ -1,4 +1,4 @@
-//! Ports that take a while, and fail as the nemesis says.
+//! Port wrappers with latency and injected faults.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -23,7 +23,7 @@ use crate::plan::ms;
 use crate::trace::Trace;
 use crate::trouble::{Fault, Port};
 
-/// What is wrong with the ports of one node, in this life and the next; or with the vendor.
+/// The active faults of one node's ports, or of the vendor. They persist through crashes of the node.
 #[derive(Debug)]
 pub(crate) struct Faults {
     state: Mutex<State>,
@@ -33,7 +33,7 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 struct State {
     dice: StdRng,
-    /// How calls of each port fail, and how many of 1.
+    /// The active fault of each port and the fraction of calls that it affects, from 0 to 1.
     current: BTreeMap<Port, (Fault, f64)>,
     is_stalled: bool,
 }
@@ -53,7 +53,7 @@ impl Faults {
         self.lock().current.remove(&port);
     }
 
-    /// From now on the node's disk does nothing, or works again.
+    /// Starts or ends a stall of the node's disk.
     pub(crate) fn stall(&self, is_stalled: bool) {
         self.lock().is_stalled = is_stalled;
     }
@@ -62,7 +62,7 @@ impl Faults {
         self.lock().is_stalled
     }
 
-    /// How long the next call of `port` takes, and what is wrong with it.
+    /// Draws the latency and the fault, if any, of the next call of `port`.
     pub(crate) fn draw(&self, port: Port, latency_ms: Range<u64>) -> (Duration, Option<Fault>) {
         let State { dice, current, .. } = &mut *self.lock();
         let latency = ms(dice, latency_ms);
@@ -70,7 +70,7 @@ impl Faults {
         (latency, fault)
     }
 
-    /// Makes a call, with whatever is wrong at this moment.
+    /// Makes a call with the active fault, if any.
     async fn call<T: Send + 'static>(
         &self,
         port: Port,
@@ -80,7 +80,7 @@ impl Faults {
         Self::spoil(latency, fault, call).await
     }
 
-    /// The same, and notes what goes wrong with the settlement of `lookup`.
+    /// Makes a settlement call with the active fault, if any, and records the fault for `lookup`.
     async fn settle(
         &self,
         lookup: LookupId,
@@ -103,7 +103,7 @@ impl Faults {
             None => call.await,
             Some(Fault::Errors) => Err(PortError::new("simulated: the port failed")),
             Some(Fault::Hangs) => pending().await,
-            // A task of its own, as a request that is on its way arrives, whoever waits for its answer.
+            // Runs in its own task: a request in transit arrives even if the caller stops waiting.
             Some(Fault::Late(by)) => {
                 let late = tokio::spawn(async move {
                     sleep(by).await;
@@ -123,7 +123,7 @@ impl Faults {
     }
 }
 
-/// A port of one node, with what is wrong with it.
+/// A port of one node with injected faults.
 pub(crate) struct Faulty<P: ?Sized> {
     pub(crate) port: Arc<P>,
     pub(crate) faults: Arc<Faults>,

@@ -1,5 +1,4 @@
-//! What a node does about a vendor that fails, and about asking it too much: the host's own assembly, with times that fit
-//! into a run.
+//! The resolver middleware of a node, assembled as in the host, with timeouts that fit into a run.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ const VENDOR: Guards = Guards {
     queue_max: 1,
     wait_max: Duration::from_millis(2_500),
     tries: 3,
-    // Few calls, and a pause that is over when all is healed.
+    // A run makes few calls, and the pause must be over when the run has healed.
     breaker: BreakerPolicy {
         window_calls: 4,
         calls_min: 2,
@@ -23,11 +22,11 @@ const VENDOR: Guards = Guards {
         pause: Duration::from_millis(500),
         probes: 2,
     },
-    // Longer than the vendor takes while nothing is wrong, and early enough for a second answer within the deadline.
+    // Longer than the vendor's latency without faults, and early enough for the second response to meet the deadline.
     hedge: Some(Duration::from_secs(2)),
 };
 
-/// So short that a run sees answers remembered and forgotten, and so few that some make room.
+/// The TTLs are short enough for entries to expire during a run. The capacity is small enough to cause evictions.
 const CACHE: CachePolicy = CachePolicy {
     entries_max: NonZeroUsize::new(3).expect("not zero"),
     found_ttl: Duration::from_secs(2),
@@ -36,7 +35,7 @@ const CACHE: CachePolicy = CachePolicy {
 
 const ASSEMBLY: Assembly = Assembly { deadline: Deadline::BUDGET, cache: Some(CACHE) };
 
-/// Asks `vendor`, and if it fails or knows nobody, asks it once more under another name.
+/// Wraps `vendor` in the middleware. If it fails or finds no profile, the lookup tries it again under a second name.
 pub(crate) fn guarded(
     vendor: &Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,

@@ -1,5 +1,4 @@
-//! The audit of credits that several nodes lease: of PostgreSQL's books at every moment, and of the holds that nodes place on
-//! their leases.
+//! Audit of leased credits: PostgreSQL's accounts at every moment, and the holds that nodes place on their leases.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +17,10 @@ use crate::event::{Event, Lease, Shared};
 use crate::stores::workspaces;
 use crate::trace::Trace;
 
-/// Knows which holds are placed under which lease.
+/// Tracks which holds are placed on which lease.
 pub(crate) struct Auditor {
     postgres: Postgres,
-    /// PostgreSQL's.
+    /// PostgreSQL's clock.
     clock: Clock,
     trace: Trace,
     holds: Mutex<BTreeMap<LookupId, Placed>>,
@@ -33,7 +32,7 @@ struct Placed {
     workspace: WorkspaceId,
     credits: u64,
     expires_at: Timestamp,
-    /// The node's.
+    /// The node's clock.
     clock: Clock,
 }
 
@@ -42,7 +41,7 @@ impl Auditor {
         Self { postgres, clock, trace, holds: Mutex::default(), shown: Mutex::default() }
     }
 
-    /// A node that calls itself `name` has placed this hold. A node's newest epoch is the one that it places holds under.
+    /// Records a hold placed by the node `name`. A node places holds under its newest epoch.
     fn place(&self, hold: &Hold, name: &str, clock: Clock) {
         let now = millis(self.clock.now());
         let newest = self.postgres.with(|books| {
@@ -62,13 +61,14 @@ impl Auditor {
         lock(&self.holds).remove(&lookup);
     }
 
-    /// Notes what the books say, whenever that has changed.
+    /// Records the accounts that have changed since the last call.
     pub(crate) fn audit(&self, at: Duration, right: Timestamp) {
         let now = millis(self.clock.at(at, right));
         let mut holds = lock(&self.holds);
         holds.retain(|_, placed| placed.clock.at(at, right) < placed.expires_at);
         let seen = self.postgres.with(|books| {
-            // Where it was decided, the books have it; the node has not heard of it, or has.
+            // Once PostgreSQL has recorded the spend or void, the hold is over, even if the node has not received the
+            // response yet.
             holds.retain(|lookup, _| !books.has_decided(lookup.as_bytes()));
             workspaces().map(|workspace| shared(books, &workspace, &holds, now).map(|s| (workspace, s)))
         });
@@ -81,7 +81,7 @@ impl Auditor {
         }
     }
 
-    /// Notes in the end which spends stand.
+    /// Records the committed spends at the end of the run.
     pub(crate) fn close(&self, at: Duration) {
         let standing: BTreeMap<_, _> = self.postgres.with(|books| {
             books.standing().map(|(lookup, _, credits)| (LookupId::from_bytes(*lookup), credits)).collect()
@@ -114,11 +114,11 @@ fn shared(books: &Books, id: &WorkspaceId, holds: &BTreeMap<LookupId, Placed>, n
     })
 }
 
-/// The ledger of one node, under audit.
+/// One node's ledger, wrapped to record its holds.
 pub(crate) struct Audited {
     pub(crate) credits: Arc<dyn Credits>,
     pub(crate) auditor: Arc<Auditor>,
-    /// What the node calls itself.
+    /// The node's name in PostgreSQL.
     pub(crate) name: String,
     pub(crate) clock: Clock,
 }
@@ -148,7 +148,7 @@ fn credits(credits: u64) -> i64 {
     i64::try_from(credits).unwrap_or(i64::MAX)
 }
 
-/// Every critical section leaves what it guards whole.
+/// Locks a mutex. Poisoning is ignored: every critical section leaves its data consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! The service in a simulated world: the real host and the real driver, on a network, a clock and stores that fail as a
-//! seed says. Whatever fails, the [`invariants`] hold, and every run replays from its seed.
+//! Deterministic simulation of the service: the real host and the real lookup driver on a simulated network, clock and
+//! stores, with faults drawn from a seed. The [`invariants`] hold under all faults, and a run can be replayed from its seed.
 //!
-//! A [`Plan`] is all that a run depends on: who asks for what, and what troubles come. [`World::run`] makes a [`Run`] of
-//! it: a [`Trace`] of everything that happened, which the invariants are checked on afterwards.
+//! A [`Plan`] contains everything that a run depends on: the clients' requests and the faults. [`World::run`] executes it
+//! and returns a [`Run`] with a [`Trace`] of all events. The invariants are checked on the trace afterwards.
 //!
 //! # Layout
 //!
-//! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports that fail ·
-//! `vendor` who knows the people · `witness` what the host asks and is told · `disk` that stalls · `books` what the
-//! store of credits does · `windows` that nodes share · `servers` that nodes share · `leases` the audit of what nodes
-//! take there · `stores` · `log` · `guards` what a node does about its vendor · `node` · `connection` · `client` ·
-//! `nemesis` · [`World`] · [`Story`] one lookup from beginning to end · [`invariants`] · [`Run`] · [`seeds`].
+//! In reading order: [`Trouble`], [`Clock`] and [`Plan`] · [`Event`] and [`Trace`] · `faulty` ports with injected faults ·
+//! `vendor` and its client · `witness` records port calls and their results · `disk` that stalls · `books` records the
+//! credit store's operations · `windows` shared by nodes · `servers` Redis and PostgreSQL · `leases` audit of leased credits
+//! · `stores` · `log` · `guards` resolver middleware · `node` · `connection` · `client` · `nemesis` · [`World`] · [`Story`]
+//! one lookup from start to end · [`invariants`] · [`Run`] · [`seeds`].
 
 #![cfg_attr(
     not(feature = "sim"),

@@ -1,4 +1,4 @@
-//! The service's log, line by line into the trace: all of it, down to the finest level.
+//! Records the service's log lines of all levels in the trace.
 
 use std::fmt::{Debug, Write};
 
@@ -9,7 +9,7 @@ use tracing::{Metadata, Subscriber};
 use crate::event::{Event, Logged, parse_lookup_id};
 use crate::trace::Trace;
 
-/// Collects what the service's own crates log. Libraries log under their own names, and are not asked.
+/// A subscriber for the service's own crates. Events of other libraries are ignored.
 pub(crate) struct Log(pub(crate) Trace);
 
 impl Subscriber for Log {
@@ -48,7 +48,7 @@ struct Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing into a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(self.line, " {}={value:?}", field.name());
         if field.name() == "lookup_id" {
             self.lookup = Some(format!("{value:?}"));

@@ -1,4 +1,4 @@
-//! The nemesis: brings the troubles of the plan about, each in its time, and takes them back.
+//! The nemesis: injects the plan's faults and removes them on schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::stores::Stores;
 use crate::trace::Trace;
 use crate::trouble::{Link, Peer, Port, Server, Trouble, Way, What};
 
-/// How long a message takes on a link that was slow once.
+/// Message latency on a link after a slow-link fault has ended.
 const LATENCY: Duration = Duration::from_millis(10);
 
 pub(crate) struct Nemesis {
     troubles: Vec<(Trouble, Phase)>,
     clients: usize,
-    /// By node.
+    /// Indexed by node.
     faults: Vec<Arc<Faults>>,
     vendor: Arc<Faults>,
     stores: Arc<Stores>,
@@ -44,8 +44,10 @@ impl Nemesis {
         Self { troubles, clients: plan.clients.len(), faults, vendor, stores, trace }
     }
 
-    /// Begins and ends what is due. Two troubles of one link, node or port end with the first of them to end, and so
-    /// do all of a node's links when it comes up again.
+    /// Starts and ends the faults that are due.
+    ///
+    /// If two faults overlap on the same link, node or port, both end when the first one ends. Restarting a node repairs all
+    /// its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         for i in 0..self.troubles.len() {
@@ -62,7 +64,7 @@ impl Nemesis {
         }
     }
 
-    /// Whether nothing is wrong any more, and nothing will be.
+    /// Returns whether all faults are over.
     pub(crate) fn is_done(&self) -> bool {
         self.troubles.iter().all(|(_, phase)| *phase == Phase::Over)
     }
@@ -76,8 +78,8 @@ impl Nemesis {
             What::Slow(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
             What::Loss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
             What::Crash(node) => {
-                // Cut off first: what a dying machine's connections still say would depend on the order in which tokio
-                // drops its tasks, which is not the same in every run.
+                // Cuts the links before the crash. Otherwise the last messages of the node's connections would depend on the
+                // order in which tokio drops its tasks, which differs between runs.
                 self.links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
                 if sim.is_host_running(node_name(node)) {
                     self.trace.note_at(sim.elapsed(), Event::Crashed(node));

@@ -1,4 +1,4 @@
-//! A node: the real host over the simulated network.
+//! A node: the real host on the simulated network.
 
 use std::future::pending;
 use std::io;
@@ -24,7 +24,7 @@ use crate::witness::{Witness, Witnessed};
 
 pub(crate) const PORT: u16 = 80;
 
-/// One service node. It outlives its crashes; what it serves with is made anew in each of its lives.
+/// A service node. This value persists through crashes; `serve` creates everything else anew in each life.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) number: usize,
@@ -33,14 +33,14 @@ pub(crate) struct Node {
     pub(crate) faults: Arc<Faults>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) trace: Trace,
-    /// Who is not looked for.
+    /// People who opted out of lookups.
     pub(crate) opt_outs: Arc<HashedOptOuts>,
-    /// The seed of its guards, if it has any.
+    /// The seed of the resolver middleware, or `None` to run without it.
     pub(crate) guards: Option<u64>,
 }
 
 impl Node {
-    /// One life.
+    /// Runs one life of the node.
     pub(crate) async fn serve(self) -> turmoil::Result {
         let forgets = self.stores.holds_end_with_their_node();
         self.trace.note(Event::Started { node: self.number, forgets });
@@ -56,8 +56,8 @@ impl Node {
         Ok(())
     }
 
-    /// From the inside out: the store or the vendor · what is wrong with it, if that is not the network · the host's
-    /// patience with it · the witness.
+    /// Wraps the ports, from the innermost layer: the store or vendor, injected faults (unless the network is the fault),
+    /// the host's timeouts and retries, the recording of calls.
     fn service(&self, ports: Ports) -> Service {
         let Ports { keys, windows, credits } =
             if self.stores.servers().is_empty() { self.spoiled(ports) } else { ports };
@@ -81,8 +81,8 @@ impl Node {
         }
     }
 
-    /// The ports of a store that is not on a server, with what is wrong with them. A server's windows have a deadline of
-    /// their own.
+    /// Adds faults and timeouts to the ports of a store without a server. Rate-limit windows on a server have their own
+    /// deadline.
     fn spoiled(&self, ports: Ports) -> Ports {
         let windows = Arc::new(Faulty { port: ports.windows, faults: self.faults.clone() });
         Ports {

@@ -1,4 +1,4 @@
-//! What happens in a run, as far as it is not the service's own doing. Drawn from a seed, or written by hand for a test.
+//! The inputs of a run, drawn from a seed or written by hand for a test.
 
 use std::time::Duration;
 
@@ -12,76 +12,78 @@ use rand::{RngExt, SeedableRng};
 use crate::clock::Clock;
 use crate::trouble::{Fault, Port, Trouble, What};
 
-/// Coarse enough to be fast, fine enough for every deadline of the host.
+/// Coarse enough for fast runs, fine enough for all timeouts of the host.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Seeds whatever is drawn while the run goes on: latencies, lookup ids, which calls of a port fail.
+    /// Seeds the values drawn during the run: latencies, lookup ids and which port calls fail.
     pub seed: u64,
-    /// How much time passes in one step, on one machine after the other.
+    /// The time that passes on every machine in one step of the simulation.
     pub tick: Duration,
-    /// Where keys and credits are.
+    /// The stores of keys and credits.
     pub stores: StoreKind,
-    /// The credits of the workspace.
+    /// The workspace's credits.
     pub credits: u64,
-    /// Its burst limit.
+    /// The workspace's rate limit.
     pub quota: Quota,
-    /// The clock of each node, which may be wrong.
+    /// The clocks of the nodes, which may be wrong.
     pub clocks: Vec<Clock>,
-    /// What each client asks for, in turn.
+    /// The requests of each client, in order.
     pub clients: Vec<Vec<Ask>>,
-    /// What goes wrong.
+    /// The faults to inject.
     pub troubles: Vec<Trouble>,
-    /// Whether the nodes guard themselves against their vendor, and have a second contract with it for when the first fails.
+    /// True if the nodes use the resolver middleware, which also tries the vendor a second time under another name.
     pub is_guarded: bool,
-    /// The servers, if the stores are on some.
+    /// The settings of Redis and PostgreSQL. Only used with [`StoreKind::Servers`].
     pub servers: Servers,
 }
 
-/// What is to be known of Redis and PostgreSQL.
+/// Settings of Redis and PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Servers {
-    /// The clock of the machine that Redis is on.
+    /// The clock of the Redis machine.
     pub redis: Clock,
-    /// The clock of the machine that PostgreSQL is on.
+    /// The clock of the PostgreSQL machine.
     pub postgres: Clock,
-    /// How long a node's leases live when PostgreSQL does not hear of it.
+    /// How long a node's leases last without a renewal.
     pub lease: Duration,
 }
 
 /// The stores of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// In memory, shared by two nodes, and outliving both.
+    /// In memory, shared by two nodes. The data survives crashes of the nodes.
     Memory,
-    /// SQLite in a directory that one node serves, closed by a crash and opened again after it.
+    /// SQLite in a data directory with one node. A crash closes it, a restart opens it again.
     Sqlite,
-    /// Redis and PostgreSQL, each on a machine of its own, shared over the network by so many nodes.
+    /// Redis and PostgreSQL on separate machines, shared over the network by this number of nodes.
     Servers(usize),
 }
 
 /// One request of a client.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// How long the client waits before.
+    /// How long the client waits before the request.
     pub pause: Duration,
-    /// Which node it asks, from 0.
+    /// The node to send the request to, counted from 0.
     pub node: usize,
-    /// What it wants.
+    /// The kind of request.
     pub wish: Wish,
-    /// Whom it asks for, of those that others ask for as well; `None` is a person of its own.
+    /// The number of a person that other requests may ask for as well, or `None` for a person unique to this request.
     pub shared: Option<usize>,
-    /// In which HTTP.
+    /// The HTTP version.
     pub http: Http,
-    /// Whether it goes on the connection of the client's request before, if that still serves.
+    /// If true, reuse the connection of the client's previous request if it is still open.
     pub is_next: bool,
-    /// How long it waits for the reply. Then it hangs up.
+    /// How long to wait for the reply before hanging up.
     pub patience: Duration,
 }
 
-/// The version of HTTP. A host notices at once that a client hangs up on HTTP/2; on HTTP/1, when it writes the reply.
+/// The HTTP version.
+///
+/// The host detects that a client hung up immediately on HTTP/2, but only when it writes the reply on HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Http {
     /// HTTP/1.1
@@ -90,29 +92,29 @@ pub enum Http {
     Two,
 }
 
-/// What a client wants.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wish {
     /// A person with a profile.
     Known,
-    /// A person without.
+    /// A person without a profile.
     Unknown,
-    /// A person with a profile, who opted out.
+    /// A person with a profile who opted out.
     OptedOut,
-    /// An email that is none.
+    /// An invalid email.
     NoEmail,
-    /// An email that is not looked up.
+    /// A role account, which is not looked up.
     Role,
-    /// A body with one field too many.
+    /// A body with an unknown field.
     ExtraField,
-    /// A known person, without an API key.
+    /// A person with a profile, without an API key.
     NoKey,
-    /// A known person, with an API key that is nobody's.
+    /// A person with a profile, with a well-formed but unknown API key.
     StrangeKey,
 }
 
 impl Plan {
-    /// A run in which nobody asks and nothing goes wrong, for a test to add to.
+    /// Returns a plan without requests and faults, for a test to extend.
     pub fn calm(seed: u64) -> Self {
         Self {
             seed,
@@ -128,13 +130,13 @@ impl Plan {
         }
     }
 
-    /// The same for so many nodes that share Redis and PostgreSQL.
+    /// Returns a plan without requests and faults for `nodes` nodes that share Redis and PostgreSQL.
     pub fn calm_on_servers(seed: u64, nodes: usize) -> Self {
         let (stores, clocks) = (StoreKind::Servers(nodes), vec![Clock::default(); nodes]);
         Self { stores, clocks, ..Self::calm(seed) }
     }
 
-    /// A run in which anything may happen.
+    /// Draws a random plan from the seed.
     pub fn draw(seed: u64, stores: StoreKind) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
         let nodes = stores.nodes();
@@ -161,20 +163,21 @@ impl Plan {
         Self { seed, tick: TICK, stores, credits, quota, clocks, clients, troubles, is_guarded, servers }
     }
 
-    /// The plan with one more request of its first client, which is patient and asks the first node at once.
+    /// Adds a request by the first client to the first node, on HTTP/1.1 with a timeout of 30 s.
     pub fn ask(self, wish: Wish) -> Self {
         self.ask_of(0, wish, Http::One, Duration::from_secs(30))
     }
 
-    /// The plan with one more request of its first client.
+    /// Adds a request by the first client.
     pub fn ask_of(mut self, node: usize, wish: Wish, http: Http, patience: Duration) -> Self {
         let pause = Duration::from_millis(10);
         self.clients[0].push(Ask { pause, node, wish, shared: None, http, is_next: false, patience });
         self
     }
 
-    /// The plan with one more request of a client, which is there already or comes next: to the first node, for the known
-    /// person that all such requests are for.
+    /// Adds a request by `client` to the first node, for the known person that all such requests share.
+    ///
+    /// Adds the client if it does not exist.
     pub fn ask_for_one(mut self, client: usize, pause: Duration) -> Self {
         let (wish, patience) = (Wish::Known, Duration::from_secs(30));
         let ask = Ask { pause, node: 0, wish, shared: Some(0), http: Http::One, is_next: false, patience };
@@ -183,18 +186,18 @@ impl Plan {
         self
     }
 
-    /// The plan with one more trouble, from `from` to `to`.
+    /// Adds a fault that lasts from `from` to `to`.
     pub fn trouble(mut self, from: Duration, to: Duration, what: What) -> Self {
         self.troubles.push(Trouble { from, lasts: to - from, what });
         self
     }
 
-    /// The plan in which each of these calls fails, for the first three seconds.
+    /// Makes all calls of this port of the first node fail for the first three seconds.
     pub fn fault(self, port: Port, fault: Fault) -> Self {
         self.trouble(Duration::ZERO, Duration::from_secs(3), What::Port(0, port, fault, 1.0))
     }
 
-    /// The emails of the people who have a profile, and the profiles: of all that are asked for, and of the prober's.
+    /// Returns the email and profile of every person with a profile, for the requests of the clients and the prober.
     pub(crate) fn people(&self) -> impl Iterator<Item = (String, ProfileUrl)> {
         let wishes = self.clients.iter().flatten().map(|ask| (ask.wish, ask.shared));
         let wishes = wishes
@@ -206,19 +209,20 @@ impl Plan {
             .map(|(number, (wish, shared))| (self.email(number, wish, shared), Self::profile(number, shared)))
     }
 
-    /// The emails of the people who opted out.
+    /// Returns the emails of the people who opted out.
     pub(crate) fn opt_outs(&self) -> impl Iterator<Item = String> {
         let asks = self.clients.iter().flatten().enumerate();
         let opted_out = asks.filter(|(_, ask)| ask.wish == Wish::OptedOut);
         opted_out.map(|(number, ask)| self.email(number, ask.wish, ask.shared))
     }
 
-    /// The number that a client's first request has in the run. After all clients' comes the prober's.
+    /// Returns the number of the client's first request in the run. The prober's requests are numbered after those of all
+    /// clients.
     pub(crate) fn first_request(&self, client: usize) -> usize {
         self.clients[..client].iter().map(Vec::len).sum()
     }
 
-    /// The email of request `number`: of a person who is `shared` with others that wish the same, or of its own.
+    /// Returns the email of request `number`. Requests with the same `shared` person and the same wish have the same email.
     pub(crate) fn email(&self, number: usize, wish: Wish, shared: Option<usize>) -> String {
         match (wish, shared) {
             (Wish::NoEmail, _) => format!("person{number}of{}.gmail.com", self.seed),
@@ -228,7 +232,7 @@ impl Plan {
         }
     }
 
-    /// The profile of the person that request `number` asks for, if it asks for somebody known.
+    /// Returns the profile of the person in request `number`, if that person has one.
     pub(crate) fn profile(number: usize, shared: Option<usize>) -> ProfileUrl {
         let name = shared.map_or(format!("profile-{number}"), |shared| format!("shared-profile-{shared}"));
         ProfileUrl::from_name(&name).expect("letters and digits")
@@ -236,7 +240,7 @@ impl Plan {
 }
 
 impl StoreKind {
-    /// How many nodes serve them.
+    /// Returns the number of nodes.
     pub(crate) fn nodes(self) -> usize {
         match self {
             Self::Memory => 2,
@@ -245,24 +249,26 @@ impl StoreKind {
         }
     }
 
-    /// How often the prober asks a node until it is served. A simulated connection that lost a message is silent for good,
-    /// and costs the request that meets it: a node has several to its servers.
+    /// Returns how often the prober sends its request to a node until it receives a 200.
+    ///
+    /// A simulated connection that lost a message never recovers and fails the next request that uses it. A node has several
+    /// connections to its servers.
     pub(crate) fn probes_max(self) -> usize {
         if matches!(self, Self::Servers(_)) { 8 } else { 1 }
     }
 }
 
-/// The workspace whose clients meet all the troubles.
+/// The workspace of the clients, with its key. All faults occur while it is in use.
 pub(crate) fn tenant() -> (WorkspaceId, ApiKey) {
     ("tenant".parse().expect("a name"), ApiKey::generate(|| 1))
 }
 
-/// The workspace that asks when everything is healed. Its limits don't stand in its way.
+/// The workspace that sends requests after healing, with its key. Its limits are high enough never to refuse a request.
 pub(crate) fn prober() -> (WorkspaceId, ApiKey) {
     ("prober".parse().expect("a name"), ApiKey::generate(|| 2))
 }
 
-/// A well-formed key that is nobody's.
+/// A well-formed key that no workspace has.
 pub(crate) fn strange_key() -> ApiKey {
     ApiKey::generate(|| 3)
 }
@@ -275,7 +281,7 @@ impl Servers {
 }
 
 impl Default for Servers {
-    /// Right clocks, and leases that end within a run.
+    /// Correct clocks, and leases that expire within a run.
     fn default() -> Self {
         let (redis, postgres) = (Clock::default(), Clock::default());
         Self { redis, postgres, lease: Duration::from_secs(3) }
@@ -289,7 +295,7 @@ impl Http {
 }
 
 impl Ask {
-    /// A request, to a node and in an HTTP of its own unless the client has a `habit`.
+    /// Draws a request. `habit` is the client's fixed node and HTTP version, if it has them.
     fn draw(dice: &mut StdRng, nodes: usize, habit: Option<(usize, Http)>) -> Self {
         const REFUSED: [Wish; 5] =
             [Wish::NoEmail, Wish::Role, Wish::ExtraField, Wish::NoKey, Wish::StrangeKey];
@@ -299,7 +305,8 @@ impl Ask {
             7 => *[Wish::Unknown, Wish::OptedOut].choose(dice).expect("there are some"),
             _ => *REFUSED.choose(dice).expect("there are some"),
         };
-        // Refused ones ask for somebody of their own: that one has to stay unasked for.
+        // Refused requests must not share a person: invariant 3 checks that the vendor never receives a request for that
+        // person.
         let can_share = matches!(wish, Wish::Known | Wish::Unknown | Wish::OptedOut);
         let shared = (can_share && dice.random_bool(0.4)).then(|| dice.random_range(0..2));
         let patience_ms = if dice.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };
@@ -316,17 +323,17 @@ impl Ask {
     }
 }
 
-/// A time in this range of milliseconds.
+/// Draws a duration from this range of milliseconds.
 pub(crate) fn ms(dice: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(dice.random_range(range))
 }
 
-/// A node's name on the network.
+/// Returns a node's name on the network.
 pub(crate) fn node_name(node: usize) -> String {
     format!("node-{}", node + 1)
 }
 
-/// A client's name on the network.
+/// Returns a client's name on the network.
 pub(crate) fn client_name(client: usize) -> String {
     format!("client-{}", client + 1)
 }

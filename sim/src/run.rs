@@ -1,4 +1,4 @@
-//! A run that is over: what it was, what happened, and whether the invariants held.
+//! The result of a run: its plan, its trace, and the check of the invariants.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,17 +11,17 @@ use crate::plan::{Plan, tenant};
 use crate::story::{Story, last_totals, stories};
 use crate::trace::Entry;
 
-/// How much of the trace a failure shows.
+/// The number of trace lines in a failure report.
 const LINES_SHOWN: usize = 30;
 
-/// A run that is over.
+/// A finished run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it was a run of.
+    /// The plan of the run.
     pub plan: Plan,
-    /// Everything that happened.
+    /// All events.
     pub trace: Vec<Entry>,
-    /// Why the simulation itself did not come to its end.
+    /// The error that stopped the simulation early, if any.
     failure: Option<String>,
 }
 
@@ -30,14 +30,14 @@ impl Run {
         Self { plan, trace, failure }
     }
 
-    /// Panics with a report unless all invariants hold.
+    /// Checks all invariants. Panics with a report if one is violated.
     pub fn check(self) -> Self {
         let broken = self.broken();
         assert!(broken.is_empty(), "{}", self.report(&broken));
         self
     }
 
-    /// What is wrong with the run: one text for each broken invariant.
+    /// Returns one message per violated invariant.
     pub fn broken(&self) -> Vec<String> {
         let checks = invariants::ALL.iter().filter_map(|(sentence, check)| {
             check(&self.trace).err().map(|how| format!("not true: {sentence}\n    {how}"))
@@ -45,7 +45,7 @@ impl Run {
         self.failure.iter().map(|why| format!("the run did not end: {why}")).chain(checks).collect()
     }
 
-    /// The statuses that clients received, by request; `None` without a reply. The prober's are the last.
+    /// Returns the status of each reply by request, or `None` for requests without a reply. The prober's requests are last.
     pub fn statuses(&self) -> Vec<Option<u16>> {
         let mut statuses = BTreeMap::new();
         for entry in &self.trace {
@@ -58,36 +58,37 @@ impl Run {
         statuses.into_values().collect()
     }
 
-    /// The lookups, in the order of their ids.
+    /// Returns the lookups in the order of their ids.
     pub fn stories(&self) -> Vec<Story> {
         stories(&self.trace).into_values().collect()
     }
 
-    /// The workspace's credits in the end.
+    /// Returns the workspace's credits at the end of the run.
     pub fn balance(&self) -> Balance {
         last_totals(&self.trace).remove(&tenant().0).unwrap_or_default()
     }
 
-    /// The trace as lines.
+    /// Returns the trace as text, one event per line.
     pub fn lines(&self) -> Vec<String> {
         self.trace.iter().map(ToString::to_string).collect()
     }
 
-    /// One number for the whole trace (FNV-1a).
+    /// Returns the FNV-1a hash of the trace.
     pub fn hash(&self) -> u64 {
         let bytes = self.lines().into_iter().flat_map(|line| (line + "\n").into_bytes());
         bytes
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// What a failure shows: the seed, what is broken, what was drawn, the end of the trace, and how to see it again.
+    /// Formats a failure: the seed, the violations, the drawn clocks and faults, the end of the trace, and a command to
+    /// replay it.
     fn report(&self, broken: &[String]) -> String {
         let seed = self.plan.seed;
         let troubles: Vec<_> = self.plan.troubles.iter().map(ToString::to_string).collect();
         let clocks: Vec<_> = self.plan.clocks.iter().map(ToString::to_string).collect();
         let lines = self.lines();
         let tail = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
-        // A test's thread has the test's name.
+        // Test threads are named after their test.
         let test = thread::current().name().unwrap_or_default().to_owned();
         [
             format!("seed {seed}"),

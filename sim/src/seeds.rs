@@ -1,15 +1,19 @@
-//! Which seeds a test runs, and on how many cores.
+//! Selects the seeds of a test and runs them in parallel.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// How many seeds the widest test runs by default.
+/// The default number of seeds of the largest test.
 const WIDEST: u64 = 2_000;
 
-/// `SIM_SEED=n` is the one seed `n`, to see a run again; `SIM_SEEDS=n` are `n` seeds of the test that by default runs
-/// 2,000, and as much more or less of every other; without them, the first `default`.
+/// Returns the seeds to run: by default `1..=default`.
+///
+/// `SIM_SEED=n` selects the single seed `n`, to replay a run. `SIM_SEEDS=n` runs `n` seeds of the test that has 2,000 by
+/// default, and scales the number of seeds of all other tests accordingly.
+///
+/// Panics if one of the variables is not a number.
 pub fn seeds(default: u64) -> impl Iterator<Item = u64> + Send {
     match (number("SIM_SEED"), number("SIM_SEEDS")) {
         (Some(seed), _) => seed..=seed,
@@ -18,7 +22,7 @@ pub fn seeds(default: u64) -> impl Iterator<Item = u64> + Send {
     }
 }
 
-/// Runs each of the seeds, on all cores; and none any more once one of them panics.
+/// Runs all seeds on all cores. Stops taking new seeds after the first panic, and propagates the panic.
 pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(Some(seeds));
     let left = || seeds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +35,7 @@ pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sy
             }
         }
     };
-    // A test's thread has the test's name, and a failure tells it.
+    // Test threads are named after their test. The name appears in the failure report.
     let name = thread::current().name().unwrap_or_default().to_owned();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, Into::into) {
@@ -41,7 +45,7 @@ pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sy
     });
 }
 
-/// A number in the environment. A text that is none is a mistake, and not to be taken for the default.
+/// Reads a number from the environment. Panics on invalid text rather than falling back to the default.
 fn number(name: &str) -> Option<u64> {
     env::var(name)
         .ok()

@@ -1,4 +1,4 @@
-//! Redis and PostgreSQL on machines of their own, and what the real adapters of a node need to reach them.
+//! Simulated Redis and PostgreSQL servers, and the nodes' real adapters for them.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -21,11 +21,10 @@ use crate::trouble::Server;
 
 const PORT: u16 = 1_024;
 
-/// The longest that a message takes between a node and a server while nothing is wrong: they are closer to each other than
-/// to clients.
+/// The maximum message latency between a node and a server without faults. Servers are closer to nodes than clients are.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 
-/// A step takes 10 ms, and so does every message: a count gets more time than in earnest.
+/// Each message takes at least one step of 10 ms, so counts get a longer deadline than in production.
 const REDIS: RedisPolicy = RedisPolicy {
     deadline: Duration::from_millis(250),
     connect_within: Duration::from_secs(1),
@@ -33,13 +32,13 @@ const REDIS: RedisPolicy = RedisPolicy {
     pause_max: Duration::from_millis(500),
 };
 
-/// How often a node is told the time, as the host's command line does it.
+/// The interval between two ticks of a node's ledger, the same as in the host's command line.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long to wait before a node that can't come up tries again.
+/// How long a node waits between two attempts to start.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Both servers, as long as the world lasts: crashes cost Redis what it knows, and PostgreSQL nothing but its connections.
+/// Both servers, for the duration of the world. A crash clears Redis's data; PostgreSQL loses only its connections.
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
@@ -65,13 +64,13 @@ impl Servers {
         Self { redis, postgres: Postgres::new(books, time(plan.servers.postgres)), lease: plan.servers.lease }
     }
 
-    /// One life of a server's machine.
+    /// Runs one life of a server's machine.
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         loop {
             let (stream, _) = listener.accept().await?;
             let servers = self.clone();
-            // What becomes of a connection is the other side's to know.
+            // The client observes the end of the connection.
             tokio::spawn(async move {
                 match server {
                     Server::Redis => servers.redis.serve(stream).await,
@@ -81,13 +80,14 @@ impl Servers {
         }
     }
 
-    /// The windows of a node that comes up.
+    /// Creates the rate-limit windows of a starting node.
     pub(crate) fn windows(seed: u64) -> RedisWindows {
         RedisWindows::new(Arc::new(Network(Server::Redis)), Login::default(), REDIS, seed)
     }
 
-    /// The ledger of a node that comes up, under this name: it tries until PostgreSQL lets it, as a process does that is
-    /// started again whenever it ends.
+    /// Opens the ledger of a starting node under this name.
+    ///
+    /// Retries until PostgreSQL accepts it, like a process that is restarted whenever it exits.
     pub(crate) async fn ledger(&self, name: &str, clock: Clock) -> turmoil::Result<Arc<Ledger>> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(Network(Server::Postgres));
@@ -101,21 +101,21 @@ impl Servers {
     }
 }
 
-/// Tells a ledger the time, for as long as its node lives.
+/// Advances a ledger's clock for as long as its node lives.
 pub(crate) async fn keep_current(ledger: Arc<Ledger>, clock: Clock) {
     loop {
-        // What a tick meets is made up for by the next one that works.
+        // The next successful tick makes up for a failed one.
         let _ = ledger.tick(clock.now()).await;
         let _ = timeout(TICK, ledger.changed()).await;
     }
 }
 
-/// What a node calls itself in one of its lives.
+/// Returns a node's name in PostgreSQL during one of its lives.
 pub(crate) fn life(node: usize, life: usize) -> String {
     format!("{} life {life}", node_name(node))
 }
 
-/// The simulated network, to a server.
+/// Connects to a server over the simulated network.
 struct Network(Server);
 
 #[async_trait]

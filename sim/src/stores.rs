@@ -1,4 +1,5 @@
-//! What is behind the ports: shared by all nodes and outliving them, or opened by one node and dropped by its crash.
+//! The stores behind the ports. They are either shared by all nodes and survive their crashes, or opened by one node and
+//! dropped when it crashes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,12 +27,12 @@ use crate::trace::Trace;
 use crate::trouble::Server;
 use crate::windows::SharedWindows;
 
-/// How often a ledger is told the time, as the host's command line does it.
+/// The interval between two ticks of a ledger, the same as in the host's command line.
 const LEDGER_TICK: Duration = Duration::from_millis(250);
 
 const PROBER_CREDITS: u64 = 10;
 
-/// The ports of a node that lead to a store, before anything is wrong with them.
+/// A node's store ports, without injected faults.
 pub(crate) struct Ports {
     pub(crate) keys: Arc<dyn Keys>,
     pub(crate) windows: Arc<dyn Windows>,
@@ -69,7 +70,7 @@ impl Stores {
         Ok(Self { kind, trace: trace.clone(), shown: Mutex::default() })
     }
 
-    /// The ports of a node that comes up now, on the machine on which this runs and by its `clock`.
+    /// Opens the ports of a starting node that uses `clock`. Must run on the node's simulated machine.
     pub(crate) async fn open(
         self: Arc<Self>,
         node: usize,
@@ -98,12 +99,12 @@ impl Stores {
         Ok(Ports { keys, windows, credits })
     }
 
-    /// Whether a hold ends with the node that it was placed by.
+    /// Returns whether a node's holds are lost when it crashes.
     pub(crate) fn holds_end_with_their_node(&self) -> bool {
         matches!(self.kind, Kind::Sqlite { .. })
     }
 
-    /// Notes the totals of stores that no node has to itself. A node that has notes them as it tells them the time.
+    /// Records the totals of the shared stores. A node with its own store records them at every tick.
     pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
         match &self.kind {
             Kind::Memory { accounts, .. } => {
@@ -117,19 +118,19 @@ impl Stores {
         }
     }
 
-    /// Notes what stands in the end, where nodes share the books.
+    /// Records the committed spends at the end of the run, if nodes share accounts.
     pub(crate) fn close(&self, at: Duration) {
         if let Kind::Servers { auditor, .. } = &self.kind {
             auditor.close(at);
         }
     }
 
-    /// The machines that the stores are on.
+    /// Returns the servers that host the stores.
     pub(crate) fn servers(&self) -> &'static [Server] {
         if matches!(self.kind, Kind::Servers { .. }) { &Server::ALL } else { &[] }
     }
 
-    /// One life of such a machine.
+    /// Runs one life of a server's machine.
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         match &self.kind {
             Kind::Servers { servers, .. } => servers.clone().serve(server).await,
@@ -137,7 +138,7 @@ impl Stores {
         }
     }
 
-    /// What a server loses with its power.
+    /// Drops the data that a server loses in a crash.
     pub(crate) fn lose_memory_of(&self, server: Server, at: Duration) {
         if let (Kind::Servers { servers, .. }, Server::Redis) = (&self.kind, server) {
             servers.redis.forget();
@@ -145,7 +146,7 @@ impl Stores {
         }
     }
 
-    /// An operator revokes the clients' key.
+    /// Revokes the clients' key, as an operator would.
     pub(crate) fn revoke(&self, at: Duration) {
         let digest = tenant().1.digest();
         match &self.kind {
@@ -153,7 +154,7 @@ impl Stores {
             Kind::Servers { servers, .. } => {
                 servers.postgres.with(|books| books.revoke_key(digest.as_bytes()))
             }
-            // It is not drawn for these: another process would have to do it.
+            // Plans for SQLite never revoke keys, because another process would have to do it.
             Kind::Sqlite { .. } => return,
         }
         self.trace.note_at(at, Event::Revoked);
@@ -162,9 +163,9 @@ impl Stores {
     async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
         loop {
             let now = clock.now();
-            // What a tick meets is the store's own trouble: the totals tell whether it came to harm.
+            // A failed tick is one of the faults under test. The totals show whether it caused damage.
             let _ = ledger.tick(now).await;
-            // Whose spend was committed right before it is told of it first.
+            // Lets the tasks whose spends were just committed run first, so that their events precede the totals.
             tokio::task::yield_now().await;
             for workspace in workspaces() {
                 if let Ok(balance) = ledger.balance(&workspace) {
@@ -175,7 +176,7 @@ impl Stores {
         }
     }
 
-    /// Every change, and what stays as it is once a second.
+    /// Records the totals if they have changed or were last recorded a second ago.
     fn show(&self, at: Duration, workspace: &WorkspaceId, now: Timestamp, balance: Balance) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = shown

@@ -1,4 +1,4 @@
-//! The trace read lookup by lookup.
+//! Groups the trace by lookup.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,54 +10,54 @@ use crate::event::{Answer, Deed, Event, Logged, Question};
 use crate::trace::Entry;
 use crate::trouble::Fault;
 
-/// One lookup from its beginning to its end.
+/// The events of one lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Story {
-    /// On which node.
+    /// The lookup's node.
     pub node: usize,
-    /// What the host asked and was told, in turn.
+    /// The host's port calls and their results, in order.
     pub talk: Vec<Talk>,
-    /// What went wrong with its settlement between the host and the store, once for each attempt.
+    /// The faults that affected its settlement, one per affected attempt.
     pub spoiled: Vec<Fault>,
-    /// What the store of credits did.
+    /// The operations of the credit store, with their times.
     pub deeds: Vec<(Duration, Deed)>,
-    /// The statuses that the host said it answers: one, unless something is wrong.
+    /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a crash.
     pub ends: Vec<u16>,
-    /// Whether the node crashed before the end.
+    /// True if the node crashed before the lookup ended.
     pub is_cut_off: bool,
-    /// Whether it crashed at any time.
+    /// True if the node crashed at any time after the lookup began.
     pub node_crashed: bool,
-    /// The credits of its spend that stand in the end, where the stores are servers.
+    /// The credits of its committed spend at the end of the run, if the stores are on servers.
     pub stands: Option<i64>,
 }
 
-/// A turn of the talk between the host and its ports.
+/// A port call or its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Talk {
-    /// The host asked.
+    /// The host called a port.
     Asks(Question),
-    /// It was told.
+    /// The call returned.
     Told(Answer),
 }
 
 impl Story {
-    /// Whether nothing more will happen to it.
+    /// Returns whether the lookup has ended.
     pub fn is_over(&self) -> bool {
         self.is_cut_off || !self.ends.is_empty()
     }
 
-    /// Whether the host asked this.
+    /// Returns whether the host made this call.
     pub fn asked(&self, question: Question) -> bool {
         self.talk.contains(&Talk::Asks(question))
     }
 
-    /// Whether the store spent credits for it.
+    /// Returns whether the store spent credits for the lookup.
     pub fn is_spent(&self) -> bool {
         self.deeds.iter().any(|(_, deed)| matches!(deed, Deed::Settled(_, Settlement::Spend(_))))
     }
 }
 
-/// All lookups of a run, in the order of their ids.
+/// Returns all lookups of a run, in the order of their ids.
 pub(crate) fn stories(entries: &[Entry]) -> BTreeMap<LookupId, Story> {
     let mut stories = BTreeMap::<LookupId, Story>::new();
     for Entry { at, event } in entries {
@@ -91,7 +91,7 @@ fn story<'s>(stories: &'s mut BTreeMap<LookupId, Story>, lookup: &LookupId) -> &
     stories.entry(*lookup).or_default()
 }
 
-/// The latest totals of each workspace.
+/// Returns the latest totals of each workspace.
 pub(crate) fn last_totals(entries: &[Entry]) -> BTreeMap<WorkspaceId, Balance> {
     let totals = entries.iter().filter_map(|entry| match &entry.event {
         Event::Totals(workspace, _, balance) => Some((workspace.clone(), *balance)),

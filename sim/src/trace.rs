@@ -1,4 +1,4 @@
-//! The trace: everything that happened in a run, in its order.
+//! The trace: all events of a run, in order.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,33 +6,33 @@ use std::time::Duration;
 
 use crate::event::Event;
 
-/// Takes notes. Clones write into the same trace.
+/// A shared log of events. Clones write to the same trace.
 #[derive(Clone, Debug, Default)]
 pub struct Trace(Arc<Mutex<Vec<Entry>>>);
 
-/// An event and its time, from the start of the run.
+/// An event and its time since the start of the run.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// When it happened.
+    /// When the event happened.
     pub at: Duration,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
 impl Trace {
-    /// Notes what happens at this moment on a simulated machine.
+    /// Records an event at the current time. Must run on a simulated machine.
     pub fn note(&self, event: Event) {
         self.note_at(turmoil::sim_elapsed().unwrap_or_default(), event);
     }
 
-    /// Notes what happens to the world as a whole, which has no machine and no clock of its own.
+    /// Records an event of the whole world, which is not on any machine and has no clock of its own.
     pub fn note_at(&self, at: Duration, event: Event) {
         self.with(|entries| entries.push(Entry { at, event }));
     }
 
-    /// Looks at what has happened so far.
+    /// Runs `look` on the events recorded so far.
     pub fn with<T>(&self, look: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
-        // Every critical section leaves the list whole.
+        // Poisoning is ignored: every critical section leaves the list consistent.
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

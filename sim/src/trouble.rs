@@ -1,4 +1,4 @@
-//! What can go wrong, and when.
+//! The faults of a simulated run and their schedule.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,79 +10,80 @@ use rand::seq::IndexedRandom;
 use crate::plan::{StoreKind, client_name, ms, node_name};
 use crate::vendor;
 
-/// Something that goes wrong for a while.
+/// A fault with its schedule.
 #[derive(Clone, Debug)]
 pub struct Trouble {
-    /// When, from the start of the run.
+    /// The start, relative to the start of the run.
     pub from: Duration,
-    /// For how long.
+    /// The duration.
     pub lasts: Duration,
-    /// What.
+    /// The fault.
     pub what: What,
 }
 
-/// What can go wrong. Nodes and clients count from 0.
+/// An injected fault. Nodes and clients are numbered from 0.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// Nothing gets through.
+    /// The link drops all messages.
     Partition(Link),
-    /// Nothing gets through that way.
+    /// The link drops all messages in one direction.
     OneWay(Link, Way),
-    /// Everything is held back, and delivered late.
+    /// The link delays all messages until the fault ends.
     Hold(Link),
-    /// Everything takes this long.
+    /// Every message on the link takes this long.
     Slow(Link, Duration),
-    /// So many messages are lost, of 1. TCP is not simulated down to its retransmissions: a lost message stalls its connection.
+    /// The link drops this fraction of messages, from 0 to 1. TCP retransmissions are not simulated, so a lost message
+    /// stalls its connection.
     Loss(Link, f64),
-    /// A node loses its power, and comes up again in the end.
+    /// The node loses power and restarts when the fault ends.
     Crash(usize),
-    /// So many calls of a node's port fail, of 1.
+    /// This fraction of the node's calls to the port fail, from 0 to 1.
     Port(usize, Port, Fault, f64),
-    /// A node's disk does nothing, if its store has one: spends wait.
+    /// The node's disk stalls, so spends wait. Has no effect on stores without a disk.
     Stall(usize),
-    /// So many of the vendor's answers fail, of 1.
+    /// This fraction of the vendor's responses fail, from 0 to 1.
     Vendor(Fault, f64),
-    /// A server loses its power, and comes up again in the end: Redis with nothing in its memory, PostgreSQL with its disk.
+    /// The server loses power and restarts when the fault ends. Redis loses its data; PostgreSQL keeps it on disk.
     Outage(Server),
-    /// An operator revokes the clients' key, for good.
+    /// An operator revokes the clients' key permanently.
     Revoke,
 }
 
 /// A server that nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
-    /// It counts windows.
+    /// Stores the rate-limit windows.
     Redis,
-    /// It has keys and credits.
+    /// Stores keys and credits.
     Postgres,
 }
 
-/// The way between a node and somebody that it talks to.
+/// The network link between a node and a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who.
+    /// The peer.
     pub peer: Peer,
-    /// Which node.
+    /// The node.
     pub node: usize,
 }
 
-/// Somebody that a node talks to.
+/// A machine that nodes communicate with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// One of the clients.
     Client(usize),
-    /// The vendor, whom its resolver asks.
+    /// The vendor that the resolver queries.
     Vendor,
-    /// One of the servers that its stores are on.
+    /// A server with the node's stores.
     Server(Server),
 }
 
 /// A direction on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// What is said to the node.
+    /// Messages to the node.
     ToNode,
-    /// What the node says.
+    /// Messages from the node.
     FromNode,
 }
 
@@ -99,16 +100,16 @@ pub enum Port {
     Resolver,
 }
 
-/// How a call of a port fails, or a request to the vendor.
+/// How a port call or a vendor request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It does nothing, and says so: the vendor with a 500.
+    /// The call fails without any effect. The vendor replies 500.
     Errors,
-    /// It does nothing, and never answers.
+    /// The call has no effect and never returns.
     Hangs,
-    /// It does its work this much later, even if nobody waits for it any more.
+    /// The call executes after this delay, even if the caller has stopped waiting.
     Late(Duration),
-    /// It does its work, and an error is answered; the vendor's answer breaks off half-way.
+    /// The call executes but returns an error. The vendor's response breaks off halfway.
     AnswerLost,
 }
 
@@ -140,12 +141,13 @@ impl Trouble {
                 What::Port(node, port, fault, rate)
             }
         };
-        // Long enough that the host gives a settlement up.
+        // Stalls may last long enough for the host to give up on a settlement.
         let lasts_max = if matches!(what, What::Stall(_)) { 9_000 } else { 5_000 };
         Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..lasts_max), what }
     }
 
-    /// Where the stores are servers, it is the network and the machines that fail, and no port has to be made to.
+    /// Draws a fault for stores on servers. Only the network and the machines fail; no faults are injected into the store
+    /// ports.
     fn draw_of_servers(dice: &mut StdRng, nodes: usize, clients: usize) -> Self {
         let node = dice.random_range(0..nodes);
         let server = if dice.random_bool(0.3) { Server::Redis } else { Server::Postgres };
@@ -169,13 +171,13 @@ impl Trouble {
                 What::Vendor(fault, rate)
             }
         };
-        // Long enough for leases to end, and for settlements to be given up.
+        // Long enough for leases to expire and for the host to give up on settlements.
         Self { from: ms(dice, 0..6_000), lasts: ms(dice, 100..9_000), what }
     }
 }
 
 impl What {
-    /// What a soak counts it as.
+    /// Returns the name under which statistics count this fault.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Partition(_) => "partition",
@@ -201,7 +203,7 @@ impl What {
 }
 
 impl Fault {
-    /// One of them, and how many calls it befalls, of 1.
+    /// Draws a fault and the fraction of calls that it affects, from 0 to 1.
     fn draw(dice: &mut StdRng) -> (Self, f64) {
         let late = Self::Late(ms(dice, 20..12_000));
         let faults = [Self::Errors, Self::Hangs, late, Self::AnswerLost];
@@ -238,7 +240,7 @@ impl fmt::Display for What {
 }
 
 impl Peer {
-    /// Its name on the network.
+    /// Returns the peer's name on the network.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Client(client) => client_name(client),
@@ -249,10 +251,10 @@ impl Peer {
 }
 
 impl Server {
-    /// Both of them.
+    /// All servers.
     pub(crate) const ALL: [Self; 2] = [Self::Redis, Self::Postgres];
 
-    /// Its name on the network.
+    /// Returns the server's name on the network.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",

@@ -1,4 +1,4 @@
-//! The vendor: a machine that knows the people and tells of them over HTTP; and the resolver that asks it.
+//! A simulated vendor that returns profiles over HTTP, and the resolver that queries it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -34,12 +34,12 @@ use crate::node::PORT;
 use crate::trace::Trace;
 use crate::trouble::{Fault, Port};
 
-/// Its name on the network.
+/// The vendor's name on the network.
 pub(crate) const NAME: &str = "vendor";
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Answers `GET /email` with the profile, or with 404.
+/// Replies to `GET /email` with the profile or with 404.
 #[derive(Clone)]
 pub(crate) struct Vendor {
     pub(crate) people: Arc<Directory>,
@@ -60,7 +60,7 @@ impl Vendor {
             let connection = server::conn::http1::Builder::new()
                 .auto_date_header(false)
                 .serve_connection(TokioIo::new(stream), service);
-            // What becomes of a connection is the other side's to know.
+            // The client observes the end of the connection.
             tokio::spawn(async move { drop(connection.await) });
         }
     }
@@ -96,10 +96,10 @@ fn status(status: StatusCode) -> Response<Answer> {
     response
 }
 
-/// The body of an answer.
+/// The body of a response.
 enum Answer {
     Whole(Bytes),
-    /// So much is left of a body of that length that breaks off.
+    /// The rest of a truncated body, and the length that its headers declare.
     Half(Option<Bytes>, usize),
     Over,
 }
@@ -139,7 +139,7 @@ impl Body for Answer {
     }
 }
 
-/// Asks the vendor, each time on a connection of its own.
+/// A resolver that queries the vendor and opens a new connection for each lookup.
 #[derive(Debug)]
 pub(crate) struct VendorClient;
 
@@ -157,10 +157,10 @@ impl Resolver for VendorClient {
     }
 }
 
-/// The status and the body: the whole of it, or it is not an answer.
+/// Sends a request and returns the status and body. Fails if the body is incomplete.
 async fn ask(stream: TcpStream, email: &Email) -> Result<(StatusCode, String), AnyError> {
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let mut connections = JoinSet::new(); // ends with this function
+    let mut connections = JoinSet::new(); // aborts the connection task when this function returns
     connections.spawn(connection);
     let request = Request::get(format!("/{}", email.canonical())).header(HOST, NAME);
     let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;

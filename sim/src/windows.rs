@@ -1,4 +1,4 @@
-//! Windows that several nodes share: named counters in one place.
+//! Rate-limit windows in memory, shared by several nodes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use enrich_lib::window::Window;
 
 use crate::clock::right_time;
 
-/// Counters by name, each kept as long as the port's contract has it, and not a moment longer.
+/// Named counters. Each is dropped as early as the port's contract permits.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWindows(Mutex<BTreeMap<(WorkspaceId, u64), Counter>>);
 
@@ -25,7 +25,7 @@ struct Counter {
 impl Windows for SharedWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let now = right_time();
-        // Every critical section leaves the counters whole.
+        // Poisoning is ignored: every critical section leaves the counters consistent.
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counters.retain(|_, counter| now < counter.forget_at);
         let name = (window.workspace().clone(), window.number());

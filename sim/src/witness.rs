@@ -1,7 +1,7 @@
-//! The outermost layer of a node's ports: notes which lookup asks what, and what it is told.
+//! The outermost layer of a node's ports: records the port calls of each lookup and their results.
 //!
-//! Most questions don't say which lookup they are for. The witness knows, as the chain asks its next question in the
-//! same breath in which it was told the last answer: nothing else runs on the node in between.
+//! Most calls do not identify their lookup. This layer can still attribute them because the chain makes its next call right
+//! after the previous one returns, before any other task runs on the node.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,14 +21,14 @@ use crate::clock::Clock;
 use crate::event::{Answer, Event, Question};
 use crate::trace::Trace;
 
-/// Follows the lookups of one node.
+/// Tracks the lookups of one node.
 #[derive(Debug)]
 pub(crate) struct Witness {
     node: usize,
     clock: Clock,
     trace: Trace,
     dice: Mutex<StdRng>,
-    /// The lookup that is running at this moment.
+    /// The lookup that is currently running.
     current: Mutex<LookupId>,
 }
 
@@ -57,7 +57,7 @@ impl Witness {
     }
 }
 
-/// The node's clock, and randomness from the seed.
+/// Uses the node's clock, and randomness from the seed.
 impl Arrivals for Witness {
     fn arrive(&self) -> Arrival {
         let random = self.dice.lock().unwrap_or_else(PoisonError::into_inner).random();
@@ -68,7 +68,7 @@ impl Arrivals for Witness {
     }
 }
 
-/// A port of one node, as its witness sees it.
+/// A port of one node that records its calls.
 pub(crate) struct Witnessed<P: ?Sized> {
     pub(crate) port: Arc<P>,
     pub(crate) witness: Arc<Witness>,

@@ -1,4 +1,4 @@
-//! The world: nodes, clients and the nemesis, on one simulated network and clock.
+//! The simulated world: nodes, clients and the nemesis on one network and clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +28,20 @@ use crate::trace::Trace;
 use crate::vendor::{self, Vendor};
 use crate::witness::Witness;
 
-/// When every world begins.
+/// The start time of every run, since the Unix epoch.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-/// After the last trouble, for a node to be up again.
+/// Time to wait after the last fault for nodes to restart.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The same where stores are on servers: the nodes connect anew, and one that could not come up does.
+/// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to start try
+/// again.
 const SETTLE_ON_SERVERS: Duration = Duration::from_secs(3);
 
-/// Longer than any run: one that gets here is stuck.
+/// Longer than any run. A run that takes this long is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// One run on its way.
+/// A run in progress.
 pub struct World<'p> {
     plan: &'p Plan,
     sim: Sim<'static>,
@@ -50,8 +51,8 @@ pub struct World<'p> {
 }
 
 impl<'p> World<'p> {
-    /// Runs the plan: all requests and all troubles, then one more request to each node when everything is healed, then
-    /// silence until all holds have ended.
+    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
+    /// all holds have ended.
     pub fn run(plan: &Plan) -> Run {
         let trace = Trace::default();
         let log = tracing::subscriber::set_default(Log(trace.clone()));
@@ -131,7 +132,7 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    /// Lets one tick pass, and tells whether all clients have done what they wanted.
+    /// Advances the simulation by one step. Returns whether all clients have finished.
     fn step(&mut self) -> turmoil::Result<bool> {
         self.nemesis.act(&mut self.sim);
         let is_finished = self.sim.step()?;
@@ -139,7 +140,7 @@ impl<'p> World<'p> {
         Ok(is_finished)
     }
 
-    /// Whether no lookup is in flight and nothing is held.
+    /// Returns whether no lookup is in flight and no credits are held.
     fn is_silent(&self) -> bool {
         self.trace.with(|entries| {
             let is_over = stories(entries).values().all(|story| story.is_over());
@@ -148,7 +149,7 @@ impl<'p> World<'p> {
     }
 }
 
-/// Whom the vendor knows.
+/// Returns the people that the vendor has profiles of.
 fn people(plan: &Plan) -> turmoil::Result<Directory> {
     let people = Directory::default();
     for (email, profile) in plan.people() {

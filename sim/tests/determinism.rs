@@ -1,4 +1,4 @@
-//! A seed is a run: the same one, down to the last line.
+//! Runs with the same seed produce identical traces.
 
 #![cfg(feature = "sim")]
 

@@ -1,4 +1,4 @@
-//! A vendor that fails, and nodes that guard themselves against it. All invariants are checked as well.
+//! Nodes with resolver middleware and a failing vendor. Every run also checks all invariants.
 
 #![cfg(feature = "sim")]
 
@@ -8,7 +8,7 @@ use enrich_sim::{Answer, Event, Fault, Link, Peer, Plan, Question, Run, What, Wi
 
 const SEEDS: u64 = 20;
 
-/// What the vendor is asked in the end, when each node is asked once more.
+/// The vendor requests of the prober: one per node.
 const PROBES: usize = 2;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ fn each(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     }
 }
 
-/// How often the vendor was asked.
+/// Returns the number of requests that the vendor received.
 fn asks(run: &Run) -> usize {
     run.trace.iter().filter(|entry| matches!(entry.event, Event::Sought(..))).count()
 }
@@ -59,7 +59,7 @@ fn a_vendor_that_keeps_failing_is_left_alone_and_asked_again_when_it_is_back() {
         |run| {
             let statuses = run.statuses();
             assert!(statuses[..12].contains(&Some(502)), "{statuses:?}");
-            // Each lookup would ask six times: three tries, under two names.
+            // Without the breaker each lookup would make six requests: three tries under each of two names.
             assert!(asks(&run) < 6 * 12, "{} asks", asks(&run));
             assert!(statuses[12..].iter().all(|status| *status == Some(200)), "{statuses:?}");
         },
@@ -68,7 +68,7 @@ fn a_vendor_that_keeps_failing_is_left_alone_and_asked_again_when_it_is_back() {
 
 #[test]
 fn a_second_ask_wins_over_a_first_one_that_hangs() {
-    // Over before the second ask is made.
+    // The fault ends before the hedged request is sent.
     let hangs = What::Vendor(Fault::Hangs, 1.0);
     each(
         |plan| plan.ask(Wish::Known).trouble(Duration::ZERO, SECOND, hangs.clone()),
@@ -83,7 +83,7 @@ fn a_second_ask_wins_over_a_first_one_that_hangs() {
 
 #[test]
 fn two_lookups_of_one_person_at_once_are_one_ask_and_two_spends() {
-    // So slow that the second is under way before the first has its answer.
+    // So slow that the second lookup starts before the first one has its response.
     let slow = What::Slow(Link { peer: Peer::Vendor, node: 0 }, Duration::from_millis(60));
     let at_once = Duration::from_millis(10);
     each(
@@ -125,7 +125,7 @@ fn a_person_who_opted_out_is_a_404_and_the_vendor_never_hears_of_them() {
 const ASKED: &str = "is asked";
 const FOUND: &str = "has found";
 
-/// What the resolver is asked and finds, in turn.
+/// Returns the resolver's calls and found profiles, in order.
 fn persons(run: &Run) -> Vec<&'static str> {
     let turn = |event: &Event| match event {
         Event::Asks(_, Question::Person) => Some(ASKED),

@@ -1,5 +1,4 @@
-//! What the network and the clocks do to a request, one thing at a time, and exactly how it ends. All invariants are
-//! checked as well.
+//! The effects of single network and clock faults on a request. Every run also checks all invariants.
 
 #![cfg(feature = "sim")]
 
@@ -13,7 +12,7 @@ const SEEDS: u64 = 5;
 const START: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The way from the first client to the first node.
+/// The link between the first client and the first node.
 const LINK: Link = Link { peer: Peer::Client(0), node: 0 };
 
 fn each(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
@@ -125,7 +124,7 @@ fn nodes_that_disagree_about_the_time_count_in_the_windows_that_they_name() {
         let quota = Quota::new(2, 3).unwrap();
         let clocks = [5_000, -5_000].map(|ahead_ms| Clock { ahead_ms, ..Clock::default() });
         let plan = Plan { quota, clocks: clocks.to_vec(), ..plan };
-        // Refused for their bodies, so that they follow one another at once: 40 of them in some five seconds.
+        // The requests are refused for their bodies, so they follow each other quickly: 40 of them in about five seconds.
         [0, 1]
             .repeat(20)
             .into_iter()
@@ -138,7 +137,7 @@ fn nodes_that_disagree_about_the_time_count_in_the_windows_that_they_name() {
     });
 }
 
-/// Seed 29085 of the random worlds found it: the store had forgotten the window, and counted from 1 again.
+/// Regression test for seed 29085 of the random worlds: the store had dropped the window and counted from 1 again.
 #[test]
 fn a_node_whose_clock_is_behind_and_whose_keys_are_slow_counts_in_the_window_that_it_names() {
     let slow = What::Port(0, Port::Keys, Fault::Late(900 * SECOND / 1_000), 0.5);

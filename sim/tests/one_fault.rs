@@ -1,5 +1,5 @@
-//! One fault at a time, each with the sentence of the specification or of the design that answers it. All invariants are
-//! checked as well.
+//! Single faults, and the reply that the specification or the design requires for each. Every run also checks all
+//! invariants.
 
 #![cfg(feature = "sim")]
 
@@ -15,14 +15,14 @@ const SEEDS: u64 = 5;
 const START: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Runs the plan with a few seeds, so that it does not depend on how long a call happens to take.
+/// Runs the plan with a few seeds, so that the result does not depend on the latency of single calls.
 fn each(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
         check(World::run(&plan(Plan::calm(seed))).check());
     }
 }
 
-/// The first client's reply.
+/// Returns the status of the first client's first reply.
 fn status(run: &Run) -> Option<u16> {
     run.statuses()[0]
 }
@@ -144,7 +144,7 @@ fn a_hold_whose_answer_is_lost_is_a_500_and_ends_by_itself() {
 
 #[test]
 fn a_spend_whose_answer_is_lost_is_charged_once() {
-    // The resolver takes two seconds: the hold is granted before the credits' answers are lost, the settlement is not.
+    // The resolver takes two seconds, so the fault starts after the hold is granted and before it is settled.
     let slow = What::Port(0, Port::Resolver, Fault::Late(2 * SECOND), 1.0);
     let lost = What::Port(0, Port::Credits, Fault::AnswerLost, 1.0);
     let troubles =
@@ -201,7 +201,7 @@ fn a_client_that_hangs_up_on_http2_strands_no_hold() {
     each(|plan| hang_up(plan, Http::Two), is_finished_all_the_same);
 }
 
-/// The client waits for one second, the resolver takes four.
+/// The client hangs up after one second; the resolver takes four.
 fn hang_up(plan: Plan, http: Http) -> Plan {
     let slow = What::Port(0, Port::Resolver, Fault::Late(4 * SECOND), 1.0);
     plan.trouble(START, 3 * SECOND, slow).ask_of(0, Wish::Known, http, SECOND)

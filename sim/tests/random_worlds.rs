@@ -1,4 +1,4 @@
-//! Runs in which anything may happen. `SIM_SEEDS=n` makes it more of them.
+//! Runs with random requests and faults. `SIM_SEEDS=n` sets the number of runs.
 
 #![cfg(feature = "sim")]
 #![allow(clippy::print_stdout, reason = "a soak wants to know what it has seen")]
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use enrich_sim::{Plan, Run, StoreKind, World, each_seed, seeds};
 
-/// `SIM_SEEDS` says how many of these, and as many more or less of the others.
+/// `SIM_SEEDS` overrides this number and scales the others accordingly.
 const SEEDS: u64 = 2_000;
 
-/// A step is a millisecond: ten times the steps, and a finer order of what happens.
+/// With steps of 1 ms, a run has ten times as many steps and a finer order of events.
 const FINE_SEEDS: u64 = 100;
 
-/// SQLite waits for the disk, and has one node: fewer runs tell as much.
+/// SQLite waits for the disk and has only one node, so fewer runs are enough.
 const SQLITE_SEEDS: u64 = 100;
 
-/// Up to five nodes and two servers have more to do in each step.
+/// Up to five nodes and two servers make each step slower.
 const SERVER_SEEDS: u64 = 500;
 const FINE_SERVER_SEEDS: u64 = 10;
 
 #[test]
 fn two_nodes_keep_the_invariants_whatever_fails() {
     let seen = all_hold(SEEDS, |seed| Plan::draw(seed, StoreKind::Memory));
-    // What never happens is not tested.
+    // Guards against plans that no longer produce some of the statuses.
     if seen.runs >= SEEDS {
         assert_eq!(seen.statuses, BTreeSet::from([200, 400, 401, 402, 404, 429, 500, 502, 503]));
     }
@@ -53,7 +53,7 @@ fn on_servers_they_hold_millisecond_by_millisecond_too() {
     all_hold(FINE_SERVER_SEEDS, |seed| Plan { tick, ..Plan::draw(seed, on_servers(seed)) });
 }
 
-/// Two to five nodes.
+/// Returns stores on servers with two to five nodes, depending on the seed.
 fn on_servers(seed: u64) -> StoreKind {
     StoreKind::Servers(2 + usize::try_from(seed % 4).expect("a few"))
 }
@@ -69,7 +69,7 @@ fn all_hold(default: u64, plan: impl Fn(u64) -> Plan + Sync) -> Seen {
     seen
 }
 
-/// What happened in all runs together.
+/// Statistics of all runs.
 #[derive(Debug, Default)]
 struct Seen {
     runs: u64,

@@ -1,5 +1,4 @@
-//! Several nodes on Redis and PostgreSQL, one fault at a time, and exactly how it is answered. All invariants are checked as
-//! well.
+//! Several nodes on Redis and PostgreSQL: single faults and the exact replies. Every run also checks all invariants.
 
 #![cfg(feature = "sim")]
 
@@ -17,11 +16,11 @@ const SEEDS: u64 = 5;
 const START: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The ways from the first node to its servers.
+/// The links between the first node and its servers.
 const TO_REDIS: Link = Link { peer: Peer::Server(Server::Redis), node: 0 };
 const TO_POSTGRES: Link = Link { peer: Peer::Server(Server::Postgres), node: 0 };
 
-/// Two nodes, and a client that asks for a known person every second.
+/// Runs two nodes, and a client that sends a request for a known person every second.
 fn each(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     for seed in seeds(SEEDS) {
         let calm = (0..seconds).fold(Plan::calm_on_servers(seed, 2), |plan, _| ask(plan, 0, 1));
@@ -29,7 +28,7 @@ fn each(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
     }
 }
 
-/// One more request of the first client, for somebody of its own, so many seconds after the last.
+/// Adds a request by the first client for a person of its own, `seconds` after the previous one.
 fn ask(mut plan: Plan, node: usize, seconds: u32) -> Plan {
     plan = plan.ask_of(node, Wish::Known, Http::One, 30 * SECOND);
     if let Some(ask) = plan.clients[0].last_mut() {
@@ -38,12 +37,12 @@ fn ask(mut plan: Plan, node: usize, seconds: u32) -> Plan {
     plan
 }
 
-/// The statuses of the clients, without the prober's.
+/// Returns the statuses of the clients' requests, without the prober's.
 fn statuses(run: &Run) -> Vec<Option<u16>> {
     run.statuses()[..run.plan.clients.iter().map(Vec::len).sum()].to_vec()
 }
 
-/// How long the host took to answer the `n`-th request.
+/// Returns the time between request `n` and its reply.
 fn took(run: &Run, n: usize) -> Duration {
     let at = |found: &dyn Fn(&Event) -> bool| {
         run.trace.iter().find(|entry| found(&entry.event)).map(|entry| entry.at)
@@ -57,7 +56,7 @@ fn is_executed(story: &Story) -> bool {
     story.asked(Question::Hold) || story.asked(Question::Person) || !story.deeds.is_empty()
 }
 
-/// 200s that clients received, the prober's not among them.
+/// Returns the number of 200s that the clients received, without the prober's.
 fn found(run: &Run) -> u64 {
     statuses(run).iter().filter(|status| **status == Some(200)).count() as u64
 }
@@ -87,13 +86,14 @@ fn redis_down_is_a_503_within_the_deadline_and_nothing_is_executed() {
     fails(What::Slow(TO_REDIS, 400 * SECOND / 1_000));
 }
 
-/// Some requests met the fault. Each that did is a 503, in no time, and had no hold and no question to the vendor.
+/// Checks that the fault affected the first request and that every affected request quickly received a 503, without a hold
+/// or a vendor request.
 fn is_a_503_in_between(run: Run) {
     let statuses = statuses(&run);
     assert_eq!(statuses[0], Some(503), "{statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, Some(200 | 503))), "{statuses:?}");
     for (n, _) in statuses.iter().enumerate().filter(|(_, status)| **status == Some(503)) {
-        // The deadline of a count, and the ways of the request and the reply.
+        // The deadline of a count, plus the latency of the request and the reply.
         assert!(took(&run, n) < 700 * SECOND / 1_000, "{:?}", took(&run, n));
     }
     let refused = run.stories().into_iter().filter(|story| story.ends == [503]);
@@ -117,7 +117,8 @@ fn a_redis_that_comes_back_with_nothing_admits_one_limit_more() {
 #[test]
 fn postgres_down_before_the_hold_is_a_500_and_nothing_is_executed() {
     let fails = |what: What| {
-        // When both requests before are over, and a second before the last one: by then no key is trusted any more.
+        // Starts after the first two requests have finished, and more than one second before the last request, which
+        // therefore cannot use a cached key.
         let plan = |plan: Plan| ask(plan, 0, 5).trouble(5_500 * SECOND / 1_000, 17 * SECOND, what.clone());
         each(2, plan, |run| {
             let (statuses, stories) = (statuses(&run), run.stories());
@@ -136,7 +137,7 @@ fn postgres_down_before_the_hold_is_a_500_and_nothing_is_executed() {
 #[test]
 fn a_spend_that_postgres_does_not_hear_of_is_repeated_until_it_does() {
     let plan = |plan: Plan| {
-        // The vendor takes two seconds or more, and PostgreSQL is away when it answers.
+        // The vendor takes at least two seconds, and PostgreSQL is unreachable when it responds.
         plan.trouble(START, 3 * SECOND, slow_vendor()).trouble(
             2 * SECOND,
             5_500 * SECOND / 1_000,
@@ -174,7 +175,7 @@ fn slow_vendor() -> What {
 #[test]
 fn a_node_that_crashes_gives_its_lease_back_when_that_is_over() {
     let hangs = What::Port(0, Port::Resolver, Fault::Hangs, 1.0);
-    // The first node takes the only credit, and crashes with it. The other one is served when the lease is over.
+    // The first node leases the only credit and crashes. The other node gets the credit when the lease has expired.
     let plan = |plan: Plan| {
         let plan =
             plan.trouble(START, 2 * SECOND, hangs.clone()).trouble(2 * SECOND, 20 * SECOND, What::Crash(0));
@@ -192,7 +193,7 @@ fn a_node_that_crashes_gives_its_lease_back_when_that_is_over() {
 #[test]
 fn a_node_whose_lease_ends_while_it_is_cut_off_holds_nothing_on_it() {
     let cut = What::Partition(TO_POSTGRES);
-    // Of 8 credits the first node takes 2, and needs one. It is cut off for longer than its lease.
+    // The first node leases 2 of 8 credits and spends one. It is cut off for longer than its lease lasts.
     let plan = |plan: Plan| {
         let plan = Plan { credits: 8, ..plan }.trouble(3 * SECOND, 12 * SECOND, cut.clone());
         (0..7).fold(ask(plan, 0, 3), |plan, _| ask(plan, 1, 1))
@@ -228,7 +229,8 @@ fn nodes_and_servers_whose_clocks_disagree_admit_no_more_than_a_window_has() {
                 Plan { quota: Quota::new(2, 3).unwrap(), clocks: vec![clock(first), clock(second)], ..plan };
             plan.servers.redis = clock(redis);
             plan.servers.postgres = clock(postgres);
-            // Refused for their bodies, so that they follow one another at once: 40 of them in some five seconds.
+            // The requests are refused for their bodies, so they follow each other quickly: 40 of them in about five
+            // seconds.
             [0, 1]
                 .repeat(20)
                 .into_iter()

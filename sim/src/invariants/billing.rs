@@ -11,15 +11,16 @@ use crate::story::{Story, Talk, stories};
 use crate::trace::Entry;
 use crate::trouble::Fault;
 
-/// A 200 is sent if and only if its lookup is spent; how often a spend is asked for changes nothing, as the totals tell.
+/// Checks that a 200 is sent if and only if its lookup is spent. Repeated spends of a lookup change nothing, which the
+/// totals show.
 ///
-/// A spend has no 200 in two cases alone: the node crashed in between; or the store did its work and the faulty wrapper
-/// around it lost the answers or held them back for too long, so that the host did not dare to give the result away (500).
-/// A store that is given up while it works has to void its spend, and is excused by nothing.
+/// A spend may lack a 200 in only two cases. First, the node crashed in between. Second, the store did its work, but the
+/// faulty wrapper around it lost or delayed the responses, so the host replied 500 to avoid giving the result away for free.
+/// If the host gives up on the store itself, the store must void the spend; this case is not excused.
 ///
-/// Where nodes share the books, these tell in the end which spends stand: what a node was told of them, or was not, is
-/// not asked. There is no wrapper either. A spend has no 200 only if the node crashed: before it could say so, or after it
-/// said 500 and before PostgreSQL had heard of it that the spend is void.
+/// With shared accounts, the accounts at the end of the run determine which spends are committed; responses to nodes are
+/// ignored. There is no wrapper, so a spend may lack a 200 only if the node crashed: before it replied, or after it replied
+/// 500 and before PostgreSQL received the void.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let stories = stories(entries);
     let is_shared = entries.iter().any(|entry| matches!(entry.event, Event::Stand(_)));
@@ -48,8 +49,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// A lookup that was told of a profile asks for a spend of its own, and no other does, wherever the answer came from: the
-/// vendor, another lookup that asked for the same person, or the memory.
+/// Returns whether the lookup requested a spend if and only if its resolver returned a profile. The profile's source does
+/// not matter: the vendor, a concurrent lookup of the same person, or the cache.
 fn is_settled_as_told(story: &Story) -> bool {
     let is_spend = |talk: &Talk| matches!(talk, Talk::Asks(Question::Settle(Settlement::Spend(_))));
     story.talk.iter().any(is_spend) == story.talk.contains(&Talk::Told(Answer::Person(true)))
@@ -60,7 +61,7 @@ fn is_answer_lost(story: &Story) -> bool {
     is_given_up(story) && story.spoiled.iter().any(is_lost)
 }
 
-/// The host asked for the spend, was told that it failed, and said 500.
+/// Returns whether the host requested the spend, received a failure and replied 500.
 fn is_given_up(story: &Story) -> bool {
     let asked = |talk: &Talk| matches!(talk, Talk::Asks(Question::Settle(Settlement::Spend(_))));
     let mut answers = story.talk.iter().skip_while(|talk| !asked(talk)).skip(1);

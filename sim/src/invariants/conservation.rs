@@ -9,8 +9,8 @@ use super::ensure;
 use crate::event::{Deed, Event};
 use crate::trace::Entry;
 
-/// At every moment `granted = available + held + spent`, and each of them is what the store's deeds add up to: every
-/// credit is accounted for.
+/// Checks at every moment that `granted = available + held + spent`, and that each total matches the store's operations.
+/// Every credit is accounted for.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut accounts = BTreeMap::<WorkspaceId, Expected>::new();
     for entry in entries {
@@ -41,7 +41,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// An account, as simple as it can be.
+/// A minimal model of an account.
 #[derive(Default)]
 struct Expected {
     granted: u64,
@@ -60,7 +60,7 @@ impl Expected {
         }
     }
 
-    /// An account takes whatever it is told for the time: a node whose clock is ahead ends all holds so much sooner.
+    /// Expires holds. Accounts trust the caller's time, so a node whose clock is ahead expires all holds early.
     fn advance(&mut self, now: Timestamp) {
         self.held.retain(|_, (_, expires_at)| *expires_at > now);
     }

@@ -5,8 +5,8 @@ use crate::event::Event;
 use crate::story::stories;
 use crate::trace::Entry;
 
-/// Every lookup ends with one line in the log, whatever becomes of its client, unless its node crashes before; and none
-/// panics.
+/// Checks that every lookup logs exactly one line at its end, unless its node crashes first, even if its client disconnects.
+/// Also checks that no lookup panics.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, story) in stories(entries) {
         let is_told = if story.is_cut_off { story.ends.is_empty() } else { story.ends.len() == 1 };

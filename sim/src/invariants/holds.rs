@@ -10,11 +10,14 @@ use crate::event::{Answer, Deed, Event, Question};
 use crate::story::{Talk, stories};
 use crate::trace::Entry;
 
-/// How late a store may learn that a hold has expired: the time between two ticks of a ledger, and one of the world.
+/// The maximum delay before a store expires a hold: the interval between two ticks of a ledger plus one step of the
+/// simulation.
 const EXPIRY_LATE_MAX: Duration = Duration::from_millis(260);
 
-/// A hold begins at most once and ends at most once: by one settlement, which may be repeated but not changed, or by
-/// its expiry. It is left to its expiry only by a crash, or if the host does not know that there is one.
+/// Checks that a hold begins at most once and ends at most once.
+///
+/// A hold ends by one settlement, which may be repeated but not changed, or by its expiry. The host may leave a hold to its
+/// expiry only after a crash or if it never received the result of the hold.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, story) in stories(entries) {
         let is_granted = story.talk.contains(&Talk::Told(Answer::Hold(Holding::Granted)));

@@ -1,4 +1,4 @@
-//! Invariant 1, where several nodes share the books.
+//! Invariant 1 for accounts that several nodes share.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,11 @@ use super::ensure;
 use crate::event::{Event, Shared};
 use crate::trace::Entry;
 
-/// At every moment `granted = free + leased + spent` and none of them is negative; what is leased is the sum of the leases,
-/// and what is spent is the sum of the spends that stand. No node's lookups hold more than is left of its lease, and no
-/// hold is placed under a lease that has ended.
+/// Checks the shared accounts at every moment.
+///
+/// `granted = free + leased + spent`, and none of these is negative. `leased` is the sum of the leases, and `spent` is the
+/// sum of the committed spends. No node's lookups hold more credits than are left on its lease, and no hold is placed on a
+/// lease that has ended.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut granted = BTreeMap::new();
     for entry in entries {

@@ -1,4 +1,4 @@
-//! What holds in every run, whatever fails. Each is checked on the trace by a module of its own.
+//! Properties that hold in every run, with any faults. Each module checks one of them on the trace.
 
 mod billing;
 mod conservation;
@@ -12,10 +12,10 @@ mod verification;
 
 use crate::trace::Entry;
 
-/// A sentence that has to be true of every trace, and its checker: an error tells where it is not.
+/// A property that must hold for every trace, and its checker. The error describes the violation.
 pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
 
-/// All of them.
+/// All invariants.
 pub const ALL: [Invariant; 9] = [
     (
         "granted = available + held + spent, and the totals are what the store's deeds add up to",
@@ -43,7 +43,7 @@ pub const ALL: [Invariant; 9] = [
     ("every lookup ends with one line in the log, unless its node crashes", endings::check),
 ];
 
-/// An error unless `holds`.
+/// Returns an error unless `holds`.
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

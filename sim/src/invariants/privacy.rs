@@ -6,7 +6,7 @@ use super::ensure;
 use crate::event::Event;
 use crate::trace::Entry;
 
-/// No email, no API key and no profile that anybody sent or was sent is in any line of the log, whatever its level.
+/// Checks that no log line of any level contains an email, API key or profile from a request or reply.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut secrets = BTreeSet::new();
     for entry in entries {

@@ -7,10 +7,10 @@ use crate::event::{Event, Sent};
 use crate::story::last_totals;
 use crate::trace::Entry;
 
-/// When nothing is wrong any more, every node answers a valid request with its result; and when the last hold's time is
-/// over, nothing is held, and nothing is leased by a node that is gone.
+/// Checks that after healing every node answers a valid request with 200. After the last hold has expired, no credits may be
+/// held or leased by a node that is gone.
 ///
-/// The prober asks again where that is its [habit](crate::plan::StoreKind::probes_max), and the last answer counts.
+/// The prober may [repeat its request](crate::plan::StoreKind::probes_max); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let healed = entries.iter().skip_while(|entry| !matches!(entry.event, Event::Healed));
     let (mut nodes, mut probes) = (BTreeMap::new(), BTreeMap::new());

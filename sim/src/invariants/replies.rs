@@ -11,8 +11,8 @@ use crate::event::{Event, Reply, Sent, parse_lookup_id};
 use crate::plan::Wish;
 use crate::trace::Entry;
 
-/// Every reply that a client receives is one that the specification has for its request: the status, exactly the body of
-/// that status, and exactly its headers.
+/// Checks that the specification allows every reply for its request: the status, and exactly the body and headers of that
+/// status.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut requests = BTreeMap::new();
     let mut is_revoked = false;
@@ -35,7 +35,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a request with this wish can be answered so at all.
+/// Returns whether this kind of request may receive this reply if its body arrives in time.
 fn is_possible(wish: Wish, reply: &Reply) -> bool {
     match (wish, reply.status) {
         (Wish::NoKey, status) => status == 401,
@@ -51,7 +51,7 @@ fn is_possible(wish: Wish, reply: &Reply) -> bool {
     }
 }
 
-/// "Not received in time": its head came, and its body did not.
+/// Returns whether the reply reports that a request's body did not arrive in time, although its head did.
 fn is_too_slow(wish: Wish, reply: &Reply) -> bool {
     wish != Wish::NoKey
         && wish != Wish::StrangeKey
@@ -84,7 +84,8 @@ fn is_specified(sent: &Sent, reply: &Reply) -> bool {
     errors.iter().any(|error| body == json!({ "error": error })) && has_headers(reply)
 }
 
-/// The headers of a status, and no others: the burst's three once the count is known.
+/// Returns whether the reply has exactly the headers of its status, including the three rate-limit headers if the request
+/// was counted.
 fn has_headers(reply: &Reply) -> bool {
     const STANDING: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
     let is_integer = |name: &str| header(reply, name).is_some_and(|value| value.parse::<u64>().is_ok());
@@ -92,7 +93,7 @@ fn has_headers(reply: &Reply) -> bool {
     let has_none_of_it = STANDING.iter().all(|name| header(reply, name).is_none());
     let is_counted = match reply.status {
         401 | 503 => has_none_of_it,
-        500 => has_standing || has_none_of_it, // before or after the count
+        500 => has_standing || has_none_of_it, // fails before or after the count
         _ => has_standing,
     };
     let is_limited = is_integer("retry-after")

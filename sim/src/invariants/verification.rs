@@ -11,12 +11,13 @@ use crate::plan::Wish;
 use crate::story::{Story, Talk, stories};
 use crate::trace::Entry;
 
-/// How long a key may be used after it was revoked.
+/// How long a node may accept a key after its revocation.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned": no credits are
-/// held and nobody is looked for before a count within the limit is known; and nobody is looked for before the credits
-/// are held.
+/// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned".
+///
+/// Checks that a lookup holds no credits and calls no resolver before it has a verified count within the limit, and that it
+/// calls no resolver before its credits are held.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, story) in stories(entries) {
         let is_refused = story.ends.iter().any(|status| [401, 429, 503].contains(status));
@@ -31,14 +32,14 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     nobody_who_opted_out_is_sought(entries)
 }
 
-/// Never more than the limit are admitted in one window, whichever nodes they ask and whatever those take the time for;
-/// and no two requests are told the same count in it, or one of them was not verified. A window that is forgotten is
-/// counted anew.
+/// Checks that at most `limit` requests are admitted per window, with any nodes and clocks. No two requests in a window may
+/// receive the same count, otherwise one of the counts was not verified. A window that the store drops starts from 0 again.
 ///
-/// Each time that Redis loses its memory, windows begin anew: one limit more may be admitted, and a count be told again. What
-/// it counted before may be told after, so this is a budget, and not a new beginning.
+/// Each time Redis loses its memory, its windows start again: one more limit may be admitted, and each count may be returned
+/// once more. Responses from before the loss may still arrive afterwards, so the check raises its bounds and does not reset
+/// its counters.
 ///
-/// A window is named by its end: windows of two workspaces end at different times.
+/// The end of a window identifies it: windows of different workspaces end at different times.
 fn never_over_the_limit(entries: &[Entry]) -> Result<(), String> {
     let mut told = BTreeMap::<_, u32>::new();
     let mut admitted = BTreeMap::<_, u32>::new();
@@ -64,7 +65,8 @@ fn never_over_the_limit(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// A second after a key was revoked, no node takes it any more. Only clients have that key; the prober's is another.
+/// Checks that no node accepts a revoked key one second after its revocation. Only clients use that key; the prober has its
+/// own.
 fn nobody_is_served_by_a_revoked_key(entries: &[Entry]) -> Result<(), String> {
     let revoked = entries.iter().find(|entry| matches!(entry.event, Event::Revoked)).map(|entry| entry.at);
     let healed = entries.iter().find(|entry| matches!(entry.event, Event::Healed)).map(|entry| entry.at);
@@ -77,7 +79,7 @@ fn nobody_is_served_by_a_revoked_key(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The vendor's word for it: it was never asked for a person whom only refused requests asked for.
+/// Checks that the vendor never received a request for a person whose requests were all refused.
 fn nobody_refused_is_sought(entries: &[Entry]) -> Result<(), String> {
     let sought: BTreeSet<_> = entries.iter().filter_map(|entry| sought(&entry.event)).collect();
     let refused = |event: &Event| match event {
@@ -97,7 +99,7 @@ fn nobody_refused_is_sought(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// No vendor hears of a person who opted out.
+/// Checks that the vendor never received a request for a person who opted out.
 fn nobody_who_opted_out_is_sought(entries: &[Entry]) -> Result<(), String> {
     let sent = entries.iter().filter_map(|entry| sent(&entry.event));
     let opted_out: BTreeSet<_> =

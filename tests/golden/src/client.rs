@@ -1,21 +1,21 @@
-//! A connection that says exactly what it is told to.
+//! A connection that sends raw bytes and reads replies.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Long enough for the slowest machine: only a server that fails is waited for.
+/// The connect, read and write timeout. Long enough for slow machines; only a faulty server exceeds it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Client {
     tcp: TcpStream,
     came: Vec<u8>,
-    /// Whether the last request was HEAD: the reply to it has no body, whatever its length says.
+    /// True if the last request was a HEAD request, whose reply has no body whatever its `content-length`.
     is_head: bool,
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) head: Vec<u8>,
@@ -31,7 +31,7 @@ impl Client {
         Ok(Self { tcp, came: Vec::new(), is_head: false })
     }
 
-    /// The server may have closed by now: what it said tells.
+    /// Sends the bytes. Ignores errors, because the server may already have closed the connection after its reply.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.is_head = bytes.starts_with(b"HEAD ");
         let _ = self.tcp.write_all(bytes);
@@ -41,7 +41,7 @@ impl Client {
         let _ = self.tcp.shutdown(Shutdown::Write);
     }
 
-    /// The next reply. Errors: what came instead.
+    /// Reads the next reply. The error describes the bytes received instead.
     pub(crate) fn reply(&mut self) -> Result<Reply, String> {
         let head_bytes = loop {
             match self.came.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -59,7 +59,7 @@ impl Client {
         Ok(Reply { head, body })
     }
 
-    /// Waits until the server ends the connection too. Errors: what came before that.
+    /// Waits until the server closes the connection. Fails if the server sends anything before.
     pub(crate) fn closed(&mut self) -> Result<(), String> {
         loop {
             if !self.came.is_empty() {
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    /// A reset counts as an end.
+    /// Reads more bytes and returns their number, or 0 if the connection was closed or reset.
     fn read(&mut self) -> Result<usize, String> {
         let mut bytes = [0; 4_096];
         match self.tcp.read(&mut bytes) {

@@ -1,4 +1,4 @@
-//! Which key stands for which name in which scenario.
+//! The API keys behind the key names in scenarios.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +8,24 @@ use thiserror::Error;
 
 use crate::scenario::Scenario;
 
-/// The keys of a server, by scenario and name. As text: `SCENARIO NAME KEY` a line. `Debug` hides them.
+/// A server's keys, by scenario and name.
+///
+/// The text format has one `SCENARIO NAME KEY` per line. `Debug` does not print the keys.
 #[derive(Clone, Default)]
 pub struct Keys(BTreeMap<(String, String), String>);
 
-/// A line that is not of the form `SCENARIO NAME KEY`.
+/// A line that does not have the form `SCENARIO NAME KEY`.
 #[derive(Debug, Error)]
 #[error("line {0} is not `SCENARIO NAME KEY`")]
 pub struct KeysFault(usize);
 
 impl Keys {
-    /// From now on `name` stands for `key` in `scenario`.
+    /// Sets the key that `name` stands for in `scenario`.
     pub fn insert(&mut self, scenario: &str, name: &str, key: &str) {
         self.0.insert((scenario.to_owned(), name.to_owned()), key.to_owned());
     }
 
-    /// The keys that a scenario needs, or the name of one that is not there.
+    /// Returns the names and keys of a scenario. The error is the name of the first missing key.
     pub(crate) fn of<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, &'a str> {
         let find = |name: &'a str| {
             let key = self.0.get(&(scenario.name.clone(), name.to_owned()));
@@ -48,7 +50,7 @@ impl FromStr for Keys {
     }
 }
 
-/// Shows them: they are a test's.
+/// Prints the keys in plain text, which is acceptable for test keys.
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|((scenario, name), key)| writeln!(f, "{scenario} {name} {key}"))

@@ -1,7 +1,8 @@
-//! What comes over the wire, byte by byte: transcripts in a format that any implementation can
-//! read, which the README beside them describes, and what holds a server against them.
+//! Transcripts of the service's HTTP wire format, and a runner that tests a server against them.
 //!
-//! A server that is built on [`enrich_lib::drive::Service`] is given the one of [`Stores::prepare`]:
+//! The README describes the transcript format, which is independent of the programming language.
+//!
+//! A server built on [`enrich_lib::drive::Service`] can be tested with the service of [`Stores::prepare`]:
 //!
 //! ```no_run
 //! use enrich_golden::{Kind, Server, Stores, scenarios};
@@ -14,12 +15,12 @@
 //! println!("{}", server.run(&scenarios));
 //! ```
 //!
-//! Any other is prepared by its own means, and `golden run` is told the keys.
+//! Prepare any other server by its own means and pass its keys to `golden run`.
 //!
 //! # Layout
 //!
-//! `text` bytes as a transcript writes them · [`Scenario`] one transcript · [`Stores`] what it takes as given, in memory ·
-//! [`Operator`] the same by a command line · [`Keys`] · `client` a connection · [`Server`] a server, held against transcripts.
+//! `text` text format of bytes · [`Scenario`] one transcript · [`Stores`] in-memory stores with its data · [`Operator`]
+//! prepares other stores with a command line · [`Keys`] · `client` raw connection · [`Server`] plays scenarios.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -48,7 +49,7 @@ pub use crate::scenario::{
 pub use crate::server::{Kind, Report, Server};
 pub use crate::stores::{Faults, Stores};
 
-/// All transcripts of this crate, by name.
+/// Reads all transcripts of this crate, sorted by name.
 pub fn scenarios() -> Result<Vec<Scenario>, ScenarioFault> {
     Scenario::read_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios"))
 }

@@ -1,4 +1,4 @@
-//! What scenarios take as given, by an operator's command line.
+//! Prepares a store for the scenarios with its operator's command line.
 
 use std::process::Command;
 use std::{env, fs, io};
@@ -9,39 +9,39 @@ use thiserror::Error;
 use crate::keys::Keys;
 use crate::scenario::Scenario;
 
-/// The command line of a store's operator, as `enrich --data DIR`.
+/// The command line of a store's operator, for example `enrich --data DIR`.
 #[derive(Clone, Debug)]
 pub struct Operator {
     program: String,
     args: Vec<String>,
 }
 
-/// A store can't be prepared.
+/// A failure to prepare a store.
 #[derive(Debug, Error)]
 pub enum OperatorFault {
-    /// The command can't be run.
+    /// The command cannot be started.
     #[error("{0} can't be run")]
     Run(String, #[source] io::Error),
-    /// The command failed, or printed what is no text.
+    /// The command failed or printed invalid UTF-8.
     #[error("{0}: {1}")]
     Failed(String, String),
-    /// The file of people can't be written.
+    /// The temporary file for the people cannot be written or removed.
     #[error("no temporary file can be written")]
     File(#[source] io::Error),
-    /// A key that has to be revoked is not of the library's format, so nothing tells its id.
+    /// A key to revoke does not have the library's format, so its id is unknown.
     #[error("a key that has to be revoked is not of the library's format")]
     Key,
 }
 
 impl Operator {
-    /// A program and its first arguments; nothing if there is no program.
+    /// Creates an operator from a program and its first arguments. Returns `None` if the command is empty.
     pub fn new<'a>(command: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut words = command.into_iter().map(str::to_owned);
         let program = words.next()?;
         Some(Self { program, args: words.collect() })
     }
 
-    /// Gives a new store all that `scenarios` take as given. A server that runs already sees it soon.
+    /// Fills a new store with the data of `scenarios`. A running server sees the data after a short delay.
     pub fn prepare(&self, scenarios: &[Scenario]) -> Result<Keys, OperatorFault> {
         let mut keys = Keys::default();
         for scenario in scenarios {
@@ -89,7 +89,7 @@ impl Operator {
         imported.map(|_| ())
     }
 
-    /// What a command prints.
+    /// Runs a command and returns its trimmed output.
     fn call(&self, args: &[&str]) -> Result<String, OperatorFault> {
         let output = Command::new(&self.program).args(&self.args).args(args).output();
         let output = output.map_err(|error| OperatorFault::Run(self.program.clone(), error))?;

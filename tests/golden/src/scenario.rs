@@ -1,4 +1,4 @@
-//! One transcript: what is given, and what is said. The crate's README has the format.
+//! Transcripts and their parser. The crate's README describes the format.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,110 +9,110 @@ use thiserror::Error;
 
 use crate::text;
 
-/// One transcript.
+/// A transcript.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its file's name, without the ending.
+    /// The name of its file, without the extension.
     pub name: String,
-    /// Why only the standalone host answers so, if that is so.
+    /// Why only the standalone host behaves as in the transcript, or `None` if all servers do.
     pub host_only: Option<String>,
-    /// What the server has before the first byte.
+    /// The data that the server must have before the first step.
     pub given: Given,
-    /// What happens, each with its line in the file.
+    /// The steps, each with its line number in the file.
     pub steps: Vec<(usize, Step)>,
 }
 
-/// What a server has to have.
+/// The data that a server must have.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// Workspaces, with windows of a day.
+    /// Workspaces, with windows of one day.
     pub workspaces: Vec<GivenWorkspace>,
-    /// Their keys.
+    /// The workspaces' keys.
     pub keys: Vec<GivenKey>,
-    /// People who are found.
+    /// People with profiles.
     pub people: Vec<GivenPerson>,
-    /// Emails of those who opted out.
+    /// Emails of people who opted out.
     pub opted_out: Vec<String>,
 }
 
 /// A workspace.
 #[derive(Clone, Debug)]
 pub struct GivenWorkspace {
-    /// Its name: of this scenario alone, so that scenarios can share a server.
+    /// The workspace's name, prefixed with the scenario's name so that scenarios can share a server.
     pub id: WorkspaceId,
-    /// Its burst limit.
+    /// The rate limit.
     pub quota: Quota,
-    /// Its credits.
+    /// The credits.
     pub credits: u64,
 }
 
-/// A key.
+/// An API key.
 #[derive(Clone, Debug)]
 pub struct GivenKey {
-    /// What stands for it in requests, without the braces.
+    /// The placeholder for the key in requests, without the braces.
     pub name: String,
-    /// Whose it is.
+    /// The key's workspace.
     pub workspace: WorkspaceId,
-    /// Whether it was revoked.
+    /// True if the key is revoked.
     pub revoked: bool,
 }
 
 /// A person.
 #[derive(Clone, Debug)]
 pub struct GivenPerson {
-    /// One email of the person.
+    /// An email of the person.
     pub email: String,
     /// The person's profile.
     pub profile: ProfileUrl,
 }
 
-/// What happens.
+/// A step of a scenario.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// The client connects; the connection before has to end without another byte.
+    /// The client connects. The server must end the previous connection, if any, without sending more bytes.
     Connect,
-    /// The client sends these bytes, where `{NAME}` stands for a key.
+    /// The client sends these bytes. `{NAME}` stands for a key.
     Send(Vec<u8>),
-    /// The server answers with these bytes.
+    /// The server sends these bytes.
     Expect(Vec<u8>),
-    /// The client ends its half of the connection.
+    /// The client shuts down its write half of the connection.
     End,
-    /// The server has ended the connection, and nothing else came.
+    /// The server closes the connection without sending more bytes.
     Closed,
-    /// From here on this port fails.
+    /// The port fails from here on.
     Fails(Port),
-    /// From here on all ports work.
+    /// All ports work from here on.
     Works,
 }
 
-/// Which of what the service asks fails.
+/// The port operations that a scenario can make fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
-    /// Finding a key's workspace.
+    /// Find the workspace of a key.
     Keys,
-    /// Counting a request.
+    /// Count a request.
     Windows,
-    /// Holding credits.
+    /// Hold credits.
     Holds,
-    /// Settling a hold.
+    /// Settle a hold.
     Settlements,
-    /// Finding a person.
+    /// Resolve a person.
     Resolver,
 }
 
-/// A file that is no transcript.
+/// An error when reading a transcript.
 #[derive(Debug, Error)]
 pub enum ScenarioFault {
-    /// It can't be read.
+    /// The file or directory cannot be read.
     #[error("{0} can't be read")]
     Io(String, #[source] io::Error),
-    /// A line is wrong.
+    /// A line is invalid. Contains the file name, the line number and the reason.
     #[error("{0}:{1}: {2}")]
     Line(String, usize, String),
 }
 
 impl Scenario {
-    /// All `*.http` files of a directory, by name.
+    /// Reads all `*.http` files of a directory, sorted by name.
     pub fn read_dir(dir: &Path) -> Result<Vec<Self>, ScenarioFault> {
         let fault = |error| ScenarioFault::Io(dir.display().to_string(), error);
         let entries = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
@@ -122,7 +122,7 @@ impl Scenario {
         paths.iter().map(|path| Self::read(path)).collect()
     }
 
-    /// One file.
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ScenarioFault> {
         let text =
             fs::read_to_string(path).map_err(|error| ScenarioFault::Io(path.display().to_string(), error))?;
@@ -130,11 +130,11 @@ impl Scenario {
         Self::parse(&name, &text)
     }
 
-    /// The text of a file.
+    /// Parses the text of a file.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioFault> {
         let mut scenario =
             Self { name: name.to_owned(), host_only: None, given: Given::default(), steps: Vec::new() };
-        let mut goes_on = false; // the message of the line before
+        let mut goes_on = false; // whether the next line may continue the current message
         for (number, line) in (1..).zip(text.lines()) {
             goes_on = scenario
                 .line(number, line, goes_on)
@@ -143,12 +143,12 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Whether a port fails in it.
+    /// Returns whether the scenario makes a port fail.
     pub fn has_faults(&self) -> bool {
         self.steps.iter().any(|(_, step)| matches!(step, Step::Fails(_)))
     }
 
-    /// Takes one line. Returns whether a line after it may go on with its message.
+    /// Parses a line. Returns whether the next line may continue its message.
     fn line(&mut self, number: usize, line: &str, goes_on: bool) -> Result<bool, String> {
         if let Some(text) = line.strip_prefix("> ") {
             let bytes = text::bytes(text)?;

@@ -1,4 +1,4 @@
-//! A server, held against scenarios.
+//! Plays scenarios against a server and compares its replies.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,45 +10,45 @@ use crate::scenario::{Scenario, Step};
 use crate::stores::Faults;
 use crate::text::{self, Seen};
 
-/// A server that listens, and what it could be told.
+/// A running server and the data needed to test it.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Where it listens, for plain HTTP.
+    /// The address on which it listens, for plain HTTP.
     pub address: SocketAddr,
-    /// How its replies are compared.
+    /// How to compare its replies.
     pub kind: Kind,
-    /// The keys that it knows. A scenario whose keys are not among them is skipped.
+    /// The server's keys. A scenario with a missing key is skipped.
     pub keys: Keys,
-    /// What makes its ports fail. Without it, a scenario in which a port fails is skipped.
+    /// Makes the server's ports fail. If `None`, scenarios with failing ports are skipped.
     pub faults: Option<Arc<Faults>>,
 }
 
-/// How replies are compared.
+/// How to compare replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The standalone host: byte by byte.
+    /// The standalone host: all bytes must match.
     Host,
-    /// Another server around the library. `connection`, `content-length`, `date`, `keep-alive` and `server` are its
-    /// own headers; all else is the same, byte by byte. A scenario that is the host's only is skipped.
+    /// Another server built on the library. All bytes must match, except for the headers that belong to the server itself:
+    /// `connection`, `content-length`, `date`, `keep-alive` and `server`. Host-only scenarios are skipped.
     Gateway,
 }
 
-/// The headers that a server adds by itself. The bytes of a body are as many as `content-length` says.
+/// The headers that a server adds by itself. `content-length` must still be correct: it determines where the body ends.
 const SERVERS_HEADERS: [&str; 5] = ["connection", "content-length", "date", "keep-alive", "server"];
 
-/// What became of each scenario, by name.
+/// The results of all scenarios, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// They answered as they should.
+    /// Scenarios whose replies all matched.
     pub passed: Vec<String>,
-    /// They were not asked, each with the reason.
+    /// Scenarios that were not played, each with the reason.
     pub skipped: Vec<(String, String)>,
-    /// They answered otherwise, each with where and how.
+    /// Scenarios with a mismatch, each with its line and description.
     pub failed: Vec<(String, String)>,
 }
 
 impl Server {
-    /// Plays all of `scenarios`, one after the other. Blocks.
+    /// Plays all `scenarios` sequentially. Blocks the thread.
     pub fn run(&self, scenarios: &[Scenario]) -> Report {
         let (mut report, mut seen) = (Report::default(), Seen::default());
         for scenario in scenarios {
@@ -64,7 +64,7 @@ impl Server {
         report
     }
 
-    /// The keys of a scenario. Errors: why it can't be played.
+    /// Returns the keys of a scenario. The error is the reason to skip it.
     fn keys_for<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, String> {
         if let (Kind::Gateway, Some(why)) = (self.kind, &scenario.host_only) {
             return Err(format!("the host's only: {why}"));
@@ -130,7 +130,7 @@ impl Server {
     }
 }
 
-/// Ends a connection, which has to end there without another byte.
+/// Closes a connection. Fails if the server sends anything more.
 fn hang_up(client: Option<Client>) -> Result<(), String> {
     let Some(mut client) = client else { return Ok(()) };
     client.end();
@@ -160,7 +160,7 @@ fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
     lines.chain([body]).collect::<Vec<_>>().concat()
 }
 
-/// As a transcript writes it.
+/// Formats a reply as in a transcript.
 fn shown(reply: &[u8]) -> String {
     reply.escape_ascii().to_string().replace("\\\"", "\"").replace("\\r\\n", "\\r\\n\n  ")
 }

@@ -1,4 +1,4 @@
-//! What scenarios take as given, in memory.
+//! In-memory stores with the scenarios' data.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,28 +19,28 @@ use enrich_lib::window::{Window, Workspace};
 use crate::keys::Keys;
 use crate::scenario::{Port, Scenario};
 
-/// Stores in memory that have all that scenarios take as given.
+/// In-memory stores with the data of scenarios.
 #[derive(Debug)]
 pub struct Stores {
-    /// Answers lookups from them.
+    /// A lookup service on these stores.
     pub service: Service,
-    /// The keys.
+    /// The API keys.
     pub keys: Keys,
-    /// What makes them fail.
+    /// Makes the stores fail.
     pub faults: Arc<Faults>,
 }
 
-/// Which ports fail at the moment.
+/// The ports that currently fail.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<BTreeSet<Port>>);
 
 impl Stores {
-    /// Has what all of `scenarios` take as given. An opt-out is an email that nobody has.
+    /// Creates stores with the data of all `scenarios`. People who opted out are left out of the directory.
     pub fn prepare(scenarios: &[Scenario]) -> Self {
         let (key_table, accounts, people) =
             (KeyTable::default(), AccountTable::default(), Directory::default());
         let mut keys = Keys::default();
-        // One after the other: they are nobody's secret.
+        // Generates predictable keys, which are no secret.
         let mut random = 0_u32;
         let mut new_key = || {
             random += 1;
@@ -81,12 +81,12 @@ impl Stores {
 }
 
 impl Faults {
-    /// From now on `port` fails as well.
+    /// Makes `port` fail, in addition to ports that already fail.
     pub(crate) fn fail(&self, port: Port) {
         self.failing().insert(port);
     }
 
-    /// From now on all ports work.
+    /// Makes all ports work again.
     pub(crate) fn work(&self) {
         self.failing().clear();
     }
@@ -100,7 +100,7 @@ impl Faults {
     }
 }
 
-/// A port that fails while it is told to.
+/// A port that fails while [`Faults`] contains it.
 struct Faulty<T> {
     inner: T,
     faults: Arc<Faults>,

@@ -1,8 +1,8 @@
-//! Bytes as a transcript writes them: text, with escapes for what can't be seen and names for what varies.
+//! The text format of transcripts, with escapes for bytes and placeholders for values that vary.
 
 use std::collections::BTreeSet;
 
-/// The bytes of `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` is N times what is quoted.
+/// Decodes `text`: `\r`, `\n`, `\t`, `\\` and `\xHH` are one byte each, and `{"…"*N}` repeats the quoted text N times.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -23,7 +23,8 @@ pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// What stands for `{"…"*N}` and what follows, or nothing if it is a brace of JSON's.
+/// Decodes a leading `{"…"*N}` and returns the bytes and the remaining text. Returns `None` for an ordinary brace, as in
+/// JSON.
 fn repeated(text: &str) -> Result<Option<(Vec<u8>, &str)>, String> {
     let Some((part, after)) = text[2..].split_once("\"*") else { return Ok(None) };
     if part.contains('"') {
@@ -50,14 +51,17 @@ fn escaped(text: &str) -> Result<(Vec<u8>, &str), String> {
     Ok((vec![byte], &text[2..]))
 }
 
-/// What varied in the replies of a run.
+/// The values seen in the replies of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     lookup_ids: BTreeSet<Vec<u8>>,
 }
 
-/// Whether `actual` is `expected`, where `{date}`, `{lookup_id}` and `{seconds}` stand for what varies: a date of RFC
-/// 9110, 5.6.7; `lookup_` and a UUIDv7 that no reply had before; and seconds within the window, the same in one reply.
+/// Returns whether `actual` matches `expected`, with placeholders for values that vary.
+///
+/// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a UUIDv7 that no
+/// earlier reply contained. `{seconds}` matches a number of seconds within the window, which is the same everywhere in one
+/// reply.
 pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
     let mut seconds_before = None;
     while !expected.is_empty() {
@@ -86,7 +90,7 @@ pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> boo
     actual.is_empty()
 }
 
-/// `Sat, 21 Nov 2026 03:54:38 GMT`
+/// Returns the length of a leading date such as `Sat, 21 Nov 2026 03:54:38 GMT`.
 fn date_bytes(text: &[u8]) -> Option<usize> {
     const FORM: &[u8] = b"Aaa, 00 Aaa 0000 00:00:00 GMT";
     let fits = |(form, byte): (&u8, &u8)| match form {

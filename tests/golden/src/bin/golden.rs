@@ -1,4 +1,4 @@
-//! `golden`: holds any server against the transcripts.
+//! `golden`: tests any server against the transcripts.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line")]
 
 use std::error::Error;
@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use enrich_golden::{Kind, Operator, Scenario, Server, scenarios};
 
-/// Holds a server against transcripts of what comes over the wire.
+/// Test a server against transcripts of its HTTP wire format
 #[derive(Debug, Parser)]
 #[command(name = "golden")]
 struct Args {
-    /// A directory of transcripts, other than those that come with it
+    /// Directory of transcripts to use instead of the bundled ones
     #[arg(long, value_name = "DIR", global = true)]
     scenarios: Option<PathBuf>,
     #[command(subcommand)]
@@ -23,22 +23,24 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Give a store all that the scenarios take as given, before its server starts, and print the keys
+    /// Fill a new store with the scenarios' data and print the keys
     Prepare {
-        /// The command line of the store's operator, as `enrich --data DIR`: it is called with `workspace create …`,
-        /// `key create …`, `key revoke …`, `people import …` and `people suppress …`
+        /// Command line of the store's operator, e.g. `enrich --data DIR`
+        ///
+        /// It is called with `workspace create …`, `key create …`, `key revoke …`, `people import …` and `people suppress
+        /// …`.
         #[arg(long, value_name = "COMMAND")]
         operator: String,
     },
-    /// Play the scenarios, and say which replies are otherwise
+    /// Play the scenarios and report the replies that differ
     Run {
-        /// Where the server listens, for plain HTTP
+        /// Address of the server, for plain HTTP
         #[arg(long, value_name = "ADDRESS")]
         address: SocketAddr,
-        /// The keys that it knows: `SCENARIO NAME KEY` a line
+        /// File with the server's keys, one `SCENARIO NAME KEY` per line
         #[arg(long, value_name = "FILE")]
         keys: PathBuf,
-        /// It is the standalone host: compare headers of the server itself as well
+        /// Also compare the headers of the standalone host itself
         #[arg(long)]
         host: bool,
     },
