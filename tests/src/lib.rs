@@ -1,10 +1,9 @@
-//! What the suites of this crate share.
+//! Code shared by the test suites of this crate.
 //!
-//! * [`contract`]: the sentences that every store keeps, whatever it stores in. A store joins with one file in
-//!   `tests/`: see `tests/contract_memory.rs`.
-//! * [`servers`]: the servers that stores talk to, real ones.
-//! * [`blackbox`]: the whole service as its clients meet it, over TCP.
-//! * [`servers`]: real servers for stores that need one.
+//! * [`contract`]: the rules that every store must follow. To test another store, add one file to `tests/`; see
+//!   `tests/contract_memory.rs`.
+//! * [`servers`]: real PostgreSQL and Redis servers for the stores that need one.
+//! * [`blackbox`]: the whole service over TCP, as its clients use it.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! The shape of the house, held.
+//! Checks of the dependencies, imports and file sizes.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// The dependencies of a crate, all the way down, without those of macros and build scripts.
+/// Returns all transitive dependencies of a crate, without those of proc macros and build scripts.
 fn tree(package: &str) -> BTreeSet<String> {
     branches(package, "normal,no-proc-macro").into_iter().map(|(_, name)| name).collect()
 }
 
-/// The same of a crate that only `package`'s tests use.
+/// Returns all transitive dependencies of `dependency`, a dev-dependency of `package`.
 fn tree_of_tests(package: &str, dependency: &str) -> BTreeSet<String> {
     let branches = branches(package, "normal,dev,no-proc-macro");
     let from = branches.iter().position(|(depth, name)| *depth == 1 && name == dependency).unwrap();
@@ -19,7 +19,7 @@ fn tree_of_tests(package: &str, dependency: &str) -> BTreeSet<String> {
     below.map(|(_, name)| name).collect()
 }
 
-/// The lines of a tree: how deep, and which crate.
+/// Returns the lines of `cargo tree`: depth and crate name.
 fn branches(package: &str, edges: &str) -> Vec<(usize, String)> {
     let args = [
         "tree",
@@ -75,7 +75,7 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
     }
 }
 
-/// Features unify across a workspace of an embedder's: there is one library, and it is whole.
+/// Cargo unifies features across an embedder's workspace. Without features, every build has the same library.
 #[test]
 fn the_library_has_no_features() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/Cargo.toml");
@@ -150,7 +150,7 @@ fn a_file_fits_in_a_head() {
     }
 }
 
-/// Which modules of the library each module names, in code and not in comments.
+/// Returns the modules of the library that each module names in its code, ignoring comments.
 fn imports() -> BTreeMap<String, BTreeSet<String>> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/src");
     let mut imports = BTreeMap::<_, BTreeSet<_>>::new();

@@ -1,4 +1,4 @@
-//! Many clients at once, and clients that leave or stand still.
+//! Concurrent clients, and clients that disconnect or stall.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -11,8 +11,9 @@ use tokio::task::JoinSet;
 
 const CROWD: usize = 64;
 
-/// So many statuses were seen in `rounds` lookups of each of a crowd. Each client has connections of its own, and they
-/// take turns in transports.
+/// Runs `rounds` lookups on each of [`CROWD`] concurrent clients and returns the number of replies by status.
+///
+/// Each client has its own connections. The clients use all transports in turn.
 async fn crowd(world: &World, tenant: &Tenant, rounds: usize) -> BTreeMap<u16, usize> {
     let barrier = Arc::new(Barrier::new(CROWD));
     let mut clients = JoinSet::new();
@@ -53,7 +54,7 @@ async fn of_a_crowd_exactly_as_many_pass_as_the_burst_limit_lets() {
     assert_eq!(world.totals(&tenant), (950, 0, 50));
 }
 
-/// What holds are taken is not there for others, however long they take.
+/// Held credits are unavailable to other lookups for as long as the hold lasts.
 #[tokio::test(flavor = "multi_thread")]
 async fn credits_that_are_held_are_not_spent_by_others() {
     let world = World::open().await;
@@ -95,11 +96,12 @@ async fn clients_that_stand_still_keep_nobody_from_being_served() {
     drop(still);
 }
 
-/// Each lookup is finished, billed or not, as if its client were there.
+/// After a client disconnects, its lookup still runs to completion and is billed as usual.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_hang_up_on_http2_leave_no_hold() {
     for (mood, totals) in OUTCOMES {
-        // As many on each port as there are clients: the next ones are served once these are seen to be gone.
+        // The clients use all connections of both ports, so the next clients are served only after the server has noticed
+        // that these are gone.
         let world = World::with(|settings| settings.limits.connections_max = CROWD / 2).await;
         let tenant = world.tenant(1_000_000, 100).await;
         world.tap.set(Step::FindPerson, Mood::Hangs);
@@ -124,7 +126,7 @@ async fn clients_that_hang_up_on_http2_leave_no_hold() {
     }
 }
 
-/// The same if only their requests are given up, and their connections stay.
+/// Lookups also run to completion if clients reset the HTTP/2 streams but keep their connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_reset_leave_no_hold() {
     for (mood, totals) in OUTCOMES {
@@ -132,7 +134,7 @@ async fn requests_that_are_reset_leave_no_hold() {
         let tenant = world.tenant(1_000_000, 100).await;
         let clients = HTTP2.map(|transport| Client::new(&world, transport, tenant.clone()));
         for client in &clients {
-            client.post("{").await.assert_status(400); // one connection for all that follows
+            client.post("{").await.assert_status(400); // opens the connection that all requests share
         }
         world.tap.set(Step::FindPerson, Mood::Hangs);
         let mut requests = JoinSet::new();
@@ -143,7 +145,7 @@ async fn requests_that_are_reset_leave_no_hold() {
         all_are_held(&world, &tenant).await;
         requests.shutdown().await;
         for client in &clients {
-            client.post("{").await.assert_status(400); // comes after the resets
+            client.post("{").await.assert_status(400); // the server processes this after the resets
         }
         world.tap.set(Step::FindPerson, mood);
         all_are_settled(&world, &tenant, totals).await;
@@ -174,7 +176,7 @@ async fn clients_that_hang_up_on_http1_leave_no_hold() {
 
 const HTTP2: [Transport; 2] = [Transport::Http2, Transport::Https2];
 
-/// What becomes of the lookups that hang, and what a workspace of 100 credits has after 64 of them.
+/// How the 64 blocked lookups continue, and the totals of a workspace with 100 credits after that.
 const OUTCOMES: [(Mood, (u64, u64, u64)); 2] = [(Mood::Works, (36, 0, 64)), (Mood::Fails, (100, 0, 0))];
 
 async fn all_are_held(world: &World, tenant: &Tenant) {

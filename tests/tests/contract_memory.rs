@@ -1,4 +1,4 @@
-//! The store contract, kept by the stores in memory.
+//! The store contract for the in-memory stores.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! The store contract, kept by the PostgreSQL adapter, on a real server.
+//! The store contract for the PostgreSQL adapter, on a real server.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -37,7 +37,7 @@ fn random_stories_end_as_in_the_model() {
     model::compare(40, open);
 }
 
-/// The ledger that serves, and its operator, who has connections of his own as from another process.
+/// A serving ledger, and an operator with a separate connection, as from another process.
 struct Node {
     ledger: Ledger,
     operator: tokio_postgres::Client,
@@ -53,7 +53,7 @@ async fn open() -> Arc<Node> {
 impl Node {
     async fn serve(database: String, workspaces: u32) -> Self {
         let server = Postgres::shared().server(&database);
-        // A machine that is busy with all of these tests may be slow.
+        // Long, because many tests run at the same time.
         let config = Config { deadline: Duration::from_secs(10), ..Config::default() };
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
@@ -122,7 +122,7 @@ impl Store for Node {
 
 #[async_trait]
 impl Durable for Node {
-    /// The process is gone, and its leases end. That takes them some seconds, which the store is told have gone by.
+    /// Drops the ledger and ends its leases immediately, which otherwise takes some seconds.
     async fn crash(self: Arc<Self>) -> Arc<Self> {
         let Self { ledger, operator, database, workspaces } = Arc::into_inner(self).unwrap();
         drop(ledger);

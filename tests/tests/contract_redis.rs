@@ -1,4 +1,4 @@
-//! The store contract, kept by the Redis adapter on a real server.
+//! The store contract for the Redis adapter, on a real server.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -22,7 +22,7 @@ mod shared {
     enrich_tests::shared_contract!(super::open_two);
 }
 
-/// What a node asks, with the server that it needs.
+/// A node's windows. Keeps the server running.
 struct Node {
     windows: RedisWindows,
     _redis: Arc<Redis>,
@@ -36,7 +36,7 @@ impl Windows for Node {
 }
 
 fn node(redis: &Arc<Redis>) -> Arc<dyn Windows> {
-    // These sentences are not about time.
+    // Long enough that no call times out.
     let policy = RedisPolicy { deadline: Duration::from_secs(20), ..RedisPolicy::default() };
     let windows = RedisWindows::open(&redis.url().parse().unwrap(), policy, 7).unwrap();
     Arc::new(Node { windows, _redis: redis.clone() })

@@ -1,4 +1,4 @@
-//! The store contract, kept by the SQLite adapter.
+//! The store contract for the SQLite adapter, in strict and relaxed mode.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -52,7 +52,7 @@ fn random_stories_end_as_in_the_model() {
     model::compare(40, relaxed);
 }
 
-/// The ledger that serves, and its operator, who has a connection of his own as from another process.
+/// A serving ledger, and an operator with a separate connection, as from another process.
 struct Sqlite {
     operator: Mutex<Admin>,
     ledger: Ledger,
@@ -60,7 +60,7 @@ struct Sqlite {
     files: TempDir,
     workspaces: AtomicU32,
     durability: Durability,
-    /// Of the last tick.
+    /// The time of the last tick.
     now: Mutex<Timestamp>,
 }
 
@@ -125,7 +125,7 @@ impl Store for Sqlite {
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         if self.durability == Durability::Relaxed {
-            // It promises no more than that.
+            // In relaxed mode, spends are guaranteed to be on the disk only after a tick.
             let now = *self.now.lock().unwrap();
             self.ledger.tick(now).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Servers in this process, held against the transcripts of `enrich-golden`.
+//! Compares servers in this process with the transcripts of `enrich-golden`.
 
 #![allow(clippy::duplicate_mod, reason = "the two examples have one sample")]
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -9,7 +9,7 @@ use enrich_lib::drive::Service;
 use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 
-// The examples themselves, with other stores.
+// Includes the examples, which run with test stores here.
 #[allow(dead_code, reason = "their `main` and their sample")]
 #[path = "../../enrich-lib/adapters/tower/examples/axum.rs"]
 mod axum_gateway;
@@ -18,7 +18,7 @@ mod axum_gateway;
 #[path = "../../enrich-lib/adapters/tower/examples/hyper.rs"]
 mod hyper_gateway;
 
-/// Serves what the scenarios take as given, and plays them.
+/// Starts a server with the stores that the scenarios require, and runs all scenarios against it.
 async fn play(kind: Kind, serve: impl AsyncFnOnce(TcpListener, Service)) -> Report {
     let scenarios = scenarios().unwrap();
     let stores = Stores::prepare(&scenarios);
@@ -60,7 +60,7 @@ async fn the_example_of_hyper_answers_to_the_byte() {
     assert_answers(&report);
 }
 
-/// All of it, but for what is the host's only.
+/// Checks that all scenarios pass, except those that apply to the `enrich` server only.
 fn assert_answers(report: &Report) {
     assert_eq!(report.failed, [], "{report}");
     let skipped: Vec<_> = report.skipped.iter().map(|(name, _)| name.as_str()).collect();

@@ -1,7 +1,7 @@
-//! The fake of PostgreSQL does what the functions of the adapter's migrations do on the real one: the simulation's results are
-//! worth as much as this.
+//! Checks that the fake PostgreSQL behaves like the functions of the adapter's migrations on a real server. The simulation
+//! relies on this.
 //!
-//! Random calls are made of both by the same client, and each has to tell the same; so have the books in the end.
+//! The same client makes the same random calls on both. All results and the final tables must be equal.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -18,12 +18,12 @@ use proptest::test_runner::{Config, TestRunner};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, private::BytesMut, to_sql_checked};
 use tokio_postgres::{Client, NoTls, Row};
 
-/// Few enough that calls meet each other.
+/// Few workspaces, so that calls conflict often.
 const WORKSPACES: [(&str, i64); 2] = [("large", 40), ("small", 3)];
 const EPOCHS: i64 = 3;
 const LOOKUPS: u8 = 12;
 
-/// No epoch of a story ends by itself: the two clocks are not one.
+/// Long enough that no epoch expires during a test, because the two servers do not share a clock.
 const TTL_MS: i64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -80,11 +80,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => vec(spend, 1..6).prop_map(|spends| Step::Charge { spends }),
         2 => vec(0..LOOKUPS, 1..4).prop_map(|lookups| Step::Void { lookups }),
     ];
-    // Two nodes are there from the start.
+    // Starts with two nodes.
     vec(step, 1..40).prop_map(|steps| [vec![Step::Begin; 2], steps].concat())
 }
 
-/// A lookup is of one workspace.
+/// Returns the workspace that a lookup belongs to.
 fn workspace_of(lookup: u8) -> i64 {
     i64::from(lookup) % WORKSPACES.len() as i64 + 1
 }
@@ -103,7 +103,7 @@ fn the_fake_does_what_postgresql_does() {
         .unwrap();
 }
 
-/// Rare among random ones.
+/// A case that random steps rarely reach.
 #[test]
 fn the_fake_gives_back_what_a_node_that_left_had_as_postgresql_does() {
     let take = |epoch, needs, again| Step::Take { epoch, workspace: 1, known: 0, needs, wants: 0, again };
@@ -112,7 +112,7 @@ fn the_fake_gives_back_what_a_node_that_left_had_as_postgresql_does() {
         Step::Begin,
         take(1, 3, false),
         Step::Leave { epoch: 1 },
-        take(2, 1, true), // asks again until the node's credits are back
+        take(2, 1, true), // a retry, because the credits of the first node are not back yet
         Step::End,
         take(2, 1, true),
     ];
@@ -130,7 +130,7 @@ async fn compare(database: &str, steps: &[Step]) {
     assert_eq!(fake.with(|books| summary(books)), real_summary(&real).await);
 }
 
-/// What a call told, as text; or the code of its error.
+/// Executes a call and returns its rows as text, or its SQLSTATE.
 async fn call(client: &Client, step: &Step) -> Result<String, String> {
     let rows = match step {
         Step::Begin => client.query("SELECT node_begin($1, $2)", &[&"node", &TTL_MS]).await,
@@ -180,7 +180,7 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
     }
 }
 
-/// By leases in the order of their locks, of lookups in their order.
+/// Calls `settle` with the leases in lock order and the spends in lookup order.
 async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_postgres::Error> {
     let mut spends = spends.to_vec();
     spends.sort_by_key(|spend| spend.lookup);
@@ -214,7 +214,7 @@ fn text(row: &Row) -> String {
     row.columns().iter().enumerate().map(column).collect::<Vec<_>>().join(" ")
 }
 
-/// What the books say in the end: totals, leases, and what stands of each lookup.
+/// The final state: totals, leases, and the spends that were not voided.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summary {
     totals: Vec<[i64; 3]>,
@@ -253,10 +253,10 @@ async fn real_summary(client: &Client) -> Summary {
     }
 }
 
-/// The real server, with new books.
+/// Connects to the real server and resets its tables.
 async fn real(database: &str) -> Client {
     let client = Postgres::shared().client(database).await;
-    // The ledgers are append-only for all but a superuser who says so.
+    // Triggers make the ledger tables append-only. The replica role, which requires a superuser, disables them.
     let renew = "SET session_replication_role = replica;
          TRUNCATE workspace, api_key, credit_grant, credit_spend, credit_void, node, lease RESTART IDENTITY CASCADE;
          SET session_replication_role = origin";
@@ -268,7 +268,7 @@ async fn real(database: &str) -> Client {
     client
 }
 
-/// The fake, with new books.
+/// Starts a fake with new tables and connects to it.
 async fn fake() -> (Fake, Client) {
     let mut books = Books::default();
     for (id, granted) in WORKSPACES {
@@ -292,7 +292,7 @@ async fn fake() -> (Fake, Client) {
     (fake, client)
 }
 
-/// A lookup's id.
+/// A lookup id as a SQL `uuid`.
 #[derive(Clone, Copy, Debug)]
 struct Uuid([u8; 16]);
 

@@ -1,6 +1,6 @@
-//! The fake of Redis counts as the real one does: the simulation's results are worth as much as this.
+//! Checks that the fake Redis counts as a real server does. The simulation relies on this.
 //!
-//! The real adapter makes the same random counts on both, and is told the same, also when they forget everything.
+//! The adapter makes the same random counts on both and must get the same results, also after both lose their data.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -22,9 +22,9 @@ use tokio::io::duplex;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many requests at once, in one of the windows.
+    /// Concurrent requests in one of the windows.
     Count { window: usize, requests: usize },
-    /// The server forgets its counters and its script.
+    /// The server loses its counters and its script.
     Forget,
 }
 
@@ -35,7 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 const WINDOWS: usize = 5;
 
-/// Two workspaces, two lengths, and one that was over so long ago that it can't be counted any more.
+/// Returns windows of two workspaces and two lengths, and one that ended so long ago that it is no longer counted.
 fn windows() -> [Window; WINDOWS] {
     let now = SystemArrivals.arrive().now;
     let day = Quota::new(500, Quota::WINDOW_SECONDS_MAX).unwrap();
@@ -89,7 +89,7 @@ async fn compare(real: &Redis, steps: &[Step]) {
     }
 }
 
-/// What requests are told that come one after the other, and then as many at once.
+/// Makes one count and then `requests` concurrent counts, and returns their results.
 async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<Result<u64, String>> {
     let mut told = vec![text(windows.count(window).await)];
     let at_once = (0..requests).map(|_| windows.count(window));
@@ -99,7 +99,7 @@ async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<
     told
 }
 
-/// The fault without how late it was: that is another moment for each.
+/// Formats an error without its delay, which differs between the two servers.
 fn text(counted: Result<u64, enrich_lib::refusal::PortError>) -> Result<u64, String> {
     counted.map_err(|error| match error.downcast_ref::<RedisFault>() {
         Some(RedisFault::ClocksDiffer(_)) => "the clocks differ".to_owned(),
@@ -107,7 +107,7 @@ fn text(counted: Result<u64, enrich_lib::refusal::PortError>) -> Result<u64, Str
     })
 }
 
-/// Each connection is a pipe to a task that serves it.
+/// A connector whose connections are in-memory pipes to a task of the fake.
 struct Pipe(Fake);
 
 #[async_trait]

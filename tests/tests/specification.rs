@@ -1,4 +1,4 @@
-//! Every row of the specification's tables, over every transport. Each test quotes its clause.
+//! Every row of the specification's tables, over every transport. Tests quote their clause.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -11,7 +11,7 @@ use enrich_tests::blackbox::{
 };
 use serde_json::{Value, json};
 
-/// The names of an object's fields.
+/// Returns the field names of an object.
 fn fields(object: &Value) -> BTreeSet<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
@@ -93,7 +93,7 @@ async fn section_2_3_no_match_is_404_with_the_not_found_response() {
     }
 }
 
-/// "No trusted match" (section 1) is no match.
+/// Section 1: "no trusted match" yields `not_found`.
 #[tokio::test]
 async fn section_1_a_match_that_is_not_trusted_is_not_found() {
     let world = World::open().await;
@@ -116,8 +116,8 @@ async fn section_2_2_each_lookup_has_an_identifier_of_its_own() {
     assert_eq!(ids.len(), 20 * Transport::ALL.len());
 }
 
-/// "The plaintext key is displayed only once, at creation": it is stored nowhere. And one key per integration, so a
-/// workspace has several.
+/// "The plaintext key is displayed only once, at creation", so it is not stored. A workspace may have several keys, one per
+/// integration.
 #[tokio::test]
 async fn section_5_3_and_5_4_a_workspace_has_several_keys_and_none_is_stored() {
     let world = World::open().await;
@@ -137,8 +137,8 @@ async fn section_5_3_and_5_4_a_workspace_has_several_keys_and_none_is_stored() {
     }
 }
 
-/// "A key that is missing, invalid or revoked yields status 401 with `{"error":"unauthorized"}`." Whoever tries keys
-/// learns nothing from the difference, because there is none.
+/// "A key that is missing, invalid or revoked yields status 401 with `{"error":"unauthorized"}`." The replies are identical,
+/// so that they reveal nothing about a guessed key.
 #[tokio::test]
 async fn section_5_5_a_key_that_is_missing_invalid_or_revoked_is_401_to_the_same_byte() {
     let world = World::open().await;
@@ -152,7 +152,7 @@ async fn section_5_5_a_key_that_is_missing_invalid_or_revoked_is_401_to_the_same
     }
 }
 
-/// The replies to a key that is missing, empty, no key, unknown, revoked.
+/// Returns the replies to a missing, empty, malformed, unknown and revoked key.
 async fn unauthorized(world: &World, client: &Client) -> [Reply; 5] {
     let revoked = client.with_key(world.create_key(&client.tenant.id).await);
     revoked.look_up(UNKNOWN).await.assert_status(404);
@@ -271,7 +271,7 @@ async fn section_7_credits_that_cannot_be_held_are_500_and_nobody_is_looked_up()
     }
 }
 
-/// Without the spend there is no result: nothing is given away.
+/// If the spend fails, the reply does not contain the result.
 #[tokio::test]
 async fn section_7_a_spend_that_fails_is_500_and_nothing_is_given_away() {
     let world = World::hurried().await;
@@ -314,7 +314,7 @@ async fn section_8_3_without_a_rate_limit_state_a_request_is_503_and_not_execute
     }
 }
 
-/// Section 1: "a final result in the same response"; a failure that passed leaves nothing behind.
+/// Section 1: "a final result in the same response". A past failure does not affect later requests.
 #[tokio::test]
 async fn section_7_after_a_failure_the_service_is_whole_again() {
     let world = World::open().await;

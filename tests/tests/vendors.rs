@@ -1,7 +1,7 @@
-//! Each way in which a vendor may answer, and what becomes of it: the reply, the credits, the log.
+//! All kinds of vendor responses, with the resulting reply, credits and log lines.
 //!
-//! "The service could not complete resolver work for this request" (specification 7) is all that a client hears of a
-//! vendor's trouble.
+//! A client never sees the cause of a vendor failure: "The service could not complete resolver work for this request"
+//! (specification 7).
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -17,18 +17,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// Not in the people directory.
+/// An email that is not in the people directory.
 const EMAIL: &str = "Bea.Marlowe+news@gmail.com";
 const SECRET: &str = "s3cr3t-k3y";
 const URL: &str = "https://www.linkedin.com/in/bea-marlowe";
 
-/// What a vendor does once it is asked.
+/// The behaviour of a vendor after it has received a request.
 enum Does {
-    /// Says this, and ends the connection well.
+    /// Sends this and closes the connection.
     Says(String),
-    /// Says this, and resets the connection.
+    /// Sends this and resets the connection.
     Resets(String),
-    /// Says nothing for as long as it is waited for.
+    /// Sends nothing until the client gives up.
     Hangs,
 }
 
@@ -43,11 +43,11 @@ fn json_of(body: &serde_json::Value) -> Does {
     says(200, "application/json", &body.to_string())
 }
 
-/// What becomes of a lookup.
+/// The expected result of a lookup.
 enum Becomes {
     Found,
     NotFound,
-    /// With what the log tells of it.
+    /// A failure with this text in the log.
     Fails(&'static str),
 }
 
@@ -88,13 +88,13 @@ fn table() -> Vec<(&'static str, Does, Becomes)> {
     ]
 }
 
-/// One vendor, alone, meets one lookup in each way.
+/// Runs one lookup with one vendor for each kind of response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_line_in_the_log() {
     let log = Log::start();
     for (what, does, becomes) in table() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // Only who hangs is not waited for: a busy machine is slow.
+        // Only the vendor that hangs has a short deadline, so that a slow machine causes no other timeout.
         let deadline_ms = if matches!(does, Does::Hangs) { 300 } else { 20_000 };
         let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
         let serving = tokio::spawn(serve(listener, does));
@@ -162,14 +162,14 @@ fn vendor(address: SocketAddr, deadline_ms: u64) -> Provider {
     Provider::new(description, Client::new().unwrap()).unwrap()
 }
 
-/// Meets each connection in this one way, once it has a whole request with what it should have.
+/// Serves every connection: checks that the request has the secret and the email, then responds with `does`.
 async fn serve(listener: TcpListener, does: Does) {
     while let Ok((mut tcp, _)) = listener.accept().await {
         let request = read_request(&mut tcp).await;
         assert!(request.contains(SECRET) && request.contains("\"bea.marlowe+news@gmail.com\""), "{request}");
         match &does {
             Does::Says(text) => {
-                // A client that has enough may end first.
+                // The client may close the connection first.
                 let _ = tcp.write_all(text.as_bytes()).await;
                 let _ = tcp.shutdown().await;
                 let _ = tcp.read_to_end(&mut Vec::new()).await;
@@ -183,14 +183,14 @@ async fn serve(listener: TcpListener, does: Does) {
     }
 }
 
-/// Up to the brace that ends its body.
+/// Reads a request up to the brace that ends its body.
 async fn read_request(tcp: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"}") && tcp.read_buf(&mut bytes).await.unwrap() > 0 {}
     String::from_utf8(bytes).unwrap()
 }
 
-/// All that this process logs.
+/// The log of this process, captured in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -207,7 +207,7 @@ impl Log {
         log
     }
 
-    /// What it is since this was last called.
+    /// Returns the log since the last call.
     fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.lock())).unwrap()
     }

@@ -1,28 +1,28 @@
-//! What comes over the wire, to the byte: requests that are unusual, and bytes that are no request. What each reply is to
-//! the byte stands in `tests/golden`; here is what a transcript can't say.
+//! Unusual requests and malformed bytes on the wire. `tests/golden` compares exact replies; these tests cover the cases that
+//! a transcript cannot express.
 //!
-//! "All responses carry JSON bodies" (specification 4): whatever comes, there is a JSON answer or an end, and the next
-//! client is served.
+//! "All responses carry JSON bodies" (specification 4): the server sends a JSON reply or closes the connection, and serves
+//! the next client.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 use enrich_tests::blackbox::{KNOWN, Lookup, Raw, RawReply, World, client_hello};
 
-/// A world and a lookup in it that is answered with 200.
+/// Starts a test server and creates a lookup request that succeeds with 200.
 async fn open() -> (World, Lookup) {
     let world = World::open().await;
     let lookup = world.lookup(KNOWN, 1_000).await;
     (world, lookup)
 }
 
-/// A good client is served, over TCP and over TLS.
+/// Checks that well-behaved clients are served over every transport.
 async fn assert_serves(world: &World) {
     for client in world.clients(1).await {
         client.look_up(KNOWN).await.assert_status(200);
     }
 }
 
-/// Sends `bytes` and ends sending; what comes back until the host ends too.
+/// Sends `bytes`, shuts down the sending side, and returns what the server sends until it closes the connection.
 async fn say(world: &World, bytes: impl AsRef<[u8]>) -> (Vec<RawReply>, Vec<u8>) {
     let mut client = world.raw().await;
     client.send(bytes).await;
@@ -98,7 +98,7 @@ async fn a_connection_without_a_request_just_ends() {
         ["", "P", "POST", "\r\n", "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\n", "PRI * HTTP/2.0\r\n"]
     {
         let (replies, garbage) = say(&world, bytes).await;
-        // Whether the rest of a head that never comes is an error is nobody's to know: both are right.
+        // The server may treat the incomplete head as an error or just close the connection.
         assert_eq!(garbage, b"", "{bytes:?}");
         replies.iter().for_each(|reply| reply.assert_invalid_request(bytes));
         assert_eq!(world.raw().await.ask(lookup.whole()).await.status(), 200);
@@ -130,7 +130,7 @@ async fn a_request_that_comes_byte_by_byte_is_a_request() {
     assert_eq!(client.reply().await.status(), 200);
 }
 
-/// Its answer must not be lost in the reset that unread bytes bring about (RFC 9112, 9.6).
+/// Closing a connection with unread bytes causes a TCP reset, in which the reply could be lost (RFC 9112, 9.6).
 #[tokio::test]
 async fn a_client_that_sends_all_of_1_mb_still_gets_its_400() {
     let (world, lookup) = open().await;
@@ -141,7 +141,7 @@ async fn a_client_that_sends_all_of_1_mb_still_gets_its_400() {
         let mut client = world.raw().await;
         for part in request.as_bytes().chunks(16_384) {
             assert!(client.send(part).await, "the host closed before it had read all");
-            tokio::task::yield_now().await; // the host may answer, and close, in the middle
+            tokio::task::yield_now().await; // lets the server reply and close before all is sent
         }
         client.reply().await.assert_invalid_request("1 MB");
         assert_eq!(client.rest().await, (vec![], vec![]));

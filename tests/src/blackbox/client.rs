@@ -1,4 +1,4 @@
-//! A client that speaks HTTP well.
+//! A well-behaved HTTP client.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use tokio::time::timeout;
 use super::world::{Tenant, World, new_key};
 use super::{PATIENCE, tls};
 
-/// How a client speaks to the host.
+/// The transport between a client and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// HTTP/1.1 over TCP.
     Http1,
-    /// HTTP/2 over TCP, by prior knowledge.
+    /// HTTP/2 over TCP, with prior knowledge.
     Http2,
-    /// TLS that negotiates HTTP/1.1.
+    /// TLS with ALPN `http/1.1`.
     Https1,
-    /// TLS that offers both and gets HTTP/2.
+    /// TLS with ALPN `h2` and `http/1.1`, which negotiates HTTP/2.
     Https2,
 }
 
@@ -40,12 +40,12 @@ impl Transport {
     }
 }
 
-/// One client of one workspace.
+/// An HTTP client with the API key of one workspace.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub transport: Transport,
     pub tenant: Tenant,
-    /// Scheme and address.
+    /// Scheme and address of the server.
     pub base: String,
     http: legacy::Client<HttpsConnector<HttpConnector>, Payload>,
 }
@@ -66,13 +66,13 @@ impl Client {
         Self { transport, tenant, base, http }
     }
 
-    /// The same client with another key.
+    /// Returns this client with another key.
     pub fn with_key(&self, key: impl Into<String>) -> Self {
         let tenant = Tenant { key: key.into(), ..self.tenant.clone() };
         Self { tenant, ..self.clone() }
     }
 
-    /// The same client with a key of the right form that nobody has.
+    /// Returns this client with a well-formed key that belongs to no workspace.
     pub fn stranger(&self) -> Self {
         self.with_key(new_key().reveal())
     }
@@ -85,20 +85,22 @@ impl Client {
         self.send(self.request().body(body.into()).unwrap()).await
     }
 
-    /// A lookup without its body.
+    /// Builds a lookup request without its body.
     pub fn request(&self) -> request::Builder {
         self.bare_request()
             .header(AUTHORIZATION, format!("Bearer {}", self.tenant.key))
             .header(CONTENT_TYPE, "application/json")
     }
 
-    /// The same without its headers.
+    /// Builds a lookup request without its headers and body.
     pub fn bare_request(&self) -> request::Builder {
         // "POST `{base_url}/api/v1/person/enrich`" (specification 4)
         Request::post(format!("{}/api/v1/person/enrich", self.base))
     }
 
-    /// "All responses carry JSON bodies" (specification 4), so each is checked for one here.
+    /// Sends `request` and returns the whole reply.
+    ///
+    /// Panics unless the reply is a JSON object: "All responses carry JSON bodies" (specification 4).
     pub async fn send(&self, request: Request<Payload>) -> Reply {
         let response = timeout(PATIENCE, self.http.request(request)).await.unwrap().unwrap();
         let (head, body) = response.into_parts();
@@ -116,7 +118,7 @@ impl Client {
     }
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub transport: Transport,
@@ -126,13 +128,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The value of a header that stands at most once.
+    /// Returns the value of a header. Panics if the header occurs more than once.
     pub fn header(&self, name: &str) -> Option<&str> {
         assert!(self.headers.get_all(name).iter().count() <= 1, "{name} twice: {self:?}");
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// "Each an integer" (specification 8.2): digits alone.
+    /// Returns the value of a header that must consist of digits only: "each an integer" (specification 8.2).
     pub fn integer(&self, name: &str) -> u64 {
         let text = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
         assert!(text.bytes().all(|byte| byte.is_ascii_digit()), "{name}: {text:?}");
@@ -143,7 +145,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// "No other fields are present" (specification 2.4): the whole body is the code.
+    /// Checks that the body holds the error code and nothing else: "No other fields are present" (specification 2.4).
     #[track_caller]
     pub fn assert_error(&self, status: u16, code: &str) {
         assert_eq!((self.status, self.json()), (status, json!({ "error": code })), "{self:?}");
@@ -158,7 +160,7 @@ impl Reply {
         self.json()["lookup_id"].as_str().unwrap().to_owned()
     }
 
-    /// All that a client can compare: what differs by its nature is left out.
+    /// Returns the status, headers and body without `date` and `lookup_id`, which differ in every reply.
     pub fn comparable(&self) -> (u16, Vec<(String, String)>, Value) {
         let headers = self.headers.iter().filter(|(name, _)| *name != "date");
         let mut headers: Vec<_> =
@@ -180,7 +182,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Sent without its length: in chunks over HTTP/1.1.
+    /// Creates a body that is sent without its length, which means chunked over HTTP/1.1.
     pub fn unsized_of(bytes: impl Into<Bytes>) -> Self {
         Self { bytes: Some(bytes.into()), is_sized: false }
     }

@@ -1,9 +1,9 @@
-//! The service as its clients meet it: the real host on real sockets, over the stores that it has by default.
+//! The service as its clients use it: the real server on real sockets, with its default stores.
 //!
 //! # Layout
 //!
-//! `tap` ports that fail, hang or forget when told to · `tls` a certificate · [`World`] the host and its operator ·
-//! [`Client`] one that speaks HTTP well · [`Raw`] one that says exactly what it is told to.
+//! `tap` fault injection between the server and its ports · `tls` a certificate · [`World`] the server and its operator ·
+//! [`Client`] a well-behaved HTTP client · [`Raw`] a client that sends arbitrary bytes.
 
 mod client;
 mod raw;
@@ -19,20 +19,22 @@ pub use tap::{FAULT, Mood, Step, Tap};
 pub use tls::client_hello;
 pub use world::{Settings, Tenant, World};
 
-/// An email that is found, and the profile that it is found as.
+/// An email in the people directory. Its profile is [`KNOWN_URL`].
 pub const KNOWN: &str = "ada.marlowe@gmail.com";
 pub const KNOWN_URL: &str = "https://www.linkedin.com/in/ada-marlowe";
 
-/// A supported email that nobody has.
+/// A supported email that is not in the people directory.
 pub const UNKNOWN: &str = "nobody.here@gmail.com";
 
-/// Long enough for the slowest machine: only a test that fails waits for it.
+/// The timeout for operations that are expected to succeed. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The time that a port gets which is going to fail anyway.
+/// The timeout of port calls that are expected to fail.
 pub const HURRY: Duration = Duration::from_millis(100);
 
-/// Waits until `probe` holds. For what happens by itself and can't be awaited.
+/// Polls `probe` until it returns `true`, for background work that cannot be awaited.
+///
+/// Panics after [`PATIENCE`].
 pub async fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     let poll = async {
         while !probe() {

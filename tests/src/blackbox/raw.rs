@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A TCP client that sends arbitrary bytes.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ pub struct Raw {
     came: Vec<u8>,
 }
 
-/// A whole reply: its status line and headers up to the empty line, and its body.
+/// A complete reply: the status line and headers up to and including the empty line, and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawReply {
     pub head: String,
@@ -28,7 +28,7 @@ impl Raw {
         Self { tcp, came: Vec::new() }
     }
 
-    /// Whether all of it was taken. The host may have closed by now.
+    /// Sends `bytes`. Returns `false` if the server closed the connection before all of them were written.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         timeout(PATIENCE, self.tcp.write_all(bytes.as_ref())).await.unwrap().is_ok()
     }
@@ -37,7 +37,7 @@ impl Raw {
         let _ = self.tcp.shutdown().await;
     }
 
-    /// Ends the connection without a goodbye.
+    /// Resets the connection (TCP RST).
     pub fn reset(self) {
         self.tcp.set_zero_linger().unwrap();
     }
@@ -47,14 +47,14 @@ impl Raw {
         self.reply().await
     }
 
-    /// The next reply, which has to be whole.
+    /// Returns the next reply. Panics if the connection ends before the reply is complete.
     pub async fn reply(&mut self) -> RawReply {
         self.next_reply()
             .await
             .unwrap_or_else(|| panic!("ended after {:?}", self.came.escape_ascii().to_string()))
     }
 
-    /// All replies up to the end of the connection, and what is no reply.
+    /// Reads until the connection ends. Returns all complete replies and the remaining bytes.
     pub async fn rest(&mut self) -> (Vec<RawReply>, Vec<u8>) {
         let mut replies = Vec::new();
         while let Some(reply) = self.next_reply().await {
@@ -63,7 +63,7 @@ impl Raw {
         (replies, std::mem::take(&mut self.came))
     }
 
-    /// All bytes up to the end of the connection.
+    /// Returns all bytes until the connection ends.
     pub async fn bytes(&mut self) -> Vec<u8> {
         while self.read().await > 0 {}
         std::mem::take(&mut self.came)
@@ -87,7 +87,7 @@ impl Raw {
         Some(RawReply { head, body })
     }
 
-    /// A reset counts as an end.
+    /// Reads more bytes and returns their number: 0 if the connection has ended or was reset.
     async fn read(&mut self) -> usize {
         timeout(PATIENCE, self.tcp.read_buf(&mut self.came)).await.unwrap().unwrap_or(0)
     }
@@ -102,7 +102,7 @@ impl RawReply {
         header(&self.head, name)
     }
 
-    /// 400 `invalid_request`, whole and in JSON.
+    /// Checks for status 400 with the JSON error `invalid_request`.
     #[track_caller]
     pub fn assert_invalid_request(&self, what: &str) {
         let body = (self.status(), self.header("content-type"), self.body.as_str());
@@ -115,7 +115,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// A lookup, ready to be spoilt.
+/// A well-formed lookup request, from which tests derive malformed ones.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     pub key: String,
@@ -123,17 +123,17 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// As it should be.
+    /// Returns the well-formed request.
     pub fn whole(&self) -> String {
         self.with("")
     }
 
-    /// With more header lines, each ended by CRLF.
+    /// Returns the request with additional header `lines`, each terminated by CRLF.
     pub fn with(&self, lines: &str) -> String {
         format!("{}{lines}content-length: {}\r\n\r\n{}", self.head(), self.body.len(), self.body)
     }
 
-    /// Everything before the length, the empty line and the body.
+    /// Returns the request up to, but without, `content-length`, the empty line and the body.
     pub fn head(&self) -> String {
         format!(
             "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\

@@ -1,4 +1,4 @@
-//! Sits between the host and its stores: notes what is asked, and fails, hangs or forgets where a test wants it.
+//! Port wrappers that record calls and inject faults.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
 use tokio::sync::watch;
 
-/// What the host asks its ports, in the order of the checks.
+/// A port call of a lookup, in the order in which a lookup makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     FindKey,
@@ -24,24 +24,24 @@ pub enum Step {
     Settle,
 }
 
-/// How a port meets a question.
+/// How a port responds to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Works,
     Fails,
-    /// This time, and works again after it.
+    /// Fails the next call, then works again.
     FailsOnce,
-    /// Does what it is asked and fails all the same, this time.
+    /// Executes the next call but returns an error, then works again.
     LosesAnAnswer,
-    /// Until its mood changes.
+    /// Does not return until the mood changes.
     Hangs,
 }
 
-/// What a port that fails says. No client may ever read it.
+/// The error message of a failing port. It must not appear in any reply.
 pub const FAULT: &str = "vault-7 burned down";
 
-/// Works like the ports behind it until it is told otherwise.
+/// A wrapper around all ports of the server. Forwards calls unless a test sets another [`Mood`].
 pub struct Tap {
     ports: Service,
     moods: watch::Sender<BTreeMap<Step, Mood>>,
@@ -63,12 +63,12 @@ impl Tap {
         self.moods.send_modify(BTreeMap::clear);
     }
 
-    /// What was asked since this was last called.
+    /// Returns the calls since the previous `take_asked`, in order.
     pub fn take_asked(&self) -> Vec<Step> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    /// How often `step` was asked since [`Tap::take_asked`].
+    /// Returns the number of `step` calls since the last [`Tap::take_asked`].
     pub fn count(&self, step: Step) -> usize {
         self.asked.lock().unwrap().iter().filter(|asked| **asked == step).count()
     }

@@ -1,4 +1,4 @@
-//! An authority of our own: the host serves with its certificate, and clients trust nobody else.
+//! A test CA. The server uses a certificate that it issued, and clients trust no other CA.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,7 +8,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use tempfile::TempDir;
 
-/// Made once a process: keys take their time.
+/// Created once per process, because key generation is slow.
 static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
 struct Authority {
@@ -26,7 +26,7 @@ impl Authority {
         let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         let cert = params.signed_by(&key, &authority).unwrap();
 
-        // From files, as operators do it.
+        // Loaded from files, as in production.
         let files = TempDir::new().unwrap();
         let (cert_file, key_file) = (files.path().join("cert.pem"), files.path().join("key.pem"));
         std::fs::write(&cert_file, cert.pem()).unwrap();
@@ -43,7 +43,7 @@ pub(super) fn server() -> Arc<ServerConfig> {
     AUTHORITY.server.clone()
 }
 
-/// A client that offers these protocols.
+/// Creates a client configuration that offers `protocols` by ALPN.
 pub(super) fn client(protocols: &[&str]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -54,7 +54,7 @@ pub(super) fn client(protocols: &[&str]) -> ClientConfig {
     config
 }
 
-/// The first bytes of a client that speaks TLS.
+/// Returns the bytes of a TLS ClientHello.
 pub fn client_hello() -> Vec<u8> {
     let server = "127.0.0.1".try_into().unwrap();
     let mut connection = ClientConnection::new(Arc::new(client(&["h2", "http/1.1"])), server).unwrap();

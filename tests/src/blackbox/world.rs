@@ -1,4 +1,4 @@
-//! A host with its stores in a directory of its own, and its operator.
+//! A test server with its own data directory, and its operator.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,9 +27,9 @@ use super::raw::{Lookup, Raw};
 use super::tap::Tap;
 use super::{HURRY, KNOWN, PATIENCE, tls};
 
-/// The host, over plain TCP and over TLS, on the same stores.
+/// A test server that listens on plain TCP and on TLS, with the same stores.
 pub struct World {
-    /// Between the host and the stores.
+    /// Records port calls and injects faults.
     pub tap: Arc<Tap>,
     pub plain: SocketAddr,
     pub tls: SocketAddr,
@@ -41,26 +41,26 @@ pub struct World {
     _stop: DropGuard,
 }
 
-/// What a test may want otherwise.
+/// Overrides for tests.
 pub struct Settings {
     pub policy: Policy,
     pub limits: Limits,
-    /// How long each port may take.
+    /// The timeout of each port call.
     pub deadline: Duration,
-    /// Whom a lookup asks. Nobody here is the people directory alone.
+    /// The sources of a lookup, in the order in which they are queried. If empty, only the people directory is queried.
     pub asked: Vec<Asked>,
-    /// Where requests are counted. In memory unless a test says otherwise.
+    /// The rate-limit store. In memory by default.
     pub windows: Arc<dyn Windows>,
 }
 
-/// A workspace and one key of it.
+/// A workspace and one of its API keys.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     pub id: WorkspaceId,
     pub key: String,
 }
 
-/// A quota's longest window: no test comes across its end.
+/// The longest window that a quota allows, so that no window ends during a test.
 const WINDOW_SECONDS: u32 = Quota::WINDOW_SECONDS_MAX;
 
 impl World {
@@ -68,7 +68,9 @@ impl World {
         Self::with(|_| {}).await
     }
 
-    /// Gives up soon on ports that hang, and on settlements that fail: not for lookups that wait for the disk.
+    /// Starts a server with a short timeout for ports that hang and settlements that fail.
+    ///
+    /// Not suitable for tests whose lookups wait for a disk write.
     pub async fn hurried() -> Self {
         Self::with(|settings| settings.deadline = HURRY).await
     }
@@ -105,12 +107,12 @@ impl World {
         world
     }
 
-    /// A client over each transport, each of a workspace of its own, which no burst limit stops.
+    /// Creates one client per transport. Each has its own workspace with a burst limit that tests do not reach.
     pub async fn clients(&self, credits: u64) -> Vec<Client> {
         self.limited_clients(1_000_000, credits).await
     }
 
-    /// The same with a burst limit.
+    /// Creates one client per transport. Each has its own workspace with this burst limit.
     pub async fn limited_clients(&self, limit: u32, credits: u64) -> Vec<Client> {
         let mut clients = Vec::new();
         for transport in Transport::ALL {
@@ -119,7 +121,7 @@ impl World {
         clients
     }
 
-    /// A client over HTTP/1.1, for what doesn't depend on the transport.
+    /// Creates an HTTP/1.1 client, for tests that do not depend on the transport.
     pub async fn client(&self, credits: u64) -> Client {
         Client::new(self, Transport::Http1, self.tenant(1_000_000, credits).await)
     }
@@ -128,7 +130,7 @@ impl World {
         Raw::connect(self.plain).await
     }
 
-    /// A lookup of a workspace of its own, to be sent as it is or spoilt.
+    /// Creates a workspace and a well-formed lookup request for it.
     pub async fn lookup(&self, email: &str, credits: u64) -> Lookup {
         let key = self.tenant(1_000_000, credits).await.key;
         Lookup { key, body: format!(r#"{{"email":"{email}"}}"#) }
@@ -146,7 +148,7 @@ impl World {
         Tenant { id, key }
     }
 
-    /// One more key of a workspace.
+    /// Creates another key for a workspace.
     pub async fn create_key(&self, workspace: &WorkspaceId) -> String {
         let key = new_key();
         self.operator.lock().unwrap().create_key(workspace, "test", &key, now()).unwrap();
@@ -173,29 +175,31 @@ impl World {
         self.people.refresh().unwrap();
     }
 
-    /// What a workspace has at this moment: available, held, spent.
+    /// Returns a workspace's available, held and spent credits.
+    ///
+    /// Panics if the balance in memory and the balance in the database disagree.
     pub fn totals(&self, tenant: &Tenant) -> (u64, u64, u64) {
         let balance = self.ledger.balance(&tenant.id).unwrap();
         let on_disk = self.operator.lock().unwrap().balance(&tenant.id).unwrap();
-        // Between the two, one that is under way may have become durable.
+        // A pending spend may have become durable between the two reads.
         let is_on_disk = if balance.held == 0 { u64::eq } else { u64::ge };
         assert!(is_on_disk(&on_disk.spent, &balance.spent), "{} of {} spent", on_disk.spent, balance.spent);
         assert_eq!(balance.granted, balance.available + balance.held + balance.spent);
         (balance.available, balance.held, balance.spent)
     }
 
-    /// Where the stores are.
+    /// Returns the data directory.
     pub fn files(&self) -> &std::path::Path {
         self.files.path()
     }
 
-    /// What the operator did is seen by the host from here on.
+    /// Makes the operator's changes visible to the server.
     async fn tick(&self) {
         self.ledger.tick(now()).await.unwrap();
     }
 }
 
-/// As `enrich serve` puts them together.
+/// Assembles the services in the same way as `enrich serve`.
 fn services(tap: &Arc<Tap>, Settings { policy, limits, deadline, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
@@ -214,7 +218,7 @@ async fn serve(services: Services, stop: &CancellationToken) -> SocketAddr {
     address
 }
 
-/// A key that nobody has yet.
+/// Generates a random key.
 pub(super) fn new_key() -> ApiKey {
     ApiKey::generate(rand::random)
 }

@@ -1,6 +1,6 @@
-//! Credits are held, then spent or released, as [`Account`](enrich_lib::credit::Account) has it.
+//! Rules for credits, which are held, then spent or released, as in [`Account`](enrich_lib::credit::Account).
 //!
-//! Each step is followed by a look at the equation `granted = available + held + spent`.
+//! Every step also checks that `granted = available + held + spent`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use enrich_lib::model::Timestamp;
 use super::desk::{Desk, HOLD_LIFE, Refused};
 use super::{START, Store};
 
-/// A test of each sentence about credits, on the stores (`Arc<impl Store>`) that `$open` makes.
+/// Generates the tests of the rules for credits. `$open` returns a fresh store (`Arc<impl Store>`).
 #[macro_export]
 macro_rules! credits_contract {
     ($open:expr) => {
@@ -72,7 +72,7 @@ pub async fn a_hold_of_more_than_is_available_changes_nothing<S: Store>(store: A
     assert_eq!(desk.hold(&refused).await, Ok(Insufficient));
     assert_eq!(desk.totals().await, (3, 7, 0));
     assert_eq!(desk.spend(&refused, 1).await, Err(Refused));
-    // The refusal is not remembered: asked again when there is more, the same lookup is served.
+    // The refusal is not remembered: the same lookup succeeds once there are enough credits.
     desk.grant(1).await;
     assert_eq!(desk.hold(&refused).await, Ok(Granted));
 }
@@ -84,7 +84,7 @@ pub async fn a_workspace_without_credits_holds_nothing<S: Store>(store: Arc<S>) 
 }
 
 pub async fn a_hold_of_nothing_is_granted<S: Store>(store: Arc<S>) {
-    // When all lookups are free, even a workspace without credits can make them.
+    // If all lookups are free, a workspace without credits can make them too.
     let desk = Desk::open(store, 0).await;
     let free = desk.holding(1, 0).await;
     assert_eq!(desk.release(&free).await, Ok(()));
@@ -195,7 +195,7 @@ pub async fn a_spend_of_more_than_was_held_is_refused<S: Store>(store: Arc<S>) {
     for more in [4, u64::MAX] {
         assert_eq!(desk.spend(&hold, more).await, Err(Refused), "{more}");
     }
-    // What is held is what was granted, whatever the settlement says of it.
+    // The limit is the held amount, not the amount in the settlement's own hold.
     assert_eq!(desk.spend(&desk.lookup(1, 4), 4).await, Err(Refused));
     assert_eq!(desk.totals().await, (7, 3, 0));
     assert_eq!(desk.spend(&hold, 3).await, Ok(()), "the hold outlives the refusal");
@@ -219,7 +219,7 @@ pub async fn a_hold_that_arrives_after_its_spend_is_refused<S: Store>(store: Arc
 
 pub async fn a_hold_that_arrives_after_its_expiry_is_refused<S: Store>(store: Arc<S>) {
     let desk = Desk::open(store, 10).await;
-    desk.holding(1, 1).await; // the store has the workspace at hand, and so knows its time
+    desk.holding(1, 1).await; // loads the workspace, so that the tick advances its clock
     desk.tick(START + HOLD_LIFE).await;
     assert_eq!(desk.hold(&desk.lookup(2, 3)).await, Err(Refused));
     assert_eq!(desk.totals().await, (10, 0, 0));
@@ -243,7 +243,7 @@ pub async fn an_expired_hold_returns_by_itself<S: Store>(store: Arc<S>) {
 pub async fn an_expired_hold_can_not_be_spent<S: Store>(store: Arc<S>) {
     let desk = Desk::open(store, 10).await;
     let hold = desk.holding(1, 3).await;
-    // At its end, and long after: when it may have been forgotten.
+    // At its expiry, and long after it, when the store may have forgotten the hold.
     for after in [HOLD_LIFE, HOLD_LIFE * 60] {
         desk.tick(START + after).await;
         assert_eq!(desk.spend(&hold, 3).await, Err(Refused));
@@ -310,7 +310,7 @@ pub async fn workspaces_do_not_touch_each_other<S: Store>(store: Arc<S>) {
     assert_eq!((a.totals().await, b.totals().await), ((5, 0, 5), (3, 0, 0)));
 }
 
-/// The last moment before `after` has gone by.
+/// Returns the last millisecond before `START + after`.
 fn before(after: Duration) -> Timestamp {
     START + (after - Duration::from_millis(1))
 }

@@ -1,4 +1,4 @@
-//! Many lookups at once spend exactly what there is.
+//! Rules for concurrent lookups, which together spend exactly the available credits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::Store;
 use super::desk::Desk;
 
-/// A test of each sentence about concurrent lookups, on the stores (`Arc<impl Store>`) that `$open` makes.
+/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store (`Arc<impl Store>`).
 #[macro_export]
 macro_rules! crowd_contract {
     ($open:expr) => {
@@ -50,7 +50,7 @@ pub async fn a_crowd_of_one_lookup_holds_and_spends_once<S: Store>(store: Arc<S>
     let settled = together(|_| {
         let (desk, lookup) = (desk.clone(), lookup.clone());
         async move {
-            // Refused if another of the crowd has spent it already: the spend below finds that one.
+            // Refused if another task has already spent the hold. The spend below then repeats that spend.
             let _ = desk.store.credits().hold(&lookup).await;
             desk.store.credits().settle(&lookup, Settlement::Spend(2)).await.is_ok()
         }
@@ -94,7 +94,7 @@ pub async fn a_crowd_of_workspaces_keeps_its_accounts_apart<S: Store>(store: Arc
     }
 }
 
-/// Does `act` with each of `0..CROWD`, each in a task of its own, and all from the same moment on.
+/// Runs `act` for each of `0..CROWD` in its own task, all started together, and returns the results in order.
 pub(crate) async fn together<T, F>(act: impl Fn(u16) -> F) -> Vec<T>
 where
     T: Send + 'static,

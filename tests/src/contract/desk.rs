@@ -1,4 +1,4 @@
-//! A workspace of a store, and lookups that hold and settle its credits: sentences about credits in few words.
+//! A test fixture: one workspace of a store, with short methods to hold and settle its credits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use enrich_lib::window::Quota;
 
 use super::{START, Store};
 
-/// A step was not done. Stores word their reasons differently.
+/// The store returned an error. Error messages differ between stores, so they are not compared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// What a workspace has: available, held, spent.
+/// Available, held and spent credits of a workspace.
 pub(crate) type Totals = (u64, u64, u64);
 
 pub(crate) struct Desk<S> {
@@ -21,7 +21,7 @@ pub(crate) struct Desk<S> {
     pub(crate) workspace: WorkspaceId,
 }
 
-/// How long a hold lives here.
+/// The time from placing a hold to its expiry in these tests.
 pub(crate) const HOLD_LIFE: Duration = Duration::from_secs(60);
 
 impl<S: Store> Desk<S> {
@@ -30,7 +30,7 @@ impl<S: Store> Desk<S> {
         Self { store, workspace }
     }
 
-    /// The `n`-th lookup, which holds `credits`.
+    /// Returns the hold of the `n`-th lookup without placing it.
     pub(crate) fn lookup(&self, n: u16, credits: u64) -> Hold {
         let mut random = [0; 10];
         random[8..].copy_from_slice(&n.to_be_bytes());
@@ -49,7 +49,7 @@ impl<S: Store> Desk<S> {
         answer
     }
 
-    /// A lookup that holds `credits` as of now.
+    /// Places the hold of the `n`-th lookup. Panics unless it is granted.
     pub(crate) async fn holding(&self, n: u16, credits: u64) -> Hold {
         let hold = self.lookup(n, credits);
         assert_eq!(self.hold(&hold).await, Ok(Holding::Granted));
@@ -85,7 +85,7 @@ impl<S: Store> Desk<S> {
         (balance.available, balance.held, balance.spent)
     }
 
-    /// The one equation of credits, after every step.
+    /// Checks that `granted = available + held + spent`.
     async fn check(&self) {
         let balance = self.store.balance(&self.workspace).await;
         assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");

@@ -1,4 +1,4 @@
-//! What a store that outlives its process has after a crash.
+//! Rules for the state of a durable store after a crash.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use enrich_lib::window::Quota;
 use super::desk::{Desk, Refused};
 use super::{Durable, START};
 
-/// A test of each sentence about crashes, on the stores (`Arc<impl Durable>`) that `$open` makes.
+/// Generates the tests of the rules for crashes. `$open` returns a fresh store (`Arc<impl Durable>`).
 #[macro_export]
 macro_rules! durability_contract {
     ($open:expr) => {
@@ -34,7 +34,7 @@ pub async fn a_spend_survives_a_crash<S: Durable>(store: Arc<S>) {
 
 pub async fn a_grant_survives_a_crash<S: Durable>(store: Arc<S>) {
     let desk = Desk::open(store, 10).await;
-    desk.store.grant(&desk.workspace, 5).await; // without a tick: the host never saw it
+    desk.store.grant(&desk.workspace, 5).await; // without a tick, so that the node has not seen it
     let desk = crash(desk).await;
     assert_eq!(desk.totals().await, (15, 0, 0));
 }
@@ -43,7 +43,7 @@ pub async fn a_hold_ends_with_a_crash<S: Durable>(store: Arc<S>) {
     let desk = Desk::open(store, 10).await;
     let lost = desk.holding(1, 10).await;
     let desk = crash(desk).await;
-    // A node that shares its store may get the credits back only when its lease ends.
+    // If nodes share the store, the credits may become available only when the crashed node's lease ends.
     desk.tick(lost.expires_at).await;
     assert_eq!(desk.totals().await, (10, 0, 0));
     assert_eq!(desk.spend(&lost, 10).await, Err(Refused));

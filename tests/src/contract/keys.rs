@@ -1,4 +1,4 @@
-//! A key leads to its workspace, until it is revoked.
+//! Rules for keys, which identify their workspace until they are revoked.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use enrich_lib::window::{Quota, Workspace};
 
 use super::{START, Store};
 
-/// A test of each sentence about keys, on the stores (`Arc<impl Store>`) that `$open` makes.
+/// Generates the tests of the rules for keys. `$open` returns a fresh store (`Arc<impl Store>`).
 #[macro_export]
 macro_rules! keys_contract {
     ($open:expr) => {
@@ -47,7 +47,7 @@ pub async fn all_keys_of_a_workspace_lead_to_it<S: Store>(store: Arc<S>) {
 pub async fn a_revoked_key_leads_nowhere<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let key = key(&*store, &workspace, 1).await;
-    // Asked for before: a store that remembers its keys has to forget this one.
+    // Looked up before it is revoked: a store that caches keys must evict this one.
     assert_eq!(found_id(&*store, &key).await, Some(workspace));
     revoke(&*store, &key).await;
     assert_eq!(found(&*store, &key).await, None);
@@ -91,7 +91,7 @@ async fn found_id(store: &impl Store, key: &ApiKey) -> Option<WorkspaceId> {
     found(store, key).await.map(|workspace| workspace.id)
 }
 
-/// The same key for the same seed.
+/// Generates the key that belongs to `seed`.
 fn api_key(seed: u8) -> ApiKey {
     ApiKey::generate(|| seed)
 }

@@ -1,7 +1,7 @@
-//! The store contract: what the ports promise beyond their signatures, as sentences.
+//! The store contract: the behaviour that every implementation of a port must have.
 //!
-//! Each sentence is an async function that is handed a fresh store. A store's test file names its way to open one, and
-//! each suite's macro makes a `#[test]` of every sentence:
+//! Each rule is an async function that takes a fresh store. A store's test file passes a function that opens one to the
+//! macro of each suite, which generates one `#[test]` per rule:
 //!
 //! ```text
 //! mod credits {
@@ -11,9 +11,9 @@
 //!
 //! # Layout
 //!
-//! `keys` · `credits` · `crowd` many at once · `durability` what a crash leaves · `windows` · `shared` windows of several
-//! nodes · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `desk` what the sentences about
-//! credits are written with.
+//! `keys` · `credits` · `crowd` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
+//! that several nodes share · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `desk` a
+//! fixture for the rules about credits.
 
 pub mod credits;
 pub mod crowd;
@@ -34,55 +34,55 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
 use tokio::runtime::{Builder, Runtime};
 
-/// A store under test: its ports, and what an operator does beside them. A step that fails panics.
+/// A store under test: its ports and the operations of an operator. A failing operation panics.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The keys, as a host asks for them.
+    /// Returns the port for keys.
     fn keys(&self) -> &dyn Keys;
 
-    /// The credits, as a host asks for them.
+    /// Returns the port for credits.
     fn credits(&self) -> &dyn Credits;
 
-    /// Makes a workspace of a name that the store has not seen, and lets the host see it.
+    /// Creates a workspace with an unused name and makes it visible to the node.
     async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId;
 
-    /// Files a key of `workspace`, to be seen by the host after the next tick.
+    /// Creates a key for `workspace`. It is visible to the node after the next [`tick`](Store::tick).
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey);
 
-    /// Revokes a key, to be seen by the host after the next tick.
+    /// Revokes a key. The change is visible to the node after the next [`tick`](Store::tick).
     async fn revoke(&self, key: &ApiKey);
 
-    /// Gives `workspace` more credits, to be seen by the host after the next tick.
+    /// Grants credits to `workspace`. They are visible to the node after the next [`tick`](Store::tick).
     async fn grant(&self, workspace: &WorkspaceId, credits: u64);
 
-    /// The totals of `workspace` at this moment. A store that shows them in several places compares these first.
+    /// Returns the current balance of `workspace`. A store that keeps it in several places first checks that they agree.
     async fn balance(&self, workspace: &WorkspaceId) -> Balance;
 
-    /// Tells the store that it is `now`, as a host does: holds expire, and what the operator did is seen.
+    /// Advances the store's clock to `now`: expires holds and makes the operator's changes visible.
     async fn tick(&self, now: Timestamp);
 }
 
-/// A store that outlives its process.
+/// A store whose data survives its process.
 #[async_trait]
 pub trait Durable: Store {
-    /// Loses what a crash loses, and comes back.
+    /// Crashes the process and returns the store of a new process on the same data.
     async fn crash(self: Arc<Self>) -> Arc<Self>;
 }
 
-/// The moment at which every sentence begins.
+/// The time at which every test starts.
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
-/// Runs one sentence on a new store. A store may spawn tasks: they end with the sentence.
+/// Runs one rule's test on a new store. Tasks that the store spawns end with the test.
 pub fn run<S>(open: impl AsyncFnOnce() -> S, sentence: impl AsyncFnOnce(S)) {
     runtime().block_on(async { sentence(open().await).await });
 }
 
-/// Several threads, so that what is said to happen at once does.
+/// Creates a multi-threaded runtime, so that concurrent operations run in parallel.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }
 
-/// A test of each sentence. Use the macro of a suite: it knows all of its sentences.
+/// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! sentences {
@@ -98,7 +98,7 @@ macro_rules! sentences {
 
 #[cfg(test)]
 mod tests {
-    /// A sentence that its suite's macro forgets would be kept by nobody.
+    /// A rule that is missing from its suite's macro would never run.
     #[test]
     fn every_sentence_is_in_the_list_of_its_suite() {
         for (suite, source) in [

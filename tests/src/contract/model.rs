@@ -1,4 +1,4 @@
-//! Random steps: a store answers each as [`Account`] does, and has the same balance after it.
+//! Random steps: after each one, a store returns the same result and has the same balance as [`Account`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use proptest::test_runner::TestRunner;
 
 use super::{START, Store, runtime};
 
-/// One thing that happens to a workspace.
+/// One operation on a workspace.
 #[derive(Clone, Debug)]
 enum Step {
     Hold {
@@ -27,15 +27,16 @@ enum Step {
         settlement: Settlement,
     },
     Grant(u64),
-    /// Time goes by, and the store is told.
+    /// Advances the time, followed by a tick.
     Wait(Duration),
 }
 
-/// Tells `open`'s stores so many random stories and compares them with the model. Panics with the shortest one that
-/// differs.
+/// Runs `stories` random sequences of steps on new stores and compares each with the model.
+///
+/// Panics with the shortest sequence whose result differs.
 pub fn compare<S: Store>(stories: u32, open: impl AsyncFn() -> Arc<S>) {
     let runtime = runtime();
-    // A story that fails is to become a sentence of its own, rather than a file of seeds.
+    // No seed files: write a separate test for each sequence that fails.
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(stories) };
     let compared = TestRunner::new(config)
         .run(&vec(step(), 1..60), |story| runtime.block_on(async { tell(&*open().await, story).await }));
@@ -48,7 +49,7 @@ async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError>
     let mut model = Account::new(GRANTED_FIRST, 0).unwrap();
     let workspace = store.create_workspace(Quota::default(), GRANTED_FIRST).await;
     let mut now = START;
-    // Ids are not used again: whoever repeats the hold of a lookup names the same end.
+    // A lookup id is never reused, so a repeated hold has the same expiry.
     let mut ends = BTreeMap::new();
     let mut end = |lookup, now, life| *ends.entry(lookup).or_insert(now + life);
     for step in story {
@@ -88,7 +89,8 @@ async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError>
 
 const GRANTED_FIRST: u64 = 8;
 
-/// Few lookups, small amounts, and times around expiry and [`Account::MEMORY`]: steps that get in each other's way.
+/// Generates steps that are likely to conflict: few lookups, small amounts, and times around the expiry and
+/// [`Account::MEMORY`].
 fn step() -> impl Strategy<Value = Step> {
     let lookup = 0..8_u8;
     let life = || (0..20_u64).prop_map(|twos| Duration::from_secs(twos * 2));

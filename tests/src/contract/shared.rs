@@ -1,4 +1,4 @@
-//! Windows that several nodes count in: they count as one.
+//! Rules for windows that several nodes share.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use enrich_lib::ports::Windows;
 use super::crowd::together;
 use super::windows::{counts, window};
 
-/// A test of each sentence about windows that nodes share, on what `$open` makes: `([Arc<dyn Windows>; 2], Timestamp)`, two
-/// nodes' ways to one store, and what it takes for the present.
+/// Generates the tests of the rules for shared windows.
+///
+/// `$open` returns `([Arc<dyn Windows>; 2], Timestamp)`: two nodes' connections to one store, and the store's current time.
 #[macro_export]
 macro_rules! shared_contract {
     ($open:expr) => {

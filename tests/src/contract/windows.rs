@@ -1,4 +1,4 @@
-//! A window counts 1, 2, 3…, apart from all other windows.
+//! Rules for burst windows: each counts 1, 2, 3…, independently of all other windows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use enrich_lib::window::{Quota, Window};
 
 use super::crowd::together;
 
-/// A test of each sentence about burst windows, on what `$open` makes: `(Arc<dyn Windows>, Timestamp)`, where the time
-/// is what the store takes for the present.
+/// Generates the tests of the rules for burst windows.
+///
+/// `$open` returns `(Arc<dyn Windows>, Timestamp)`: a fresh store and its current time.
 #[macro_export]
 macro_rules! windows_contract {
     ($open:expr) => {
@@ -38,7 +39,7 @@ pub async fn a_window_counts_on_beyond_its_limit((windows, now): (Arc<dyn Window
 
 pub async fn the_next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let mut this = window("demo", now);
-    // Several times, so that a store that keeps room for a few windows has to use it again.
+    // Enough windows that a store with room for only a few must reuse it.
     for _ in 0..4 {
         assert_eq!(counts(&*windows, &this, 3).await, [1, 2, 3]);
         this = window("demo", this.closes_at());
@@ -47,7 +48,7 @@ pub async fn the_next_window_counts_from_one((windows, now): (Arc<dyn Windows>, 
 
 pub async fn two_workspaces_count_apart((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let a = window("a", now);
-    // Of the same number, so that a counter that is named by it alone is found out.
+    // The windows have the same number, which exposes a store that keys its counters by the number alone.
     let b = (0..).map(|i| window(&format!("b{i}"), now)).find(|b| b.number() == a.number()).unwrap();
     assert_eq!(counts(&*windows, &a, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &b, 2).await, [1, 2]);
@@ -57,7 +58,7 @@ pub async fn two_workspaces_count_apart((windows, now): (Arc<dyn Windows>, Times
 pub async fn a_request_late_for_its_window_does_not_disturb_the_next(
     (windows, now): (Arc<dyn Windows>, Timestamp),
 ) {
-    // The clock was read just before the end of one window, and the request counted just after it.
+    // The request reads the clock just before the end of its window and is counted just after it.
     let next = window("demo", now + Duration::from_secs(60));
     let last = window("demo", now);
     assert_eq!(counts(&*windows, &last, 2).await, [1, 2]);
@@ -69,7 +70,7 @@ pub async fn a_request_late_for_its_window_does_not_disturb_the_next(
 pub async fn a_request_as_late_as_it_may_be_is_counted_in_its_window(
     (windows, now): (Arc<dyn Windows>, Timestamp),
 ) {
-    // Of a node whose clock is behind, and that took its time to find the key.
+    // For example, the node's clock is behind and its key lookup was slow.
     let short = Quota::new(1, 1).unwrap();
     let window = |at| short.window(&"demo".parse().unwrap(), at);
     let late = window(now);

@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use super::process::free_port;
 use super::redis::{Redis, RedisOptions};
 
-/// The share of each of three masters in the 16,384 slots.
+/// The slots of each of three masters, out of 16,384.
 const SHARES: [(u16, u16); 3] = [(0, 5_460), (5_461, 10_922), (10_923, 16_383)];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Masters that know one another, without replicas.
+/// A Redis Cluster of masters without replicas.
 #[derive(Debug)]
 pub struct RedisCluster {
     pub masters: Vec<Redis>,
 }
 
 impl RedisCluster {
-    /// Three masters.
+    /// Starts a cluster of three masters.
     pub fn start() -> Self {
         Self::with(&SHARES, false)
     }
 
-    /// One master, which speaks TLS too.
+    /// Starts a cluster of one master that accepts TLS as well.
     pub fn with_tls() -> Self {
         Self::with(&[(0, 16_383)], true)
     }
@@ -45,14 +45,14 @@ impl RedisCluster {
         Self { masters }
     }
 
-    /// All of its masters.
+    /// Returns a URL that lists all masters.
     pub fn url(&self) -> String {
         let nodes: Vec<_> =
             self.masters.iter().map(|master| format!("127.0.0.1:{}", master.port())).collect();
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// The same over TLS.
+    /// Returns a TLS URL that lists all masters.
     pub fn tls_url(&self) -> String {
         let nodes: Vec<_> =
             self.masters.iter().map(|master| master.tls_url().replace("rediss://", "")).collect();
@@ -64,7 +64,7 @@ fn start(tls: bool) -> (Redis, u16) {
     let bus_port = free_port();
     let mut settings = vec![("cluster-enabled", "yes".to_owned()), ("cluster-port", bus_port.to_string())];
     if tls {
-        // So that clients over TLS are told of the other nodes' ports for TLS.
+        // Makes the nodes announce their TLS ports to TLS clients.
         settings.push(("tls-cluster", "yes".to_owned()));
     }
     (Redis::with(&RedisOptions { settings, tls }), bus_port)

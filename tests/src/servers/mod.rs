@@ -1,8 +1,8 @@
-//! Real servers, started for a test, or for the tests of one process, and gone with them.
+//! Real servers, started for one test or for all tests of a process, and stopped afterwards.
 //!
 //! # Layout
 //!
-//! `process` a server that starts, stops and ends · `redis` · `cluster` several of them · `postgres`.
+//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres`.
 
 mod cluster;
 mod postgres;

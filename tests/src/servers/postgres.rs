@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own for a test, which may break it; or one that all tests of a process share.
+//! PostgreSQL servers: a private one for a test that stops or kills it, or one shared by all tests of a process.
 
 use std::env;
 use std::os::unix::fs::chown;
@@ -19,32 +19,35 @@ use tokio_postgres::{Client, NoTls};
 
 use super::process::free_port;
 
-/// A running server. It ends when this is dropped, or when the test's process does.
+/// A PostgreSQL server. It stops when this value is dropped or the test process ends.
 #[derive(Debug)]
 pub struct Postgres {
     settings: Vec<String>,
     port: u16,
     server: Child,
-    /// A shell that waits for the end of its input, to clean up after a process that can't.
+    /// A shell that stops the server and deletes its files when its standard input closes, in case the test process is
+    /// killed.
     watch: Child,
     databases: AtomicU32,
     template: OnceCell<()>,
     files: TempDir,
 }
 
-/// The database that others are copies of.
+/// The template database of all test databases.
 const TEMPLATE: &str = "enrich";
 
-/// How long the server may take to start, or to end.
+/// The timeout for starting the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Postgres {
-    /// Starts a server. A commit of it outlives the server, and not the machine: nothing is waited for to be on the disk.
+    /// Starts a server with default settings.
+    ///
+    /// Commits survive a crash of the server but not of the machine, because `fsync` is off.
     pub fn start() -> Self {
         Self::start_with(&[], &[])
     }
 
-    /// Starts a server with these settings (`name=value`) and these files beside its own (name, text).
+    /// Starts a server with `settings` (`name=value`) and additional `files` (name, content) in its data directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
         let dir = tempfile::Builder::new().prefix("enrich-pg").tempdir().unwrap();
         own(dir.path());
@@ -71,13 +74,13 @@ impl Postgres {
         this
     }
 
-    /// The server that the tests of this process share: for those that let it be.
+    /// Returns the server that the tests of this process share. Tests must not stop, kill or reconfigure it.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         SHARED.get_or_init(|| Self::start_with(&["max_connections=300"], &[]))
     }
 
-    /// Makes a database with the tables of this version, and tells its name.
+    /// Creates a database with the current schema and returns its name.
     pub async fn create_database(&self) -> String {
         self.template.get_or_init(|| self.make_template()).await;
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
@@ -90,71 +93,71 @@ impl Postgres {
         Database::new(self.server(TEMPLATE)).migrate().await.unwrap();
     }
 
-    /// A database's address, by the unix socket.
+    /// Returns the address of a database, over the Unix socket.
     pub fn server(&self, database: &str) -> Server {
         Server::from_str(&self.url(database)).unwrap()
     }
 
-    /// The same, as text.
+    /// Returns the URL of a database, over the Unix socket.
     pub fn url(&self, database: &str) -> String {
         let directory = self.files.path().to_str().unwrap().replace('/', "%2F");
         format!("postgres://postgres@{directory}:{}/{database}", self.port)
     }
 
-    /// Where its unix socket is.
+    /// Returns the path of the Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.files.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// A database's address, by TCP.
+    /// Returns the URL of a database, over TCP.
     pub fn tcp_url(&self, database: &str) -> String {
         format!("postgres://postgres@localhost:{}/{database}", self.port)
     }
 
-    /// The TCP port that it answers at.
+    /// Returns the TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Executes these statements.
+    /// Executes SQL statements.
     pub async fn sql(&self, database: &str, statements: &str) {
         self.client(database).await.batch_execute(statements).await.unwrap();
     }
 
-    /// The numbers in the one row of a query.
+    /// Returns the columns of a query that yields one row of `bigint`s.
     pub async fn numbers(&self, database: &str, query: &str) -> Vec<i64> {
         let row = self.client(database).await.query_one(query, &[]).await.unwrap();
         (0..row.len()).map(|column| row.get(column)).collect()
     }
 
-    /// A connection of the test's own.
+    /// Opens a new connection.
     pub async fn client(&self, database: &str) -> Client {
         let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await.unwrap();
         tokio::spawn(connection);
         client
     }
 
-    /// Ends the server as a crash does: nothing is finished, and nothing is tidied up.
+    /// Stops the server immediately (`SIGQUIT`), as a crash would: without finishing transactions or a checkpoint.
     pub fn kill(&mut self) {
         self.signal(Signal::QUIT);
-        self.signal(Signal::CONT); // if it was paused, the end comes first
+        self.signal(Signal::CONT); // if the server is paused, it handles the pending SIGQUIT first
         self.server.wait().unwrap();
         self.watch.kill().unwrap();
         self.watch.wait().unwrap();
     }
 
-    /// Starts it again after [`Postgres::kill`], at the same addresses.
+    /// Restarts the server after [`Postgres::kill`], at the same addresses.
     pub fn restart(&mut self) {
         (self.server, self.watch) = serve(self.files.path(), self.port, &self.settings);
         self.wait_until_it_answers();
     }
 
-    /// From here on the server does nothing: neither answers nor closes a connection.
+    /// Suspends the server (`SIGSTOP`). Connections stay open but get no replies.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// The server goes on, with what was sent to it meanwhile.
+    /// Resumes the server. It processes the requests that arrived in the meantime.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -162,7 +165,7 @@ impl Postgres {
     fn signal(&self, signal: Signal) {
         let server = Pid::from_child(&self.server);
         let _ = kill_process(server, signal);
-        // It makes no more of them while it is stopped.
+        // A stopped server forks no new children.
         for pid in children(server) {
             let _ = kill_process(pid, signal);
         }
@@ -203,7 +206,7 @@ fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
         server.args(["-c", setting]);
     });
     let server = server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    // What still runs would make new files while they are removed.
+    // Waits for the server to exit before `rm`, because a running server would create new files.
     let clean_up = "read -r _; kill -QUIT $0; kill -CONT $0
         for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $0 || break; sleep 0.5; done; rm -rf \"$1\"";
     let mut watch = Command::new("sh");
@@ -222,7 +225,7 @@ fn children(of: Pid) -> Vec<Pid> {
     pairs.filter(|(_, ppid)| *ppid == parent).filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-/// One of PostgreSQL's programs, as a user who may run it: it refuses to be root.
+/// Creates a command for one of PostgreSQL's programs. It runs as another user than root, which PostgreSQL refuses.
 fn program(name: &str) -> Command {
     let path = bin().join(name);
     let mut command = Command::new(path);
@@ -233,14 +236,14 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// Gives a file to the user who runs the server.
+/// Changes the owner of a file to the user that runs the server.
 fn own(path: &Path) {
     if let Some((uid, gid)) = user() {
         chown(path, Some(uid), Some(gid)).unwrap();
     }
 }
 
-/// Who runs the server, if that is another user than this process's.
+/// Returns the uid and gid of the user `postgres` if this process runs as root, and `None` otherwise.
 fn user() -> Option<(u32, u32)> {
     static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *USER.get_or_init(|| {
@@ -255,7 +258,7 @@ fn user() -> Option<(u32, u32)> {
     })
 }
 
-/// Where its programs are: on the path, or where Debian puts them.
+/// Finds the directory of PostgreSQL's programs with `pg_config`, in `PATH`, or where Debian installs them.
 fn bin() -> &'static Path {
     static BIN: OnceLock<PathBuf> = OnceLock::new();
     BIN.get_or_init(|| {

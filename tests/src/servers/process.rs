@@ -1,4 +1,4 @@
-//! A server's process: it ends with its owner, also when the test panics.
+//! A server process that is killed when its owner is dropped, also if the test panics.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to answer for the first time.
+/// The timeout until a server answers for the first time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Process(Child);
 
 impl Process {
-    /// Starts `program`, which writes its log to `log`, and waits until it `answers`. `None` if it ended instead, as where
-    /// another process was faster to take its port. `missing` says how to install it.
+    /// Starts `program`, redirects its output to `log`, and waits until `answers` returns `true`.
+    ///
+    /// Returns `None` if the process exits first, for example because its port is in use. Panics with `missing`, which
+    /// explains how to install the program, if it cannot be started.
     pub(super) fn start(
         mut program: Command,
         log: &Path,
@@ -40,7 +42,7 @@ impl Process {
         Some(process)
     }
 
-    /// It answers nobody until it goes on; its connections stay.
+    /// Suspends the process. Its connections stay open but get no replies.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
     }
@@ -55,7 +57,7 @@ impl Process {
     }
 }
 
-/// With `SIGKILL`, which a paused process obeys too.
+/// Sends `SIGKILL`, which also ends a suspended process.
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -63,7 +65,7 @@ impl Drop for Process {
     }
 }
 
-/// A TCP port that nobody listens at.
+/// Returns a TCP port that is not in use.
 pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! One `redis-server` in a directory of its own, in memory alone.
+//! A `redis-server` process with its own directory and without persistence.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +14,7 @@ use super::process::{Process, free_port};
 const MISSING: &str =
     "missing: redis-server; on Debian and Ubuntu: apt-get install redis-server; on macOS: brew install redis";
 
-/// A server that is there as long as this value.
+/// A Redis server. It stops when this value is dropped.
 pub struct Redis {
     port: u16,
     tls_port: u16,
@@ -24,23 +24,23 @@ pub struct Redis {
     files: TempDir,
 }
 
-/// What a test may want otherwise.
+/// Overrides for tests.
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
-    /// Settings, as in `redis.conf`: name and value.
+    /// Names and values of settings, as in `redis.conf`.
     pub settings: Vec<(&'static str, String)>,
-    /// Whether it speaks TLS too.
+    /// Whether the server accepts TLS as well.
     pub tls: bool,
 }
 
 impl Redis {
-    /// A server without a password, which forgets everything with its process.
+    /// Starts a server without a password.
     pub fn start() -> Self {
         Self::with(&RedisOptions::default())
     }
 
     pub fn with(options: &RedisOptions) -> Self {
-        // Another process may take a free port first.
+        // Another process may take the free port before the server binds it.
         let started = (0..5).find_map(|_| {
             let redis = Self::new(options);
             redis.run().then_some(redis)
@@ -76,7 +76,7 @@ impl Redis {
         Self { port, tls_port, args, authority, process: Mutex::default(), files }
     }
 
-    /// Whether it runs now.
+    /// Starts the process. Returns `false` if it exited at once.
     fn run(&self) -> bool {
         let mut program = Command::new("redis-server");
         program.args(&self.args);
@@ -86,27 +86,27 @@ impl Redis {
         self.process().is_some()
     }
 
-    /// Where it answers in plain.
+    /// Returns the URL without TLS.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The same for a user.
+    /// Returns the URL with credentials, without TLS.
     pub fn url_of(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
-    /// Where it answers over TLS, with a certificate for `localhost` and 127.0.0.1.
+    /// Returns the TLS URL. The certificate is valid for `localhost` and 127.0.0.1.
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port)
     }
 
-    /// Who its certificate is of, in PEM.
+    /// Returns the certificate of the server's CA in PEM. Empty without TLS.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Where it answers on this machine.
+    /// Returns the path of the Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.files.path().join("socket")
     }
@@ -115,7 +115,7 @@ impl Redis {
         self.port
     }
 
-    /// What the operator asks, in plain and as the default user: `redis.ask::<i64>("TTL key")`.
+    /// Executes a command as the default user and returns its result: `redis.ask::<i64>("TTL key")`.
     pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
         self.try_ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
     }
@@ -135,18 +135,18 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Ends at once, and with it all that it knew.
+    /// Kills the server. Its data is lost.
     pub fn kill(&self) {
         *self.process() = None;
     }
 
-    /// Starts anew at the same place, after a kill.
+    /// Restarts the server, without its data, at the same addresses.
     pub fn restart(&self) {
         self.kill();
         assert!(self.run(), "redis-server does not come back");
     }
 
-    /// Answers nobody until [`Redis::resume`]; its connections stay.
+    /// Suspends the server until [`Redis::resume`]. Its connections stay open but get no replies.
     pub fn pause(&self) {
         self.process().as_ref().expect("it runs").pause();
     }
@@ -160,7 +160,7 @@ impl Redis {
     }
 }
 
-/// An authority of its own, and its certificate for `localhost` and 127.0.0.1. Gives the authority's certificate.
+/// Creates a CA and a server certificate for `localhost` and 127.0.0.1. Returns the CA's certificate in PEM.
 fn certify(files: &TempDir) -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

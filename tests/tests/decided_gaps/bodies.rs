@@ -1,10 +1,10 @@
-//! What is wrong with a body: with `email` it is `invalid_email`, with anything else `invalid_request`.
+//! Errors in the body: `invalid_email` if `email` is wrong, `invalid_request` for everything else.
 
 use enrich_tests::blackbox::{KNOWN, Payload, World};
 
 use crate::body;
 
-/// "Missing, empty or non-string `email`: 400 `invalid_email`."
+/// A missing, empty or non-string `email`: 400 `invalid_email`.
 #[tokio::test]
 async fn an_email_that_is_missing_empty_or_no_string_is_invalid_email() {
     let world = World::open().await;
@@ -24,7 +24,7 @@ async fn an_email_that_is_missing_empty_or_no_string_is_invalid_email() {
     }
 }
 
-/// "An unknown field wins over it."
+/// `invalid_request` for an unknown field takes precedence over `invalid_email`.
 #[tokio::test]
 async fn an_unknown_field_wins_over_a_wrong_email() {
     let world = World::open().await;
@@ -41,7 +41,7 @@ async fn an_unknown_field_wins_over_a_wrong_email() {
     }
 }
 
-/// "Body that is no object, bad JSON, bad UTF-8, duplicate key, trailing bytes."
+/// A body that is not an object, invalid JSON, invalid UTF-8, a duplicate key, or trailing bytes.
 #[tokio::test]
 async fn what_is_not_one_json_object_is_invalid_request() {
     let world = World::open().await;
@@ -99,7 +99,7 @@ async fn json_may_be_written_in_every_way_that_json_has() {
     }
 }
 
-/// "Wrong or missing content type"; parameters change nothing, as JSON is UTF-8 whatever they say.
+/// A wrong or missing content type. Parameters are ignored, because JSON is always UTF-8.
 #[tokio::test]
 async fn the_content_type_is_json_with_any_parameters_and_no_other() {
     let world = World::open().await;
@@ -136,7 +136,7 @@ async fn the_content_type_is_json_with_any_parameters_and_no_other() {
     }
 }
 
-/// "Too large (over 4 KiB)": however it is sent, and whether it would be right or not.
+/// A body over 4 KiB, with or without `content-length`, even if it is otherwise valid.
 #[tokio::test]
 async fn a_body_of_4096_bytes_is_read_and_one_more_byte_is_too_many() {
     let world = World::open().await;

@@ -1,9 +1,9 @@
-//! What counts against the burst limit, and what clients are told about it.
+//! Which requests count against the burst limit, and the rate-limit headers.
 
 use enrich_lib::window::Quota;
 use enrich_tests::blackbox::{Client, KNOWN, Mood, Reply, Step, Transport, UNKNOWN, World};
 
-/// "Every request of an authenticated workspace, whatever its outcome."
+/// Every request of an authenticated workspace counts, regardless of its outcome.
 #[tokio::test]
 async fn every_request_of_a_workspace_counts_whatever_its_outcome() {
     let world = World::open().await;
@@ -33,7 +33,7 @@ async fn failing(world: &World, step: Step, client: &Client) -> Reply {
     reply
 }
 
-/// "A 401 counts for nobody."
+/// A 401 counts against no workspace.
 #[tokio::test]
 async fn a_401_counts_for_nobody() {
     let world = World::open().await;
@@ -49,7 +49,8 @@ async fn a_401_counts_for_nobody() {
     }
 }
 
-/// "Every reply made after the count is known; `Retry-After` on 429 only." Before it, nobody knows what to tell.
+/// Every reply after the count has the rate-limit headers, and `Retry-After` is sent on 429 only. Replies before the count
+/// have none, because the values are not known yet.
 #[tokio::test]
 async fn every_reply_after_the_count_tells_it_and_only_a_429_tells_to_wait() {
     let world = World::open().await;
@@ -83,7 +84,7 @@ async fn every_reply_after_the_count_tells_it_and_only_a_429_tells_to_wait() {
     }
 }
 
-/// "Delta-seconds, equal, rounded up, at least 1."
+/// `RateLimit-Reset` and `Retry-After` are equal delta-seconds, rounded up, at least 1.
 #[tokio::test]
 async fn reset_and_retry_after_are_the_same_seconds_within_the_window() {
     let world = World::open().await;
@@ -100,7 +101,7 @@ async fn reset_and_retry_after_are_the_same_seconds_within_the_window() {
     }
 }
 
-/// "500 per 60 s, set per workspace."
+/// The default limit is 500 requests per 60 s. It is set per workspace.
 #[tokio::test]
 async fn a_workspace_has_500_requests_a_minute_unless_the_operator_says_otherwise() {
     let world = World::open().await;

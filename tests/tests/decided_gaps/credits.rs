@@ -1,9 +1,9 @@
-//! What a lookup costs, and what happens if it can't be settled.
+//! The price of a lookup, and lookups whose settlement fails.
 
 use enrich_lib::credit::Price;
 use enrich_tests::blackbox::{FAULT, KNOWN, KNOWN_URL, Mood, Step, UNKNOWN, World};
 
-/// "1 for `found`, 0 for `not_found`; errors are free."
+/// The default price is 1 for `found` and 0 for `not_found`. Errors are free.
 #[tokio::test]
 async fn a_match_costs_1_and_everything_else_is_free() {
     let world = World::open().await;
@@ -20,7 +20,7 @@ async fn a_match_costs_1_and_everything_else_is_free() {
     }
 }
 
-/// "Configurable; the hold takes the larger of the two."
+/// Prices are configurable. The hold reserves the larger of the two.
 #[tokio::test]
 async fn the_price_is_the_operators_and_the_larger_of_the_two_has_to_be_there() {
     let world = World::with(|settings| settings.policy.price = Price { found: 3, not_found: 1 }).await;
@@ -54,7 +54,7 @@ async fn what_is_free_needs_no_credits() {
     }
 }
 
-/// "Retry with the same lookup id inside a deadline": whatever became of the first attempt, it is billed once.
+/// Settlements are retried with the same lookup id, so a lookup is billed once even if the first attempt succeeded.
 #[tokio::test]
 async fn a_settlement_whose_answer_is_lost_is_billed_once() {
     let world = World::open().await;
@@ -70,7 +70,7 @@ async fn a_settlement_whose_answer_is_lost_is_billed_once() {
     }
 }
 
-/// "A settlement that spends nothing fails: the answer stands; the hold expires by itself."
+/// If a settlement that spends nothing fails, the reply is unchanged and the hold expires.
 #[tokio::test]
 async fn a_release_that_fails_changes_no_answer() {
     let world = World::hurried().await;
@@ -87,7 +87,7 @@ async fn a_release_that_fails_changes_no_answer() {
     }
 }
 
-/// A fault is the operator's to read.
+/// Error details go to the operator's log, not into replies.
 #[tokio::test]
 async fn a_reply_to_a_failure_tells_nothing_of_it() {
     let world = World::hurried().await;

@@ -1,9 +1,9 @@
-//! Which emails are well-formed, which of them are supported, and which are one person's.
+//! Which emails are well-formed, which are supported, and which addresses belong to the same person.
 
 use enrich_lib::email::EmailPolicy;
 use enrich_tests::blackbox::{KNOWN, KNOWN_URL, UNKNOWN, World};
 
-/// "RFC 5321 Mailbox"; "no surrounding space is trimmed, no trailing dot."
+/// An email must be a `Mailbox` of RFC 5321. Surrounding spaces are not trimmed and a trailing dot is not allowed.
 #[tokio::test]
 async fn what_is_no_mailbox_of_rfc_5321_is_invalid_email() {
     let world = World::open().await;
@@ -48,19 +48,19 @@ async fn what_is_no_mailbox_of_rfc_5321_is_invalid_email() {
     assert_eq!(world.totals(&client.tenant), (1, 0, 0));
 }
 
-/// "Local part up to 64 octets, domain up to 253 with labels up to 63, 254 in all."
+/// The local part has up to 64 octets, the domain up to 253 with labels up to 63, and the whole address up to 254.
 #[tokio::test]
 async fn lengths_are_held_to_the_octet() {
     let world = World::open().await;
     let client = world.client(1).await;
     let a = |n: usize| "a".repeat(n);
-    let domain = |last: usize| format!("{0}.{0}.{0}.{1}", a(60), a(last)); // 183 octets and the last label's
+    let domain = |last: usize| format!("{0}.{0}.{0}.{1}", a(60), a(last)); // 183 octets plus the last label
     for (email, fits) in [
         (format!("{}@b.name", a(64)), true),
         (format!("{}@b.name", a(65)), false),
         (format!("a@{}.name", a(63)), true),
         (format!("a@{}.name", a(64)), false),
-        (format!("{}@{}", a(30), domain(40)), true), // 254
+        (format!("{}@{}", a(30), domain(40)), true), // 254 octets
         (format!("{}@{}", a(31), domain(40)), false),
         (format!("{}@{}", a(3_000), domain(40)), false),
     ] {
@@ -73,7 +73,7 @@ async fn lengths_are_held_to_the_octet() {
     }
 }
 
-/// "Well-formed but: …", each kind with an example or two.
+/// Each kind of well-formed but unsupported email, with one or more examples.
 #[tokio::test]
 async fn each_kind_of_unsupported_email_is_refused() {
     let world = World::open().await;
@@ -113,7 +113,7 @@ async fn each_kind_of_unsupported_email_is_refused() {
     assert_eq!(world.totals(&client.tenant), (1, 0, 0));
 }
 
-/// "Work and unknown domains pass."
+/// Work domains and unknown domains are supported.
 #[tokio::test]
 async fn people_anywhere_else_are_looked_up() {
     let world = World::open().await;
@@ -131,7 +131,7 @@ async fn people_anywhere_else_are_looked_up() {
     }
 }
 
-/// "A strict allow-list of consumer providers is a setting."
+/// An allow-list of providers can be configured.
 #[tokio::test]
 async fn an_operator_may_support_some_providers_alone() {
     let providers_allowed = Some(["gmail.com".to_owned()].into());
@@ -147,7 +147,7 @@ async fn an_operator_may_support_some_providers_alone() {
     }
 }
 
-/// "Disposable provider, private relay, role account": each kind is a setting.
+/// Disposable providers, private relays and role accounts can each be allowed by a setting.
 #[tokio::test]
 async fn an_operator_may_support_each_kind_that_somebody_may_be_behind() {
     let refused = EmailPolicy::default();
@@ -178,7 +178,8 @@ async fn an_operator_may_support_each_kind_that_somebody_may_be_behind() {
     }
 }
 
-/// "Lower case; provider rules (Gmail dots and `+`, `googlemail.com`)": one person, one record.
+/// Addresses are converted to lower case and normalized by provider rules (Gmail: dots, `+` suffixes and
+/// `googlemail.com`), so that one person has one record.
 #[tokio::test]
 async fn all_addresses_of_a_gmail_mailbox_find_one_person() {
     let world = World::open().await;
@@ -197,7 +198,7 @@ async fn all_addresses_of_a_gmail_mailbox_find_one_person() {
     }
 }
 
-/// A rule too many would answer with another person's profile.
+/// Normalizing too much would return another person's profile.
 #[tokio::test]
 async fn no_other_provider_is_taken_to_ignore_dots() {
     let world = World::open().await;

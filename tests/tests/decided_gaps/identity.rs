@@ -1,4 +1,4 @@
-//! Keys, lookup ids, and people who opted out.
+//! Keys, lookup ids and opted-out people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use http::Request;
 
 use crate::body;
 
-/// "`lookup_` + UUIDv7 as 32 hex digits": sorted by time.
+/// A lookup id is `lookup_` and a UUIDv7 as 32 hex digits, and sorts by time.
 #[tokio::test]
 async fn a_lookup_id_is_lookup_and_a_uuidv7() {
     let world = World::open().await;
@@ -33,7 +33,7 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// "Later fetch: none in v1."
+/// v1 has no endpoint to fetch a past lookup.
 #[tokio::test]
 async fn a_lookup_cannot_be_fetched_later() {
     let world = World::open().await;
@@ -47,7 +47,7 @@ async fn a_lookup_cannot_be_fetched_later() {
     }
 }
 
-/// "`enr_` + 32 base62 characters + 6 of CRC-32; garbage refused before any store is asked."
+/// A key is `enr_`, 32 base62 characters and 6 characters of CRC-32. Malformed keys are rejected without a store access.
 #[tokio::test]
 async fn what_is_no_key_is_refused_before_any_store_is_asked() {
     let world = World::open().await;
@@ -79,7 +79,7 @@ async fn what_is_no_key_is_refused_before_any_store_is_asked() {
     }
 }
 
-/// RFC 9110, 11.1 and 11.4: the scheme in any case, and one space or more after it.
+/// RFC 9110, 11.1 and 11.4: the scheme is case-insensitive and followed by one or more spaces.
 #[tokio::test]
 async fn one_authorization_of_the_bearer_scheme_is_taken_and_no_other() {
     let world = World::open().await;
@@ -107,7 +107,7 @@ async fn one_authorization_of_the_bearer_scheme_is_taken_and_no_other() {
     }
 }
 
-/// "`WWW-Authenticate: Bearer`" on a 401, and nowhere else.
+/// `WWW-Authenticate: Bearer` is sent on a 401 only.
 #[tokio::test]
 async fn a_401_names_its_scheme() {
     let world = World::open().await;
@@ -120,7 +120,8 @@ async fn a_401_names_its_scheme() {
     }
 }
 
-/// "Indistinguishable from `not_found`: anything else reveals that the person is in the data."
+/// The reply for an opted-out person is indistinguishable from `not_found`: any difference would reveal that the person is
+/// in the data.
 #[tokio::test]
 async fn a_person_who_opted_out_is_not_told_from_one_who_was_never_there() {
     let world = World::open().await;
@@ -129,13 +130,13 @@ async fn a_person_who_opted_out_is_not_told_from_one_who_was_never_there() {
         client.look_up("opted.out@gmail.com").await.assert_status(200);
     }
     world.suppress("Opted.Out+anything@googlemail.com");
-    world.add_person("opted.out@gmail.com", "opted-out", 1.0); // no import brings anybody back
+    world.add_person("opted.out@gmail.com", "opted-out", 1.0); // a later import does not undo the opt-out
     for (one, other) in world.clients(1).await.into_iter().zip(world.clients(1).await) {
         let (suppressed, unknown) = (one.look_up("opted.out@gmail.com").await, other.look_up(UNKNOWN).await);
         assert_eq!(suppressed.status, 404);
         let (mut suppressed, mut unknown) = (suppressed.comparable(), unknown.comparable());
         for headers in [&mut suppressed.1, &mut unknown.1] {
-            headers.retain(|(name, _)| name != "ratelimit-reset"); // each workspace has windows of its own
+            headers.retain(|(name, _)| name != "ratelimit-reset"); // each workspace has its own windows
         }
         assert_eq!(suppressed, unknown);
         assert_eq!(world.totals(&one.tenant), world.totals(&other.tenant), "it costs the same too");

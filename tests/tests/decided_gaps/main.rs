@@ -1,4 +1,4 @@
-//! Every decision on what the specification leaves open, as far as a client can see it.
+//! The decisions on points that the specification leaves open (listed in the README), as a client sees them.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -12,7 +12,7 @@ mod routes;
 
 use serde_json::json;
 
-/// The body of a lookup.
+/// Returns the request body of a lookup.
 fn body(email: &str) -> String {
     json!({ "email": email }).to_string()
 }

@@ -1,9 +1,9 @@
-//! "401 → burst 429/503 → body 400 (`invalid_request`, then `invalid_email`, then `unsupported_email`) → credits 402 →
-//! resolver 502 → 200/404; 500 for any other failure where it happens."
+//! The order of the checks: 401 → burst limit 429/503 → body 400 (`invalid_request`, then `invalid_email`, then
+//! `unsupported_email`) → credits 402 → resolver 502 → 200/404. Any other failure is a 500 where it happens.
 
 use enrich_tests::blackbox::{Client, KNOWN, Mood, Step, Transport, World};
 
-/// A condition that a request meets, in the order of the checks.
+/// A condition that makes a request fail, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
     NoKey,
@@ -21,7 +21,7 @@ enum Trouble {
 
 use Trouble::*;
 
-/// Each with the answer to it.
+/// Each condition with its status and error code.
 const TROUBLES: [(Trouble, u16, &str); 11] = [
     (NoKey, 401, "unauthorized"),
     (KeysFail, 500, "server_error"),
@@ -36,7 +36,7 @@ const TROUBLES: [(Trouble, u16, &str); 11] = [
     (SpendFails, 500, "server_error"),
 ];
 
-/// Two answers of one port: it can't give both.
+/// Returns whether the conditions are two results of the same port call, so that they cannot occur together.
 fn exclude_each_other(one: Trouble, other: Trouble) -> bool {
     [(Limited, WindowsFail), (NoCredits, HoldFails)].contains(&(one, other))
 }
@@ -76,7 +76,7 @@ async fn answer(world: &World, troubles: &[Trouble], status: u16, code: &str) {
     let tenant = world.tenant(limit, if has(NoCredits) { 0 } else { 1 }).await;
     let client = Client::new(world, Transport::Http1, tenant);
     if has(Limited) {
-        client.post("{}").await.assert_status(400); // the one request of this window
+        client.post("{}").await.assert_status(400); // uses up the limit of this window
     }
     for (trouble, step) in [
         (KeysFail, Step::FindKey),
@@ -102,7 +102,7 @@ async fn answer(world: &World, troubles: &[Trouble], status: u16, code: &str) {
     assert_eq!((reply.status, reply.json()["error"].as_str()), (status, Some(code)), "{troubles:?}");
 }
 
-/// "Nothing is spent before all checks passed."
+/// Nothing is spent until all checks have passed.
 #[tokio::test]
 async fn each_check_is_made_only_if_those_before_it_passed() {
     let world = World::hurried().await;
@@ -117,7 +117,7 @@ async fn each_check_is_made_only_if_those_before_it_passed() {
         (2, TROUBLES[6]),
         (3, TROUBLES[7]),
         (3, TROUBLES[8]),
-        (5, TROUBLES[9]), // what was held is released
+        (5, TROUBLES[9]), // releases the hold
     ] {
         answer(&world, &[trouble], status, code).await;
         assert_eq!(world.tap.take_asked(), all[..asked], "{trouble:?}");

@@ -1,4 +1,4 @@
-//! Other paths, other methods.
+//! Unknown paths and wrong methods.
 
 use enrich_tests::blackbox::{Client, KNOWN, Payload, Reply, World};
 use http::Method;
@@ -11,7 +11,7 @@ async fn ask(client: &Client, method: Method, path: &str) -> Reply {
     client.send(request).await
 }
 
-/// "404, body `{"error":"invalid_request"}`: can't be taken for `not_found`, which has `status`."
+/// 404 with the body `{"error":"invalid_request"}`. It cannot be mistaken for `not_found`, which has the field `status`.
 #[tokio::test]
 async fn an_unknown_path_is_404_with_an_error() {
     let world = World::open().await;
@@ -36,7 +36,7 @@ async fn an_unknown_path_is_404_with_an_error() {
     }
 }
 
-/// "405 + `Allow: POST`."
+/// 405 with `Allow: POST`.
 #[tokio::test]
 async fn a_wrong_method_is_405_and_names_the_right_one() {
     let world = World::open().await;
@@ -50,7 +50,7 @@ async fn a_wrong_method_is_405_and_names_the_right_one() {
     }
 }
 
-/// Specification 4 has no parameters: what stands behind the path changes nothing.
+/// Specification 4 defines no query parameters, so the query is ignored.
 #[tokio::test]
 async fn a_query_is_not_looked_at() {
     let world = World::open().await;

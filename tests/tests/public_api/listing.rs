@@ -1,8 +1,7 @@
 //! The public items of a crate, read from its source.
 //!
-//! All that is `pub` can be reached from outside: the lint `unreachable_pub` sees to it. So what is listed is what
-//! embedders see, and nothing else: signatures without bodies, fields and methods that are public, and which traits the
-//! types implement.
+//! The lint `unreachable_pub` ensures that every `pub` item is reachable from outside. The listing is therefore exactly the
+//! API for embedders: signatures without bodies, public fields and methods, and the traits that types implement.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +11,7 @@ use syn::{
     Attribute, Field, Fields, File, ImplItem, Item, ItemImpl, TraitItem, Type, Visibility, parse_quote,
 };
 
-/// The public items of the crate whose first file is `lib`, module by module in the order of the source.
+/// Returns the public items of the crate with the root file `lib`, by module in source order.
 pub(crate) fn of(lib: &Path) -> String {
     let mut modules = Vec::new();
     read(lib, lib.parent().unwrap(), "crate", &mut modules);
@@ -28,7 +27,7 @@ pub(crate) fn of(lib: &Path) -> String {
     listing
 }
 
-/// Reads a file, and then the files of the modules that it names, which are in `dir`.
+/// Reads a file and then the files of its modules, which are in `dir`.
 fn read(file: &Path, dir: &Path, path: &str, modules: &mut Vec<(String, Vec<Item>)>) {
     let parsed = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap();
     let items: Vec<_> =
@@ -42,7 +41,7 @@ fn read(file: &Path, dir: &Path, path: &str, modules: &mut Vec<(String, Vec<Item
     }
 }
 
-/// The items in a macro that takes items; others have none, or the listing would have to know of them.
+/// Returns the items inside a macro invocation. Panics if its input is not items, because the listing would be incomplete.
 fn unwrapped(item: Item) -> Vec<Item> {
     let Item::Macro(item) = item else { return vec![item] };
     if item.mac.path.is_ident("macro_rules") {
@@ -57,7 +56,7 @@ fn file_module(item: &Item) -> Option<String> {
     Some(module.ident.to_string())
 }
 
-/// Tests, and what takes the place of the system's locks for them.
+/// Returns whether an item is compiled only for tests, including the replacements of the locks under `cfg(shuttle)`.
 fn is_for_tests(item: &Item) -> bool {
     let for_tests: [Attribute; 2] = [parse_quote!(#[cfg(test)]), parse_quote!(#[cfg(shuttle)])];
     attributes(item)
@@ -74,7 +73,7 @@ fn attributes(item: &Item) -> Option<&[Attribute]> {
     })
 }
 
-/// The name of a public type or trait.
+/// Returns the name of a public type or trait.
 fn public_name(item: &Item) -> Option<String> {
     let (visibility, name) = match item {
         Item::Struct(item) => (&item.vis, &item.ident),
@@ -89,7 +88,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// What of an item can be seen.
+/// Returns the public part of an item, or `None` if it has none.
 fn public(item: Item, names: &BTreeSet<String>) -> Option<Item> {
     let mut item = item;
     let is_seen = match &mut item {
@@ -141,13 +140,13 @@ fn public(item: Item, names: &BTreeSet<String>) -> Option<Item> {
     is_seen.then_some(item)
 }
 
-/// Keeps the attributes that tell users something.
+/// Keeps the attributes that are part of the API.
 fn keep_telling(attributes: &mut Vec<Attribute>) {
     const TELLING: [&str; 5] = ["derive", "must_use", "non_exhaustive", "deprecated", "async_trait"];
     attributes.retain(|attribute| TELLING.iter().any(|name| attribute.path().is_ident(name)));
 }
 
-/// Leaves of the private fields that there are some.
+/// Removes the private fields, but leaves a placeholder that shows that there are some.
 fn hide_private(fields: &mut Fields) {
     fields.iter_mut().for_each(|field| field.attrs.clear());
     let has_private = fields.iter().any(|field| !is_public(&field.vis));
@@ -176,7 +175,8 @@ fn without_default(item: &mut TraitItem) {
     }
 }
 
-/// An implementation by a public type: of a trait, with its types; or of public methods.
+/// Returns whether an `impl` block of a public type is part of the API: a trait with its types and constants, or public
+/// inherent items.
 fn is_seen_impl(item: &mut ItemImpl, names: &BTreeSet<String>) -> bool {
     let is_of_trait = item.trait_.is_some();
     item.items.retain(|item| match item {

@@ -1,4 +1,5 @@
-//! What embedders see of each crate, written down: a change of it shows in the difference. CONTRIBUTING.md says how to accept one.
+//! Snapshots of the public API of each crate, which make API changes visible in review. CONTRIBUTING.md describes how to
+//! accept a change.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

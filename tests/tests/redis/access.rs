@@ -1,11 +1,11 @@
-//! Who may count, and over what.
+//! Authentication, permissions and transports.
 
 use enrich_redis::{OpenFault, RedisFault, RedisPolicy, RedisUrl, RedisWindows};
 use enrich_tests::servers::{Redis, RedisOptions};
 
 use crate::{cause, count, key, open, patient, window};
 
-/// All that a user needs, as the adapter's documentation has it.
+/// The permissions that a Redis user needs, as in the adapter's documentation.
 const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn over_tls_only_a_server_of_the_trusted_authority_is_counted_with() {
     let trusting = |authority: &str| RedisWindows::open(&url.clone().trusting(authority), patient(), 7);
     assert_eq!(count(&trusting(redis.authority()).unwrap(), &window("demo")).await, Ok(1));
     for stranger in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
-        let Ok(stranger) = stranger else { continue }; // a machine that trusts nobody
+        let Ok(stranger) = stranger else { continue }; // no root certificates are installed
         let fault = cause(count(&stranger, &window("demo")).await.unwrap_err());
         assert!(matches!(&fault, RedisFault::Unreachable(why) if why.contains("certificate")), "{fault}");
     }

@@ -1,4 +1,4 @@
-//! A Redis Cluster: each workspace is counted by one of its masters.
+//! Redis Cluster: one master holds the counters of a workspace.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What is in Redis.
+//! The counters in Redis: keys, expiry and invalid values.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn windows_of_another_length_do_not_share_a_counter() {
     assert_eq!(redis.ask::<u64>("DBSIZE"), 20);
 }
 
-/// A key past its time would be deleted at once, and every request be the first.
+/// Redis would delete a key with an expiry in the past at once, so that every request would count as the first.
 #[tokio::test]
 async fn a_window_that_is_over_by_redis_clock_is_not_counted() {
     let redis = Redis::start();

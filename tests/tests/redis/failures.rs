@@ -1,4 +1,4 @@
-//! Redis that fails: a count is an error within its deadline, and counts go on as soon as it works again.
+//! Redis failures: counts fail within their deadline and succeed again as soon as Redis has recovered.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use enrich_tests::servers::{Redis, RedisOptions};
 
 use crate::{cause, count, hurried, key, open, patient, recovered, window};
 
-/// What a busy machine may take longer than the deadline says.
+/// Additional time beyond a deadline, for a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_redis_that_is_down_fails_at_once_and_is_found_when_it_is_there() {
     assert_eq!(recovered(&windows, &window).await, 1);
 }
 
-/// Its memory is lost: up to one more window is admitted.
+/// A restart loses the counters, so up to one more limit of requests is admitted in the current window.
 #[tokio::test]
 async fn after_a_restart_counters_begin_anew() {
     let redis = Redis::start();
@@ -39,7 +39,7 @@ async fn after_a_restart_counters_begin_anew() {
     assert_eq!(recovered(&windows, &window).await, 1);
 }
 
-/// What a failover or an idle proxy does: nobody is refused for it after the one that noticed.
+/// A failover or an idle timeout of a proxy closes the connection. Only the request that notices it fails.
 #[tokio::test]
 async fn after_a_connection_that_worked_the_next_is_made_at_once() {
     let redis = Redis::start();
@@ -47,7 +47,7 @@ async fn after_a_connection_that_worked_the_next_is_made_at_once() {
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CLIENT KILL TYPE normal SKIPME yes");
     let (first, second) = (count(&windows, &window).await, count(&windows, &window).await);
-    // The end of the connection may be seen before anything is sent on it, or after.
+    // The client may notice the closed connection before or after it sends the request.
     assert!(matches!(first, Err(RedisFault::Disconnected(_))), "{first:?}");
     assert_eq!(second, Ok(2));
 }
@@ -64,14 +64,14 @@ async fn a_redis_that_hangs_fails_counts_within_the_deadline_and_its_connection_
     assert_eq!(fault, RedisFault::TimedOut(Duration::from_millis(100)));
     assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
     redis.resume();
-    // The count that was given up may have been made: that errs on the safe side.
+    // Redis may have executed the count that timed out, which only counts too many.
     let counted = recovered(&windows, &window).await;
     assert!((2..=3).contains(&counted), "{counted}");
     assert_eq!(redis.ask::<u64>(&format!("GET {}", key(&window))), counted);
     assert!(connections(&redis).iter().all(|id| !before.contains(id)), "{before:?}");
 }
 
-/// The connections but the operator's, by their ids.
+/// Returns the ids of all connections except the operator's.
 fn connections(redis: &Redis) -> Vec<String> {
     let list: String = redis.ask("CLIENT LIST");
     let lines = list.lines().filter(|line| !line.contains("cmd=client"));
@@ -103,7 +103,7 @@ async fn a_replica_is_refused_until_it_takes_writes() {
     for _ in 0..10 {
         assert_eq!(cause(count(&windows, &window).await.unwrap_err()), RedisFault::ReadOnly);
     }
-    // The name that was connected to may lead to the new master by now.
+    // The adapter reconnects, because the host name may resolve to the new master by now.
     assert!(connections(&redis).iter().all(|id| !before.contains(id)), "{before:?}");
     redis.ask::<()>("REPLICAOF NO ONE");
     assert_eq!(recovered(&windows, &window).await, 2);

@@ -1,4 +1,4 @@
-//! Windows on real Redis, and what becomes of them when something fails.
+//! Windows on a real Redis server, including failures.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
@@ -17,15 +17,15 @@ use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
 use enrich_redis::{RedisFault, RedisPolicy, RedisUrl, RedisWindows};
 
-/// How long something may take that is not what a test is about.
+/// The timeout for operations that are expected to succeed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// For tests that are not about time.
+/// Returns a policy with long timeouts, for tests that do not depend on time.
 fn patient() -> RedisPolicy {
     RedisPolicy { deadline: PATIENCE, connect_within: PATIENCE, ..RedisPolicy::default() }
 }
 
-/// For tests in which Redis does not answer in time.
+/// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.
 fn hurried() -> RedisPolicy {
     RedisPolicy { pause_max: Duration::from_millis(100), ..RedisPolicy::default() }
 }
@@ -38,7 +38,7 @@ fn now() -> Timestamp {
     SystemArrivals.arrive().now
 }
 
-/// A day's window, which no test outlives.
+/// Returns a window of one day, so that it does not end during a test.
 fn window(workspace: &str) -> Window {
     let quota = Quota::new(500, Quota::WINDOW_SECONDS_MAX).unwrap();
     quota.window(&workspace.parse().unwrap(), now())
@@ -48,7 +48,7 @@ async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, RedisFaul
     windows.count(window).await.map_err(|error| error.downcast_ref::<RedisFault>().unwrap().clone())
 }
 
-/// The first count that succeeds.
+/// Repeats a count until it succeeds and returns it.
 async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     let started = Instant::now();
     loop {
@@ -60,7 +60,7 @@ async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     }
 }
 
-/// The fault itself, where it is told to those who are not let wait for a connection.
+/// Returns the fault behind [`RedisFault::Resting`], which is returned while no reconnect is due.
 fn cause(fault: RedisFault) -> RedisFault {
     match fault {
         RedisFault::Resting(fault) => cause(*fault),
@@ -68,7 +68,7 @@ fn cause(fault: RedisFault) -> RedisFault {
     }
 }
 
-/// The key of a window's counter.
+/// Returns the Redis key of a window's counter.
 fn key(window: &Window) -> String {
     format!("enrich:{{{}}}:{}:{}", window.workspace(), window.closes_at().unix_ms(), window.number())
 }

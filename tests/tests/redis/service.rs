@@ -1,4 +1,4 @@
-//! The whole service, with its windows on Redis.
+//! The whole service with Redis as its rate-limit store.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn two_hosts_admit_no_more_than_one_limit_together() {
         World::with(|settings| settings.windows = a).await,
         World::with(|settings| settings.windows = b).await,
     ];
-    // Both name their first workspace alike.
+    // The first workspaces of both servers have the same id.
     let clients = [worlds[0].limited_clients(5, 100).await, worlds[1].limited_clients(5, 100).await];
     assert_eq!(clients[0][0].tenant.id, clients[1][0].tenant.id);
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Figures, for who wants them: `cargo test --release -p enrich-tests --test redis -- --ignored --nocapture speed`.
+//! A benchmark: `cargo test --release -p enrich-tests --test redis -- --ignored --nocapture speed`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How a server is reached: by TLS that is verified, or not at all.
+//! Server addresses, migrations, and TLS with certificate verification.
 
 use std::str::FromStr;
 
@@ -77,7 +77,7 @@ fn an_address_that_is_none_is_not_repeated() {
     assert!(!format!("{server:?}").contains("hunter2"), "{server:?}");
 }
 
-/// A server with a certificate of its own making.
+/// Starts a server with a self-signed certificate and returns both.
 fn with_tls() -> (Postgres, String) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (cert.pem(), signing_key.serialize_pem());

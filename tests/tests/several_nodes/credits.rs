@@ -1,4 +1,4 @@
-//! What nodes spend together.
+//! Credits of one workspace, spent by several nodes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! PostgreSQL is stopped, killed and started again between a hold and its spend.
+//! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its spend.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn a_spend_whose_answer_was_lost_is_sent_again_and_charged_once() {
     let first = world.holding(&node, 2).await;
     node.ledger.settle(&first, Spend(2)).await.unwrap();
     let held = world.holding(&node, 3).await;
-    // Of its connections, none is busy: the spend is sent.
+    // All connections are idle, so the spend is sent at once.
     node.stop_ticking().await;
     node.network.deafen();
     let (ledger, spent) = (node.ledger.clone(), held.clone());
@@ -40,10 +40,10 @@ async fn a_spend_that_is_given_up_after_it_was_written_is_voided() {
     let first = world.holding(&node, 2).await;
     node.ledger.settle(&first, Spend(2)).await.unwrap();
     let held = world.holding(&node, 3).await;
-    // Of its connections, none is busy: the spend is sent.
+    // All connections are idle, so the spend is sent at once.
     node.stop_ticking().await;
     node.network.deafen();
-    // It was sent again by then, as nobody can tell.
+    // The node has retried by then, because it cannot know whether the spend was executed.
     assert!(timeout(DEADLINE * 3, node.ledger.settle(&held, Spend(3))).await.is_err(), "there is no answer");
     assert_eq!(world.totals().await[..2], [10, 5], "but it is written");
     node.network.heal();
@@ -91,7 +91,7 @@ async fn a_spend_that_the_tables_refuse_fails_alone() {
     for credits in [1, 7, 1, 1, 7, 1, 1, 1] {
         holds.push(world.holding(&node, credits).await);
     }
-    // While the first waits for this lock, the others gather.
+    // While the first spend waits for this lock, the others are collected into one batch.
     let locker = world.postgres.client(&world.database).await;
     locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
     let settling: Vec<_> = holds

@@ -1,4 +1,4 @@
-//! A key that is revoked is used nowhere a second later.
+//! A revoked key is rejected by all nodes within a second.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn a_revoked_key_is_refused_by_every_node_within_a_second() {
         eventually("the key is refused", async || !node.knows(&key).await.unwrap()).await;
         assert!(node.knows(&other).await.unwrap());
     }
-    // A second, on a machine that is busy with other tests.
+    // The limit is one second. The margin is for a busy machine.
     assert!(revoked_at.elapsed() < Duration::from_secs(3));
 }
 
@@ -53,7 +53,7 @@ async fn a_key_in_use_asks_the_store_nothing() {
     eventually("an answer while the store can't be reached", async || {
         node.ledger.tick(node.now()).await.unwrap();
         node.network.cut();
-        let answer = node.knows(&key).await; // an error if more than a second has gone by
+        let answer = node.knows(&key).await; // an error if the last tick is more than a second ago
         node.network.heal();
         answer.unwrap_or(false)
     })

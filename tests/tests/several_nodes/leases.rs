@@ -1,4 +1,4 @@
-//! Leases that end, and answers that are lost.
+//! Leases that end, and lost replies.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_node_that_was_not_heard_of_uses_its_lease_no_more() {
     eventually("and in the store", async || matches!(world.hold(&two, 10).await.1, Ok(Granted))).await;
 }
 
-/// The lease is counted from when the node said that it lives, and not from when it heard that it does.
+/// A node measures its lease from when it sent the heartbeat, not from when it received the reply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
     let world = World::new().await;
@@ -63,7 +63,7 @@ async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
              WHERE ends_at > clock_timestamp()";
         world.postgres.numbers(&world.database, select).await
     };
-    node.ledger.tick(node.now()).await.unwrap(); // on a connection that is there for the next
+    node.ledger.tick(node.now()).await.unwrap(); // opens a connection, which the next tick reuses
     let before = lives().await;
     node.network.keep_back();
     let (ledger, now) = (node.ledger.clone(), node.now());

@@ -1,5 +1,4 @@
-//! Several nodes on one PostgreSQL, as sentences: what they spend together, and what happens when one of them, or the server,
-//! is slow, cut off, killed or back again.
+//! Several nodes on one PostgreSQL server, which may be slow, disconnected, killed or restarted, as may the nodes.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 

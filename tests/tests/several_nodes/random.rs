@@ -1,4 +1,4 @@
-//! Random steps of three nodes, with a server that is killed in between.
+//! Random lookups on three nodes while the server is killed and restarted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -77,7 +77,7 @@ async fn story(seed: u64) {
     assert_eq!(world.totals().await, [GRANTED, spent, 0], "seed {seed}");
 }
 
-/// One lookup, whose caller has a limited patience. Tells what it was told to have cost.
+/// Runs one lookup with a random timeout. Returns the credits whose spend was acknowledged.
 async fn look_up(node: &Node, hold: &Hold, random: &mut StdRng) -> i64 {
     let credits = random.random_range(0..=hold.credits);
     let patience = Duration::from_millis(random.random_range(5..4_000));

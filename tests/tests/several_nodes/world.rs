@@ -1,4 +1,4 @@
-//! A database, nodes on it, and the network in between.
+//! A database, nodes that use it, and a network with fault injection between them.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// How long a lease lives here, and how long a node waits for an answer.
+/// The duration of a lease, and the deadline of a node's calls.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
 
-/// A database, as its operator sees it.
+/// A test database and its operator.
 pub(crate) struct World<'a> {
     pub(crate) postgres: &'a Postgres,
     pub(crate) database: String,
@@ -52,7 +52,7 @@ impl<'a> World<'a> {
         self.postgres.sql(&self.database, statements).await;
     }
 
-    /// Makes the workspace `demo`, with so many credits.
+    /// Creates the workspace `demo` with `credits`.
     pub(crate) async fn workspace(&self, credits: u64) {
         self.sql(
             "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, now())",
@@ -83,7 +83,7 @@ impl<'a> World<'a> {
         key
     }
 
-    /// What the workspace was granted, has spent, and has leased. The rows say the same.
+    /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows.
     pub(crate) async fn totals(&self) -> [i64; 3] {
         let select = "SELECT granted, spent, leased,
                  (SELECT sum(credits)::bigint FROM credit_grant),
@@ -100,7 +100,7 @@ impl<'a> World<'a> {
         self.node_with(DEADLINE, Duration::ZERO).await
     }
 
-    /// A node that waits so long for an answer, and whose clock is ahead by so much.
+    /// Starts a node whose calls have this `deadline` and whose clock is `ahead`.
     pub(crate) async fn node_with(&self, deadline: Duration, ahead: Duration) -> Node {
         let network = Network::new(self.postgres);
         let server = self.postgres.server(&self.database).through(network.clone());
@@ -109,7 +109,7 @@ impl<'a> World<'a> {
         let (began, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
-                // What fails is tried again by the next.
+                // The next tick retries whatever failed.
                 let _ = ticking.tick(START + ahead + began.elapsed()).await;
                 let _ = timeout(Duration::from_millis(250), ticking.changed()).await;
             }
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
         Node { ledger, ticks, network, began, ahead }
     }
 
-    /// A new lookup, which arrives at `node` and holds `credits`.
+    /// Creates the hold of a new lookup at `node` without placing it.
     pub(crate) fn lookup(&self, node: &Node, credits: u64) -> Hold {
         let n = self.lookups.fetch_add(1, Ordering::Relaxed);
         let mut random = [0; 10];
@@ -132,21 +132,21 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Holds with a new lookup.
+    /// Places the hold of a new lookup.
     pub(crate) async fn hold(&self, node: &Node, credits: u64) -> (Hold, Result<Holding, PortError>) {
         let hold = self.lookup(node, credits);
         let holding = node.ledger.hold(&hold).await;
         (hold, holding)
     }
 
-    /// A new lookup that holds as of now.
+    /// Places the hold of a new lookup. Panics unless it is granted.
     pub(crate) async fn holding(&self, node: &Node, credits: u64) -> Hold {
         let (hold, holding) = self.hold(node, credits).await;
         assert_eq!(holding.unwrap(), Holding::Granted);
         hold
     }
 
-    /// Spends one credit with a new lookup, if there is one: false is 402.
+    /// Spends one credit with a new lookup. Returns `false` if there is none, which is a 402 for the client.
     pub(crate) async fn spend(&self, node: &Node) -> Result<bool, PortError> {
         let (hold, holding) = self.hold(node, 1).await;
         match holding? {
@@ -155,7 +155,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends the sessions of all nodes in the store, without their knowing.
+    /// Ends the sessions of all nodes in the database without notifying the nodes.
     pub(crate) async fn end_all_nodes(&self) {
         self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end()").await;
     }
@@ -165,7 +165,7 @@ pub(crate) fn demo() -> WorkspaceId {
     "demo".parse().unwrap()
 }
 
-/// A node: its ledger, and what ticks it as a host does.
+/// A node: a ledger and a task that ticks it as a server does.
 pub(crate) struct Node {
     pub(crate) ledger: Arc<Ledger>,
     ticks: JoinHandle<()>,
@@ -179,13 +179,13 @@ impl Node {
         START + self.ahead + self.began.elapsed()
     }
 
-    /// From here on it does nothing by itself.
+    /// Stops the background ticks.
     pub(crate) async fn stop_ticking(&mut self) {
         self.ticks.abort();
         let _ = (&mut self.ticks).await;
     }
 
-    /// The process is gone.
+    /// Drops the node without a shutdown.
     pub(crate) async fn crash(mut self) {
         self.stop_ticking().await;
     }
@@ -201,7 +201,7 @@ impl Drop for Node {
     }
 }
 
-/// A node's way to the server, which may lose everything in one direction or both.
+/// A node's network connection to the server, with fault injection in one or both directions.
 #[derive(Clone, Default)]
 pub(crate) struct Network {
     socket: PathBuf,
@@ -215,12 +215,12 @@ impl Network {
         Self { socket: postgres.socket(), ..Self::default() }
     }
 
-    /// The node hears nothing any more on the connections that it has. What it says arrives.
+    /// Loses all data from the server. Data from the node still arrives.
     pub(crate) fn deafen(&self) {
         self.is_deaf.store(true, Ordering::SeqCst);
     }
 
-    /// What the server says is kept back, until it is let through.
+    /// Delays data from the server until [`Network::let_through`].
     pub(crate) fn keep_back(&self) {
         self.is_slow.store(true, Ordering::SeqCst);
     }
@@ -229,13 +229,13 @@ impl Network {
         self.is_slow.store(false, Ordering::SeqCst);
     }
 
-    /// Nothing arrives anywhere, and there are no new connections.
+    /// Loses all data in both directions and blocks new connections.
     pub(crate) fn cut(&self) {
         self.is_mute.store(true, Ordering::SeqCst);
         self.deafen();
     }
 
-    /// New connections are as they should be.
+    /// Removes the faults for new connections. A connection that has lost data may stay dead.
     pub(crate) fn heal(&mut self) {
         self.is_mute.store(false, Ordering::SeqCst);
         self.is_deaf.store(false, Ordering::SeqCst);
@@ -265,7 +265,7 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Nobody wakes it again: a line that lost a word is dead.
+        // Registers no waker: a connection that lost data stays dead.
         if self.network.is_deaf.load(Ordering::SeqCst) {
             return Poll::Pending;
         }
@@ -294,7 +294,7 @@ impl AsyncWrite for Line {
     }
 }
 
-/// Polls `check` until it is true, with a deadline.
+/// Polls `check` until it returns `true`. Panics after 20 s.
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !check().await {

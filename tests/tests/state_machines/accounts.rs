@@ -1,4 +1,4 @@
-//! One account, and a disk beside it as a store has one: holds end with a crash, and what was written of spends stays.
+//! One account with a model of a store's disk. A crash ends all holds and keeps the written spends.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use crate::book::{Answer, Answers, Book, DONE, Lookups, lookup};
 use crate::disk::Disk;
 
-/// What is done to an account. Lookups are numbered.
+/// One operation on an account. Lookups are numbered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Grant(u64),
-    /// The account is told that so many seconds have passed.
+    /// Advances the time by this many seconds, and the account to it.
     Advance(u64),
-    /// So many seconds pass, and nobody tells the account.
+    /// Advances the time by this many seconds without advancing the account.
     Sleep(u64),
-    /// Asks for the credits of a lookup, or for `more`.
+    /// Places the hold of a lookup, with `more` credits than its normal amount.
     Hold {
         lookup: usize,
         more: u64,
     },
     Settle(usize, Settlement),
-    /// The answer to the last hold or settlement was lost: it is asked for again.
+    /// Repeats the last hold or settlement, as after a lost reply.
     Replay,
     Begin(usize, u64),
-    /// The spend that was begun is on the disk, and nobody has been told.
+    /// Writes a pending spend to the disk without acknowledging it.
     Write(usize),
-    /// It is on the disk, and told.
+    /// Writes a pending spend to the disk and acknowledges it.
     Commit(usize),
     Abort(usize),
-    /// It was spent for so many credits, and nobody took the answer.
+    /// Makes a durable spend of this many credits pending again, because its result was not received.
     Reopen(usize, u64),
     Void(usize),
-    /// All is lost but what is on the disk.
+    /// Loses everything except the disk.
     Crash,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Model {
     expected: Option<Expected>,
 }
 
-/// What the last step did, if there was anything to do.
+/// The expected effect of the last step, if the step was applicable.
 #[derive(Clone, Debug)]
 struct Expected {
     step: Step,
@@ -58,7 +58,7 @@ struct Expected {
     answers: Answers,
 }
 
-/// Of a failure, the steps are of interest: all begin alike.
+/// Omits the state, because all cases start in the same one and only the steps help to analyze a failure.
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").finish_non_exhaustive()
@@ -113,7 +113,7 @@ impl Model {
         Some(Expected { step, hold, answers })
     }
 
-    /// None if no store does this now.
+    /// Returns `None` if no store performs this step in the current state.
     fn answers(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Answers> {
         let Self { lookups, book, disk, .. } = self;
         match step {
@@ -123,7 +123,7 @@ impl Model {
             }
             Step::Advance(_) => book.tell(lookups.now),
             Step::Sleep(_) | Step::Replay => {}
-            // A lookup whose spend is on the disk has had its answer, or its process is gone: it does not begin anew.
+            // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
             Step::Hold { .. } if disk.knows(lookup) && book.is_unknown(hold) => return None,
             Step::Hold { .. } => return Some(book.hold(hold)),
             Step::Settle(_, settlement) => {
@@ -143,10 +143,10 @@ impl Model {
                 }
                 book.commit(hold);
             }
-            // What is on the disk has not failed. One more attempt to write it may have.
+            // A written spend has not failed, but a further attempt to write it may have.
             Step::Abort(_) if disk.knows(lookup) && book.spending(hold)?.attempts == 1 => return None,
             Step::Abort(_) => book.abort(hold),
-            // Of what was never spent, or not so, there is nothing to reopen.
+            // Has no effect on a lookup that was not spent, or was spent for another amount.
             Step::Reopen(_, credits) if book.spent(hold) == Some(credits) => book.reopen(hold),
             Step::Reopen(..) if book.is_unknown(hold) => return None,
             Step::Reopen(..) => {}
@@ -164,7 +164,7 @@ impl Model {
 
 pub(crate) struct AccountMachine {
     account: Account,
-    /// What was asked last, if it was a hold or a settlement, and what it left.
+    /// The result of the last step and the balance after it, if the step was a hold or a settlement.
     answered: Option<(Answer, Balance)>,
 }
 
@@ -193,7 +193,7 @@ impl StateMachineTest for AccountMachine {
         let balance = machine.account.balance();
         assert_eq!(balance, model.book.balance());
         assert_eq!(balance.granted, balance.available + balance.held + balance.spent);
-        // What a crash would make of it: no spend that was told is lost, none that nobody asked for is there.
+        // The disk has every acknowledged spend. Any other spend there still has its credits held.
         assert!((balance.spent..=balance.spent + balance.held).contains(&model.disk.spent()));
     }
 }

@@ -1,4 +1,4 @@
-//! What an account answers and how it stands: worked out from what is known of each lookup, with no totals kept.
+//! A model of an account. It derives results and balances from the state of each lookup and keeps no running totals.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 pub(crate) const LOOKUPS: usize = 6;
 
-/// One shape for all answers.
+/// The result of any operation on an account.
 pub(crate) type Answer = Result<&'static str, AccountFault>;
 
-/// The right ones.
+/// The results that are allowed.
 pub(crate) type Answers = &'static [Answer];
 
 pub(crate) const DONE: Answers = &[Ok("done")];
@@ -23,10 +23,10 @@ pub(crate) const ENDED: Answers = &[Err(AccountFault::Ended)];
 const NO_HOLD: Answers = &[Err(AccountFault::NoHold)];
 const OTHER_HOLD: Answers = &[Err(AccountFault::OtherHold)];
 const OVER_HOLD: Answers = &[Err(AccountFault::OverHold)];
-/// Too late, and perhaps too much as well: which of the two is told does not matter.
+/// The hold has ended, and the amount may exceed it as well. Either error is allowed.
 const ENDED_OR_OVER_HOLD: Answers = &[Err(AccountFault::Ended), Err(AccountFault::OverHold)];
 
-/// The lookups of a story and its clock. A lookup that is asked for again has the same hold.
+/// The lookups of a test case and its clock. A repeated lookup has the same hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookups {
     pub(crate) now: Timestamp,
@@ -42,7 +42,9 @@ impl Lookups {
         self.now = self.now + Duration::from_secs(seconds);
     }
 
-    /// The hold of lookup `n`, which lives for ten seconds and some more, with so many more credits than it should have.
+    /// Returns the hold of lookup `n`, which expires `10 + n` seconds after it is placed.
+    ///
+    /// `more` credits are added to its normal amount.
     pub(crate) fn hold(&mut self, n: usize, workspace: &WorkspaceId, more: u64) -> Hold {
         let placed_at = *self.placed_at[n].get_or_insert(self.now);
         Hold {
@@ -55,12 +57,12 @@ impl Lookups {
     }
 }
 
-/// Some lookup. One is asked about more often than the others, so that much happens to it.
+/// Generates a lookup number. Lookup 1 is more frequent, so that it goes through many steps.
 pub(crate) fn lookup() -> impl Strategy<Value = usize> {
     prop_oneof![1 => Just(1), 2 => 0..LOOKUPS]
 }
 
-/// The lookup that a hold is of.
+/// Returns the lookup number of a hold.
 pub(crate) fn number(hold: &Hold) -> usize {
     hold.lookup_id.as_bytes()[0].into()
 }
@@ -68,9 +70,9 @@ pub(crate) fn number(hold: &Hold) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     granted: u64,
-    /// By lookups of which nothing else is known any more.
+    /// Credits spent by lookups that have been forgotten.
     spent_before: u64,
-    /// The latest time that the account was told.
+    /// The latest time that the account has received.
     told: Timestamp,
     known: [Known; LOOKUPS],
 }
@@ -78,9 +80,9 @@ pub(crate) struct Book {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     fate: Fate,
-    /// What it cost, if that is forgotten.
+    /// The cost of the lookup, if the account has forgotten it.
     forgotten: Option<u64>,
-    /// When a hold runs out.
+    /// When the hold expires.
     ends_at: Timestamp,
     forgotten_at: Timestamp,
 }
@@ -96,18 +98,18 @@ enum Fate {
         attempts: u32,
     },
     Spent(u64),
-    /// Released, run out or voided.
+    /// Released, expired or voided.
     Over,
 }
 
-/// A spend that is under way.
+/// A pending spend.
 pub(crate) struct Spending {
     pub(crate) credits: u64,
     pub(crate) attempts: u32,
 }
 
 impl Book {
-    /// The account of a store that has just been opened.
+    /// Creates the account of a newly opened store.
     pub(crate) fn open(granted: u64, spent: u64) -> Self {
         Self { granted, spent_before: spent, told: Timestamp::default(), known: Default::default() }
     }
@@ -135,7 +137,7 @@ impl Book {
             if known.ends_at <= self.told {
                 match known.fate {
                     Fate::Held(_) => known.fate = Fate::Over,
-                    // What is being spent does not run out. It is looked at again later.
+                    // A pending spend does not expire. It is checked again later.
                     Fate::Spending { .. } => {
                         known.ends_at = self.told + Account::MEMORY;
                         known.forgotten_at = known.ends_at;
@@ -188,7 +190,7 @@ impl Book {
     pub(crate) fn release(&mut self, hold: &Hold) -> Answers {
         match self.known[number(hold)].fate {
             Fate::Held(_) => self.known[number(hold)].fate = Fate::Over,
-            // A tombstone for a hold that was overtaken; one that has run out needs none.
+            // A tombstone for a hold that arrives after its release. An expired hold needs none.
             Fate::Unknown if hold.expires_at > self.told => self.learn(hold, Fate::Over),
             Fate::Unknown | Fate::Over => {}
             Fate::Spending { .. } | Fate::Spent(_) => return ENDED,
@@ -232,7 +234,7 @@ impl Book {
 
     pub(crate) fn reopen(&mut self, hold: &Hold) {
         let Some(credits) = self.spent(hold) else { return };
-        // The rest of what it held was available again.
+        // The spend has already returned the rest of the hold.
         let fate = Fate::Spending { held: credits, credits, attempts: 1 };
         if self.is_unknown(hold) {
             self.spent_before -= credits;
@@ -245,7 +247,7 @@ impl Book {
         }
     }
 
-    /// What the lookup of `hold` cost, if it was spent.
+    /// Returns the cost of the lookup of `hold`, if it was spent.
     pub(crate) fn spent(&self, hold: &Hold) -> Option<u64> {
         let known = self.known[number(hold)];
         if let Fate::Spent(credits) = known.fate { Some(credits) } else { known.forgotten }

@@ -1,4 +1,4 @@
-//! What a store has written of one workspace: all that a crash leaves.
+//! The durable state of one workspace, which survives a crash.
 
 use crate::book::LOOKUPS;
 
@@ -19,7 +19,7 @@ impl Disk {
         Self { granted, ..Self::default() }
     }
 
-    /// Written twice, a spend is there once. Tells whether it stands.
+    /// Writes a spend. Repeated writes have no effect. Returns `false` if the spend has been voided.
     pub(crate) fn spend(&mut self, lookup: usize, credits: u64) -> bool {
         !self.spends[lookup].get_or_insert(Spend { credits, is_voided: false }).is_voided
     }
@@ -34,12 +34,12 @@ impl Disk {
         self.spends[lookup].is_some()
     }
 
-    /// Its spend is there, and was not taken back.
+    /// Returns whether the spend of `lookup` was written and not voided.
     pub(crate) fn charged(&self, lookup: usize) -> bool {
         self.spends[lookup].is_some_and(|spend| !spend.is_voided)
     }
 
-    /// The credits of all spends that stand.
+    /// Returns the credits of all spends that were not voided.
     pub(crate) fn spent(&self) -> u64 {
         self.spends.iter().flatten().filter(|spend| !spend.is_voided).map(|spend| spend.credits).sum()
     }

@@ -1,8 +1,8 @@
-//! Steps in any order, with crashes and repeated requests among them: what the product answers after each, and how it
-//! stands, is what a model says.
+//! State machine tests: random steps, including crashes and repeated requests. After each step, the result and the state
+//! must match a model.
 //!
-//! A run has 200,000 cases. `STATE_MACHINE_CASES=n` is for `n` of them, shared out among the machines in the same
-//! proportions. A case that fails is printed with as few steps as fail; it is to become a named test of its own.
+//! A run has 200,000 cases. `STATE_MACHINE_CASES=n` runs `n` cases, divided among the machines in the same proportions. A
+//! failing case is shrunk to a minimal sequence of steps and printed. Add a named test for it.
 
 #![allow(clippy::unwrap_used, reason = "everything here is a test, where a panic is the report")]
 
@@ -58,7 +58,7 @@ prop_state_machine! {
     fn a_ledger_charges_what_it_told_and_nothing_else(sequential 1..30 => LedgerMachine);
 }
 
-/// A machine's share of all cases.
+/// Returns a configuration with a machine's share of all cases.
 fn config(share: u64) -> Config {
     let all = env::var("STATE_MACHINE_CASES").map_or(CASES, |text| {
         text.parse().unwrap_or_else(|_| panic!("STATE_MACHINE_CASES is a number, not {text:?}"))
@@ -67,12 +67,12 @@ fn config(share: u64) -> Config {
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
-/// One step of a future that nobody wakes.
+/// Polls a future once, with a waker that does nothing.
 fn poll<T>(mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// What is answered without waiting for anything.
+/// Returns the output of a future that completes on its first poll. Panics if it is pending.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(std::pin::pin!(future)) {
         Poll::Ready(answer) => answer,

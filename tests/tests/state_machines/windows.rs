@@ -1,4 +1,4 @@
-//! The burst limit: nodes whose clocks differ, requests that are counted late or twice, quotas that change, crashes.
+//! The burst limit with clock skew between nodes, late and repeated counts, quota changes and crashes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,41 +14,45 @@ use crate::at_once;
 
 const START_MS: u64 = 1_700_000_000_000;
 
-/// Each workspace, and the CRC-32 of its name: so far its windows are shifted, on every node and in every version.
+/// Workspaces with the CRC-32 of their names, which shifts their windows.
+///
+/// The shift must be the same on every node and in every version.
 const WORKSPACES: [(&str, u64); 2] = [("north", 3_693_752_514), ("south", 1_091_925_364)];
 
 const NODES: usize = 3;
 
-/// A clock that was set back so far goes on from there. A request that is later than it may be is alone in that.
+/// A request that is late by this much is taken for a clock that was set back, and time continues from there.
+///
+/// A request that is less late, but by over [`Window::LATE_MAX`], does not change the time.
 const JUMP_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// So many milliseconds pass.
+    /// Advances the time by this many milliseconds.
     Wait(u64),
-    /// From now on the clock of a node is so many milliseconds ahead.
+    /// Sets how far the clock of a node is ahead.
     Skew {
         node: usize,
         ahead_ms: i64,
     },
-    /// A request is counted, so many milliseconds after its node read the clock.
+    /// Counts a request `late_ms` after its node read the clock.
     Request {
         workspace: usize,
         node: usize,
         late_ms: u64,
     },
-    /// The answer to the last count was lost: the same request is counted again.
+    /// Counts the last request again, as after a lost reply.
     Replay,
     Quota {
         workspace: usize,
         limit: u32,
         seconds: u32,
     },
-    /// The counters are lost.
+    /// Loses all counters.
     Crash,
 }
 
-/// Writes down every count.
+/// Records every count.
 #[derive(Clone)]
 pub(crate) struct Model {
     now_ms: u64,
@@ -56,7 +60,7 @@ pub(crate) struct Model {
     quotas: [Quota; WORKSPACES.len()],
     counted: [Counted; WORKSPACES.len()],
     last: Option<Request>,
-    /// What the last step was to find.
+    /// The expected result of the last step.
     expected: Option<Expected>,
 }
 
@@ -67,16 +71,18 @@ struct Request {
     read_ms: u64,
 }
 
-/// How often each window of a workspace was counted. One that requests may still be late for is remembered for certain.
-/// Where another one is counted, or the windows have another length, all begins anew.
+/// Counts of each window of one workspace.
+///
+/// The table keeps the counters of all windows that late requests may still be counted in. It may lose them after a
+/// request for any other window and after a change of the window length. The guaranteed counts then start from zero.
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    /// Since the last crash.
+    /// All counts since the last crash: the upper limit of the table's count.
     ever: BTreeMap<u64, u64>,
-    /// Since all began anew.
+    /// The guaranteed counts: the lower limit of the table's count.
     surely: BTreeMap<u64, u64>,
     length_ms: u64,
-    /// The latest time that was read off a clock.
+    /// The latest time that a node has read.
     read_ms: u64,
     beginnings: u32,
 }
@@ -129,7 +135,7 @@ impl Model {
     }
 }
 
-/// Of a failure, the steps are of interest: all begin alike.
+/// Omits the state, because all cases start in the same one and only the steps help to analyze a failure.
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").finish_non_exhaustive()
@@ -183,7 +189,7 @@ impl ReferenceStateMachine for Model {
 
 pub(crate) struct WindowsMachine {
     table: WindowTable,
-    /// How many requests were admitted in each window since all began anew.
+    /// The number of admitted requests by workspace, window and [`Expected::beginnings`].
     admitted: BTreeMap<(usize, u64, u32), u64>,
 }
 
@@ -223,7 +229,7 @@ impl WindowsMachine {
         let (Ok(standing) | Err(standing)) = answer;
         assert_eq!(standing.limit, quota.limit());
         assert_eq!(u64::from(standing.remaining), limit.saturating_sub(count));
-        // The window is over when the client was told, and not a whole second before.
+        // At the reset time, the window has been over for less than a second.
         let told_ms = read_ms + standing.reset_seconds * 1_000;
         assert!(standing.reset_seconds >= 1);
         assert!((expected.closes_ms..expected.closes_ms + 1_000).contains(&told_ms), "{standing:?}");
@@ -237,7 +243,7 @@ impl WindowsMachine {
     }
 }
 
-/// Few workspaces, low limits and short windows, so that limits and edges are met often.
+/// Generates steps with few workspaces, low limits and short windows, so that limits and boundaries are reached often.
 fn step() -> impl Strategy<Value = Step> {
     let workspace = || 0..WORKSPACES.len();
     let node = || 0..NODES;

@@ -1,4 +1,4 @@
-//! The ledger itself, driven through the model's steps.
+//! Applies the model's steps to the real ledger.
 
 use enrich_lib::credit::AccountFault;
 use proptest_state_machine::StateMachineTest;
@@ -32,7 +32,7 @@ impl StateMachineTest for LedgerMachine {
             assert_eq!(balance, book.balance());
             assert_eq!(balance.granted, balance.available + balance.held + balance.spent);
             assert_eq!((on_disk.granted, on_disk.spent), (disk.granted, disk.spent()));
-            // A crash loses no spend that was told, and finds none that is neither told nor still held for.
+            // The disk has every acknowledged spend. Any other spend there still has its credits held.
             assert!((balance.spent..=balance.spent + balance.held).contains(&on_disk.spent), "{on_disk:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! The ledger on its disk: spends that gather and are written together, given up before that or after it, and crashes
-//! at any moment. What somebody was told stays; what nobody was told is taken back.
+//! The SQLite ledger on disk: group commits, spends that are cancelled before or after their commit, and crashes at any
+//! time. Acknowledged spends stay committed, unacknowledged ones are voided.
 
 mod machine;
 
@@ -18,32 +18,32 @@ use process::{GRANTED_FIRST, START, WORKSPACES};
 use crate::book::{ALREADY_SPENT, Answers, BEGUN, Book, DONE, ENDED, LOOKUPS, Lookups, lookup, number};
 use crate::disk::Disk;
 
-/// What happens to a ledger. Lookups are numbered, and are of the workspaces in turn.
+/// One operation on a ledger. Lookups are numbered and belong to the workspaces in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Hold(usize),
     Release(usize),
-    /// Asks to spend so many credits of a lookup. An earlier attempt is given up first.
+    /// Requests a spend of this many credits for a lookup. Cancels an earlier attempt first.
     Spend(usize, u64),
-    /// The answer to the last hold or settlement was lost: it is asked for again.
+    /// Repeats the last hold or settlement, as after a lost reply.
     Replay,
-    /// The writer does all that is queued.
+    /// The writer processes its queue.
     Write,
-    /// Whoever waits for the spend of a lookup looks for the answer.
+    /// Polls the result of a pending spend.
     Take(usize),
-    /// Whoever waits for the spend of a lookup waits no longer.
+    /// Cancels the caller that waits for the spend of a lookup.
     GiveUp(usize),
-    /// So many seconds pass, and the ledger is told.
+    /// Advances the time by this many seconds, followed by a tick of the ledger.
     Tick(u64),
-    /// The operator grants a workspace so many credits.
+    /// The operator grants this many credits to a workspace.
     Grant(usize, u64),
     /// The operator revokes the key of a workspace.
     Revoke(usize),
     /// The key of a workspace is looked up.
     Find(usize),
-    /// The process is gone, and another one is there.
+    /// The process crashes and another one starts.
     Crash,
-    /// The process ends in order, and another one is there.
+    /// The process shuts down gracefully and another one starts.
     Close,
 }
 
@@ -68,7 +68,7 @@ struct Workspace {
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
     is_revoked: bool,
-    /// And may be remembered.
+    /// The ledger has returned the key and may have cached it.
     was_found: bool,
 }
 
@@ -78,14 +78,14 @@ enum Job {
     Void(Hold),
 }
 
-/// Somebody waits for a spend.
+/// A spend whose caller waits for the result.
 #[derive(Clone, Debug)]
 enum Attempt {
     Queued(u32),
     Answered(Hold, Answers),
 }
 
-/// What the last step did, if there was anything to do.
+/// The expected effect of the last step, if the step was applicable.
 #[derive(Clone, Debug)]
 struct Expected {
     step: Step,
@@ -96,13 +96,13 @@ struct Expected {
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     Nothing,
-    /// There is no answer yet.
+    /// The result is pending.
     Waits,
     Told(Answers),
     Finds(&'static [bool]),
 }
 
-/// Of a failure, the steps are of interest: all begin alike.
+/// Omits the state, because all cases start in the same one and only the steps help to analyze a failure.
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").finish_non_exhaustive()
@@ -189,7 +189,7 @@ impl Model {
                 key.was_found |= !key.is_revoked;
                 Expect::Finds(match key {
                     Key { is_revoked: false, .. } => &[true],
-                    // Until the next tick, by those who remember it.
+                    // A cached key may be found until the next tick.
                     Key { was_found: true, .. } => &[true, false],
                     Key { was_found: false, .. } => &[false],
                 })
@@ -208,11 +208,11 @@ impl Model {
         Some(Expected { step, hold, answer })
     }
 
-    /// None if nobody asks for this now.
+    /// Returns `None` if no caller makes this request in the current state.
     fn ask(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Expect> {
         let Workspace { book, disk, .. } = self.of(hold);
         let answers = match step {
-            // A lookup that was charged has had its answer, or its process is gone: it does not begin anew.
+            // A charged lookup was answered or lost with its process, so its hold is not placed again.
             Step::Hold(_) if disk.charged(lookup) && book.is_unknown(hold) => return None,
             Step::Hold(_) => book.hold(hold),
             Step::Spend(_, credits) => return Some(self.spend(lookup, hold, credits)),
@@ -240,8 +240,8 @@ impl Model {
         }
     }
 
-    /// What nobody waits for is not written. What was written and nobody was told of is voided, unless it was asked for
-    /// again and is told now.
+    /// Processes the queue: drops spends whose caller has cancelled, commits the others, and voids committed spends whose
+    /// result was not received, unless this batch repeats and acknowledges them.
     fn write(&mut self) {
         let (mut spends, mut voids) = (Vec::new(), BTreeSet::new());
         for job in std::mem::take(&mut self.queue) {
@@ -303,7 +303,7 @@ impl Model {
 
 fn step() -> impl Strategy<Value = Step> {
     use Step::*;
-    // Most cost one credit.
+    // Most spends cost one credit.
     let cost = prop_oneof![3 => Just(1), 1 => 0..4_u64];
     let workspace = || 0..WORKSPACES.len();
     prop_oneof![

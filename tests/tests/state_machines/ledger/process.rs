@@ -1,4 +1,4 @@
-//! A process that serves a data directory, and its operator: the ledger's writer moves only when it is told to.
+//! A simulated process that serves a data directory, and its operator. The ledger's writer runs only when a test polls it.
 
 use std::fs;
 use std::path::Path;
@@ -37,34 +37,34 @@ static PREPARED: LazyLock<Vec<u8>> = LazyLock::new(|| {
         operator.create_workspace(id, Quota::default(), GRANTED_FIRST, START).unwrap();
         operator.create_key(id, "test", key, START).unwrap();
     }
-    drop(operator); // the last one to close moves the log into the database
+    drop(operator); // closing the last connection checkpoints the WAL into the database
     fs::read(files.path().join(DATABASE)).unwrap()
 });
 
 const DATABASE: &str = "accounts.db";
 
-/// In memory where there is a file system that is. A crash here is a process's, which leaves what was written.
+/// Creates a data directory, in `/dev/shm` if it exists. Only processes crash here, so written data survives in memory.
 fn files() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
 }
 
 pub(crate) struct World {
-    /// None for a moment: one process has the directory at a time.
+    /// `None` only during a restart, because only one process can open the directory at a time.
     process: Option<Process>,
     pub(crate) operator: Admin,
     dir: DataDir,
     _files: TempDir,
 }
 
-/// The writer goes first, and what is queued for it.
+/// A process that serves the directory. Its first field, the writer, is dropped first, together with its queue.
 struct Process {
     writer: Work,
     waiting: [Option<Spend>; LOOKUPS],
     ledger: Arc<Ledger>,
 }
 
-/// What a spend is told. A port's fault is known by its words.
+/// The result of a hold or settlement. Errors are compared by their message.
 pub(crate) type Told = Result<&'static str, String>;
 
 type Spend = Pin<Box<dyn Future<Output = Told>>>;
@@ -82,13 +82,13 @@ impl World {
         self.process.as_mut().unwrap()
     }
 
-    /// The process is gone, and another one is there.
+    /// Drops the process without a shutdown and starts another one.
     pub(crate) fn crash(&mut self) {
         self.process = None;
         self.process = Some(Process::open(&self.dir));
     }
 
-    /// The process ends in order: nobody waits any more, and the writer does what is queued.
+    /// Shuts the process down gracefully and starts another one: cancels all callers and lets the writer finish its queue.
     pub(crate) fn close(&mut self) {
         if let Some(Process { mut writer, waiting, ledger }) = self.process.take() {
             drop(waiting);
@@ -109,7 +109,7 @@ impl World {
         told(at_once(self.process().ledger.settle(hold, Settlement::Release)))
     }
 
-    /// None if it waits: it can be asked by [`World::take`].
+    /// Requests a spend. Returns `None` if it is pending; [`World::take`] polls its result.
     pub(crate) fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Option<Told> {
         let (ledger, hold) = (self.process().ledger.clone(), hold.clone());
         let settle = async move { told(ledger.settle(&hold, Settlement::Spend(credits)).await) };
@@ -117,7 +117,7 @@ impl World {
         self.take(lookup)
     }
 
-    /// Whoever waits for the spend of `lookup` looks for its answer.
+    /// Polls the result of the pending spend of `lookup`.
     pub(crate) fn take(&mut self, lookup: usize) -> Option<Told> {
         let waiting = &mut self.process().waiting[lookup];
         match poll(waiting.as_mut()?.as_mut()) {
@@ -129,12 +129,12 @@ impl World {
         }
     }
 
-    /// Nobody waits for the spend of `lookup` any more.
+    /// Cancels the caller that waits for the spend of `lookup`.
     pub(crate) fn give_up(&mut self, lookup: usize) {
         self.process().waiting[lookup] = None;
     }
 
-    /// Lets the writer do all that is queued.
+    /// Lets the writer process its queue.
     pub(crate) fn write(&mut self) {
         assert!(
             poll(self.process().writer.as_mut()).is_pending(),
@@ -160,7 +160,7 @@ impl World {
         self.operator.revoke_key(&keys[0].id, START).unwrap();
     }
 
-    /// In memory, and on the disk.
+    /// Returns the balance in memory and the balance in the database.
     pub(crate) fn balances(&self, workspace: usize) -> [Balance; 2] {
         let id = &WORKSPACES[workspace];
         let ledger = &self.process.as_ref().unwrap().ledger;
