@@ -10,6 +10,7 @@
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data
 //! - `output`, `failure`: results and errors
+//! - `panics`: reports of panics, without their messages
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
@@ -29,6 +30,7 @@ mod help;
 mod key;
 mod lookup;
 mod output;
+mod panics;
 mod people;
 mod private_file;
 mod sample;
@@ -53,6 +55,7 @@ use crate::serve::Given;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    panics::hide_messages();
     let matches = match Args::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return not_parsed(&error),

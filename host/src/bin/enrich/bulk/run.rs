@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
     async fn handle_next(&mut self, events: &mut Events) -> Result<(), Failure> {
         tokio::select! {
             Some(asked) = self.in_flight.join_next() => {
-                let (email, asked) = asked.map_err(|e| Failure::new(format!("a lookup broke down: {e}")))?;
+                let (email, asked) = asked.map_err(|_| Failure::new("a lookup panicked"))?;
                 self.settle(email, asked)?;
             }
             exit = events.signals.next() => self.interrupt(exit),
