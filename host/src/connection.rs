@@ -18,15 +18,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Desk;
-use crate::aside::Aside;
+use crate::activity::{ConnectionActivity, IdleTimeout, InFlight, Wait};
+use crate::handler::RequestHandler;
 use crate::limits::Limits;
-use crate::pulse::{Alarm, InFlight, Pulse, Wait};
 use crate::stream::{Stream, Version};
+use crate::wake::WakeGated;
 
 /// State shared by all connections.
 pub(crate) struct Connections {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) handler: Arc<RequestHandler>,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: http2::Builder<TokioExecutor>,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -85,7 +85,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let handshake = timeout(self.desk.limits.handshake_time_max, tls.accept(io));
+        let handshake = timeout(self.handler.limits.handshake_time_max, tls.accept(io));
         let stopped = self.stop.cancelled();
         let handshake = tokio::select! { biased;
             () = stopped => return,
@@ -102,15 +102,15 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let pulse = Arc::new(Pulse::new());
-        let mut stream = Stream::new(io, &pulse);
+        let activity = Arc::new(ConnectionActivity::new());
+        let mut stream = Stream::new(io, &activity);
         let mut since = Instant::now();
         let Some(version) = self.in_time(Wait::Head, since, stream.open()).await else { return };
         loop {
             // Boxed so that its memory is freed while the connection is idle.
             let end = match version {
-                Version::Http1 => Box::pin(self.serve_http1(&mut stream, &pulse, since)).await,
-                Version::Http2 => Box::pin(self.serve_http2(&mut stream, &pulse, since)).await,
+                Version::Http1 => Box::pin(self.serve_http1(&mut stream, &activity, since)).await,
+                Version::Http2 => Box::pin(self.serve_http2(&mut stream, &activity, since)).await,
             };
             match end {
                 End::Abrupt => return,
@@ -123,44 +123,55 @@ impl Connections {
             }
             since = Instant::now();
         }
-        if timeout(self.desk.limits.close_time_max, stream.close()).await.is_err() {
-            tell_of_late(Wait::Close);
+        if timeout(self.handler.limits.close_time_max, stream.close()).await.is_err() {
+            log_timeout(Wait::Close);
         }
     }
 
-    async fn serve_http1<Io>(&self, stream: &mut Stream<'_, Io>, pulse: &Pulse, since: Instant) -> End
+    async fn serve_http1<Io>(
+        &self,
+        stream: &mut Stream<'_, Io>,
+        activity: &ConnectionActivity,
+        since: Instant,
+    ) -> End
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let service = service_fn(|request| {
-            let in_flight = InFlight::new(pulse);
+            let in_flight = InFlight::new(activity);
             async move {
-                let response = self.desk.answer(request).await;
+                let response = self.handler.answer(request).await;
                 drop(in_flight);
                 Ok::<_, Infallible>(response)
             }
         });
         let mut http = self.http1.serve_connection(TokioIo::new(stream), service);
-        let end = self.drive(Pin::new(&mut http), http1::Connection::graceful_shutdown, pulse, since).await;
+        let end =
+            self.drive(Pin::new(&mut http), http1::Connection::graceful_shutdown, activity, since).await;
         let Parts { io, read_buf, .. } = http.into_parts();
         io.into_inner().put_back(&read_buf);
         end
     }
 
-    async fn serve_http2<Io>(&self, stream: &mut Stream<'_, Io>, pulse: &Arc<Pulse>, since: Instant) -> End
+    async fn serve_http2<Io>(
+        &self,
+        stream: &mut Stream<'_, Io>,
+        activity: &Arc<ConnectionActivity>,
+        since: Instant,
+    ) -> End
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let service = service_fn(|request| {
-            let (desk, in_flight) = (self.desk.clone(), InFlight::new(pulse.clone()));
+            let (handler, in_flight) = (self.handler.clone(), InFlight::new(activity.clone()));
             async move {
-                let response = desk.answer(request).await;
+                let response = handler.answer(request).await;
                 drop(in_flight);
                 Ok::<_, Infallible>(response)
             }
         });
         let http = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
-        self.drive(http, http2::Connection::graceful_shutdown, pulse, since).await
+        self.drive(http, http2::Connection::graceful_shutdown, activity, since).await
     }
 
     /// Drives the hyper connection to its end. Starts its graceful shutdown when the server shuts down, when a wait times
@@ -169,15 +180,15 @@ impl Connections {
         &self,
         mut http: Pin<&mut Http>,
         end: fn(Pin<&mut Http>),
-        pulse: &Pulse,
+        activity: &ConnectionActivity,
         since: Instant,
     ) -> End
     where
         Http: Future<Output = hyper::Result<()>>,
     {
-        let mut alarm = Alarm::new(pulse, since, &self.desk.limits);
+        let mut idle_timeout = IdleTimeout::new(activity, since, &self.handler.limits);
         let stopped = pin!(self.stop.cancelled());
-        let mut stopped = Aside::new(stopped);
+        let mut stopped = WakeGated::new(stopped);
         let mut rests_since = None;
         let mut is_ending = false;
         loop {
@@ -185,18 +196,18 @@ impl Connections {
             // deterministic.
             tokio::select! { biased;
                 ended = &mut http => {
-                    ended.unwrap_or_else(|error| tell_of_break(&error));
+                    ended.unwrap_or_else(|error| log_error(&error));
                     return rests_since.map_or(End::InOrder, End::Rest);
                 }
-                () = &mut stopped, if !is_ending => pulse.begin_close(),
-                wait = &mut alarm => match wait {
-                    Wait::Idle if pulse.can_rest() && !is_ending => rests_since = Some(alarm.since()),
+                () = &mut stopped, if !is_ending => activity.begin_close(),
+                wait = &mut idle_timeout => match wait {
+                    Wait::Idle if activity.can_rest() && !is_ending => rests_since = Some(idle_timeout.since()),
                     Wait::Idle => {
                         rests_since = None;
-                        pulse.begin_close();
+                        activity.begin_close();
                     }
                     Wait::Head | Wait::Close => {
-                        tell_of_late(wait);
+                        log_timeout(wait);
                         return End::Abrupt;
                     }
                 },
@@ -213,12 +224,12 @@ impl Connections {
         since: Instant,
         coming: impl Future<Output = io::Result<T>>,
     ) -> Option<T> {
-        let deadline = since + wait.time_max(&self.desk.limits);
+        let deadline = since + wait.time_max(&self.handler.limits);
         tokio::select! { biased;
-            came = coming => came.map_err(|error| tell_of_break(&error)).ok(),
+            came = coming => came.map_err(|error| log_error(&error)).ok(),
             () = self.stop.cancelled() => None,
             () = sleep_until(deadline) => {
-                tell_of_late(wait);
+                log_timeout(wait);
                 None
             }
         }
@@ -235,7 +246,7 @@ enum End {
     Rest(Instant),
 }
 
-fn tell_of_late(wait: Wait) {
+fn log_timeout(wait: Wait) {
     match wait {
         Wait::Head => tracing::debug!("a request's head took too long"),
         Wait::Idle => {}
@@ -243,6 +254,6 @@ fn tell_of_late(wait: Wait) {
     }
 }
 
-fn tell_of_break(error: &dyn Error) {
+fn log_error(error: &dyn Error) {
     tracing::debug!(%error, "a connection ended early");
 }

@@ -12,13 +12,13 @@
 //! - [`Listener`]: the source of connections
 //! - [`swap`]: values that can be replaced while the server runs
 //! - [`tls`]: certificates and TLS configuration
-//! - `aside`: secondary futures of a task
-//! - `pulse`: per-connection activity and timeouts
+//! - `wake`: secondary futures of a task
+//! - `activity`: per-connection activity and timeouts
 //! - `replies`: JSON bodies for hyper's own error replies
 //! - `stream`: the byte stream of one connection
 //! - [`causes`]: error chains on one line
 //! - `log`: one log event per lookup
-//! - `answer`: one request, served by the [`Endpoint`] of [`enrich_tower`]
+//! - `handler`: one request, served by the [`Endpoint`] of [`enrich_tower`]
 //! - `connection`: one connection
 //! - [`run`]: the accept loop
 //! - [`workers`]: the server on several threads
@@ -37,9 +37,9 @@ pub mod swap;
 
 pub mod tls;
 
-mod aside;
+mod wake;
 
-mod pulse;
+mod activity;
 
 mod replies;
 
@@ -49,7 +49,7 @@ pub mod causes;
 
 mod log;
 
-mod answer;
+mod handler;
 
 mod connection;
 
@@ -78,8 +78,8 @@ pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 
-use crate::answer::Desk;
 use crate::connection::Connections;
+use crate::handler::RequestHandler;
 use crate::log::Log;
 
 /// The configuration of [`run`].
@@ -138,10 +138,10 @@ async fn run_logged<L: Listener>(
     let Services { service, arrivals, limits, tls, date_header } = services;
     let (observer, lookups) = (Arc::new(log.clone()), Lookups::default());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
-    let desk = Arc::new(Desk { endpoint, limits });
-    let (limits, lookups) = (&desk.limits, &desk.endpoint.lookups);
+    let handler = Arc::new(RequestHandler { endpoint, limits });
+    let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
     let shared = Arc::new(Connections {
-        desk: desk.clone(),
+        handler: handler.clone(),
         http1: connection::http1(limits, date_header),
         http2: connection::http2(limits, date_header),
         tls: tls.map(Into::into),
@@ -153,7 +153,7 @@ async fn run_logged<L: Listener>(
     loop {
         tokio::select! { biased;
             () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => tell_of_panic(ended),
+            Some(ended) = connections.join_next() => log_panic(ended),
             (io, _) = listener::accept(&mut listener), if connections.len() < limits.connections_max => {
                 connections.spawn(shared.clone().serve(io));
             }
@@ -164,7 +164,7 @@ async fn run_logged<L: Listener>(
     shared.stop.cancel();
     let ended = async {
         while let Some(ended) = connections.join_next().await {
-            tell_of_panic(ended);
+            log_panic(ended);
         }
         lookups.finished().await;
     };
@@ -176,7 +176,7 @@ async fn run_logged<L: Listener>(
 
 /// Logs that a connection's task panicked. Other connections are not affected. The panic message is not logged because it
 /// could quote a request.
-fn tell_of_panic(ended: Result<(), JoinError>) {
+fn log_panic(ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!("a connection panicked");
     }

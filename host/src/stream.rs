@@ -1,7 +1,7 @@
 //! The byte stream between a client and hyper.
 //!
-//! The stream reports activity to the [`Pulse`] and replaces hyper's own error replies. It outlives the hyper connection,
-//! which exists only while a request is in progress.
+//! The stream reports activity to the [`ConnectionActivity`] and replaces hyper's own error replies. It outlives the hyper
+//! connection, which exists only while a request is in progress.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::pulse::Pulse;
+use crate::activity::ConnectionActivity;
 use crate::replies;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -19,7 +19,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(crate) struct Stream<'a, Io> {
     io: Io,
-    pulse: &'a Pulse,
+    activity: &'a ConnectionActivity,
     version: Version,
     /// Bytes that are received but not yet read.
     unread: Bytes,
@@ -35,8 +35,8 @@ pub(crate) enum Version {
 }
 
 impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
-    pub(crate) fn new(io: Io, pulse: &'a Pulse) -> Self {
-        Self { io, pulse, version: Version::Http1, unread: Bytes::new(), exchange: None }
+    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity) -> Self {
+        Self { io, activity, version: Version::Http1, unread: Bytes::new(), exchange: None }
     }
 
     /// Detects the HTTP version from the first bytes.
@@ -49,7 +49,7 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
             }
             if common == HTTP2_PREFACE.len() {
                 self.version = Version::Http2;
-                self.pulse.begin_idle();
+                self.activity.begin_idle();
                 return Ok(Version::Http2);
             }
         }
@@ -116,7 +116,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
         }
         // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time.
         if this.version == Version::Http1 && buf.filled().len() > filled {
-            this.pulse.begin_head();
+            this.activity.begin_head();
         }
         Poll::Ready(Ok(()))
     }
@@ -125,7 +125,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
 impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        this.pulse.let_rest(false);
+        this.activity.let_rest(false);
         if this.version == Version::Http2 || !replies::is_bare(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
@@ -142,7 +142,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
     /// Flushes the output. hyper calls it after it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        self.pulse.let_rest(self.version == Version::Http1);
+        self.activity.let_rest(self.version == Version::Http1);
         Poll::Ready(Ok(()))
     }
 

@@ -86,13 +86,13 @@ impl Workers {
             };
             tokio::select! { biased;
                 () = &mut shutdown => break,
-                Some(ended) = running.join_next() => pass_panic_on(ended),
+                Some(ended) = running.join_next() => propagate_panic(ended),
                 ((stream, peer), place) = accepted => hand_over(&workers, stream, peer, place),
             }
         }
         drop((listener, stop));
         while let Some(ended) = running.join_next().await {
-            pass_panic_on(ended);
+            propagate_panic(ended);
         }
     }
 }
@@ -130,7 +130,7 @@ fn hand_over(workers: &[Worker], stream: TcpStream, peer: SocketAddr, place: Opt
 }
 
 /// Propagates a panic of a worker's accept loop. A server that has lost a worker must not keep running.
-fn pass_panic_on(ended: Result<(), JoinError>) {
+fn propagate_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && let Ok(panic) = error.try_into_panic()
     {

@@ -14,12 +14,12 @@ use hyper::body::{Body as _, Incoming};
 use crate::limits::Limits;
 
 /// Answers the requests of all connections.
-pub(crate) struct Desk {
+pub(crate) struct RequestHandler {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
 }
 
-impl Desk {
+impl RequestHandler {
     pub(crate) async fn answer(&self, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         // On HTTP/1, hyper reports an exact length for every body that is not chunked.

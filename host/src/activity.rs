@@ -1,7 +1,8 @@
 //! Connection activity and timeouts.
 //!
-//! Each event on a connection updates its [`Pulse`] without reading the clock, which keeps the cost per request low. The
-//! [`Alarm`] runs in the same task, so it is polled after each update, and reads the clock only if no request is in flight.
+//! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the cost per request
+//! low. The [`IdleTimeout`] runs in the same task, so it is polled after each update, and reads the clock only if no request
+//! is in flight.
 //! It computes the deadline only when its timer fires. The timer never sleeps longer than the shortest timeout, so a wait
 //! that starts after one check cannot be due before the next.
 
@@ -13,15 +14,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::aside::Aside;
 use crate::limits::Limits;
+use crate::wake::WakeGated;
 
 /// Idle time after which a connection's HTTP state is dropped.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// The shared state of one connection.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct ConnectionActivity {
     /// Number of requests in flight. A request updates `has_moved` before it decrements this counter, so a reader that sees
     /// the decrement also sees the update.
     requests: AtomicU32,
@@ -29,7 +30,7 @@ pub(crate) struct Pulse {
     is_busy: AtomicBool,
     is_closing: AtomicBool,
     can_rest: AtomicBool,
-    /// Set by each state change. Cleared when the alarm reads the clock.
+    /// Set by each state change. Cleared when the timeout reads the clock.
     has_moved: AtomicBool,
 }
 
@@ -54,7 +55,7 @@ impl Wait {
     }
 }
 
-impl Pulse {
+impl ConnectionActivity {
     /// Returns the state of a new connection, which waits for its first head.
     pub(crate) fn new() -> Self {
         Self {
@@ -112,16 +113,16 @@ impl Pulse {
 
 /// A guard that counts a request as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight<P: Deref<Target = Pulse>>(P);
+pub(crate) struct InFlight<P: Deref<Target = ConnectionActivity>>(P);
 
-impl<P: Deref<Target = Pulse>> InFlight<P> {
-    pub(crate) fn new(pulse: P) -> Self {
-        pulse.requests.fetch_add(1, Ordering::Relaxed);
-        Self(pulse)
+impl<P: Deref<Target = ConnectionActivity>> InFlight<P> {
+    pub(crate) fn new(activity: P) -> Self {
+        activity.requests.fetch_add(1, Ordering::Relaxed);
+        Self(activity)
     }
 }
 
-impl<P: Deref<Target = Pulse>> Drop for InFlight<P> {
+impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
     fn drop(&mut self) {
         self.0.begin_idle();
         self.0.requests.fetch_sub(1, Ordering::Release);
@@ -131,18 +132,18 @@ impl<P: Deref<Target = Pulse>> Drop for InFlight<P> {
 /// Resolves to the kind of wait when a connection has timed out or has been idle long enough to drop its HTTP state. It can
 /// be awaited again after it has completed.
 #[derive(Debug)]
-pub(crate) struct Alarm<'a> {
-    pulse: &'a Pulse,
+pub(crate) struct IdleTimeout<'a> {
+    activity: &'a ConnectionActivity,
     limits: &'a Limits,
     since: Instant,
-    timer: Aside<Pin<Box<Sleep>>>,
+    timer: WakeGated<Pin<Box<Sleep>>>,
 }
 
-impl<'a> Alarm<'a> {
-    /// Creates an alarm for a connection that has been waiting since `since`.
-    pub(crate) fn new(pulse: &'a Pulse, since: Instant, limits: &'a Limits) -> Self {
-        let timer = Aside::new(Box::pin(sleep_until(Instant::now() + time_min(limits))));
-        Self { pulse, limits, since, timer }
+impl<'a> IdleTimeout<'a> {
+    /// Creates the timeout of a connection that has been waiting since `since`.
+    pub(crate) fn new(activity: &'a ConnectionActivity, since: Instant, limits: &'a Limits) -> Self {
+        let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + time_min(limits))));
+        Self { activity, limits, since, timer }
     }
 
     /// Returns the start of the current wait.
@@ -152,10 +153,10 @@ impl<'a> Alarm<'a> {
 
     /// Returns the event that the connection waits for, and updates the start of the wait after a state change.
     fn look(&mut self) -> Option<Wait> {
-        let wait = self.pulse.wait()?;
-        if self.pulse.has_moved.load(Ordering::Relaxed) {
+        let wait = self.activity.wait()?;
+        if self.activity.has_moved.load(Ordering::Relaxed) {
             // Cleared before the clock is read, so that a concurrent change sets it again.
-            self.pulse.has_moved.store(false, Ordering::Relaxed);
+            self.activity.has_moved.store(false, Ordering::Relaxed);
             self.since = Instant::now();
         }
         Some(wait)
@@ -165,7 +166,7 @@ impl<'a> Alarm<'a> {
     fn due(&mut self) -> Option<(Instant, Wait)> {
         let wait = self.look()?;
         let time_max = wait.time_max(self.limits);
-        let can_rest = wait == Wait::Idle && self.pulse.can_rest();
+        let can_rest = wait == Wait::Idle && self.activity.can_rest();
         Some((self.since + if can_rest { REST_AFTER.min(time_max) } else { time_max }, wait))
     }
 }
@@ -175,7 +176,7 @@ fn time_min(limits: &Limits) -> Duration {
     limits.head_time_max.min(limits.idle_time_max).min(limits.close_time_max)
 }
 
-impl Future for Alarm<'_> {
+impl Future for IdleTimeout<'_> {
     type Output = Wait;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wait> {

@@ -7,20 +7,20 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Polls `future` only after its own waker has been called, not each time the task is polled.
 #[derive(Debug)]
-pub(crate) struct Aside<F> {
+pub(crate) struct WakeGated<F> {
     future: F,
-    bell: Option<Arc<Bell>>,
+    flag: Option<Arc<WakeFlag>>,
 }
 
 #[derive(Debug)]
-struct Bell {
-    has_rung: AtomicBool,
+struct WakeFlag {
+    is_woken: AtomicBool,
     task: Waker,
 }
 
-impl<F> Aside<F> {
+impl<F> WakeGated<F> {
     pub(crate) fn new(future: F) -> Self {
-        Self { future, bell: None }
+        Self { future, flag: None }
     }
 
     /// Returns the inner future, for example to reset a timer after it completed.
@@ -29,41 +29,41 @@ impl<F> Aside<F> {
     }
 }
 
-impl<F: Future + Unpin> Future for Aside<F> {
+impl<F: Future + Unpin> Future for WakeGated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let known = this.bell.take().filter(|bell| bell.task.will_wake(cx.waker()));
-        let bell = this.bell.insert(known.unwrap_or_else(|| Arc::new(Bell::of(cx.waker()))));
-        if !bell.has_rung.load(Ordering::Acquire) {
+        let known = this.flag.take().filter(|flag| flag.task.will_wake(cx.waker()));
+        let flag = this.flag.insert(known.unwrap_or_else(|| Arc::new(WakeFlag::of(cx.waker()))));
+        if !flag.is_woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         // Cleared before the poll, so that a wake-up during the poll is kept for the next one.
-        bell.has_rung.store(false, Ordering::Release);
-        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&bell.clone().into()));
+        flag.is_woken.store(false, Ordering::Release);
+        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&flag.clone().into()));
         if polled.is_ready() {
             // A completed future has registered no waker, so poll it again if it is reused.
-            bell.has_rung.store(true, Ordering::Release);
+            flag.is_woken.store(true, Ordering::Release);
         }
         polled
     }
 }
 
-impl Bell {
+impl WakeFlag {
     /// Returns a waker that is already notified, so that the first poll reaches the future.
     fn of(task: &Waker) -> Self {
-        Self { has_rung: AtomicBool::new(true), task: task.clone() }
+        Self { is_woken: AtomicBool::new(true), task: task.clone() }
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.has_rung.store(true, Ordering::Release);
+        self.is_woken.store(true, Ordering::Release);
         self.task.wake_by_ref();
     }
 }
