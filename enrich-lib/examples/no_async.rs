@@ -1,7 +1,7 @@
 //! Runs lookups without async code, ports or a runtime: `cargo run -p enrich-lib --example no_async`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example")]
 
-use enrich_lib::credit::{Holding, Settlement};
+use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
@@ -17,7 +17,7 @@ fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
     let lookup = lookup.read()?;
     let is_enough = *balance >= lookup.hold().credits;
-    let lookup = lookup.fund(Ok(if is_enough { Holding::Granted } else { Holding::Insufficient }))?;
+    let lookup = lookup.fund(Ok(if is_enough { HoldOutcome::Granted } else { HoldOutcome::Insufficient }))?;
     let is_ada = lookup.query().email.canonical() == "adamarlowe@gmail.com";
     let lookup = lookup.finish(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
     if let Settlement::Spend(credits) = lookup.settlement() {

@@ -21,7 +21,7 @@
 //! [`crate::drive`] runs the transitions over the ports. A caller with its own I/O runs them itself:
 //!
 //! ```
-//! use enrich_lib::credit::{Holding, Settlement};
+//! use enrich_lib::credit::{HoldOutcome, Settlement};
 //! use enrich_lib::key::ApiKey;
 //! use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
 //! use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
@@ -36,7 +36,7 @@
 //!     let lookup = lookup.identify(Ok(Some(demo)))?; //        the key store found lookup.key()
 //!     let lookup = lookup.admit(Ok(1))?; //                    the first request in lookup.window()
 //!     let lookup = lookup.read()?;
-//!     let lookup = lookup.fund(Ok(Holding::Granted))?; //      the ledger granted lookup.hold()
+//!     let lookup = lookup.fund(Ok(HoldOutcome::Granted))?; //      the ledger granted lookup.hold()
 //!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // the resolver's result
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
 //!     Ok(lookup.close(Ok(()))) //                              the ledger settled it
@@ -62,7 +62,7 @@
 use std::time::Duration;
 
 use crate::body::{self, Body};
-use crate::credit::{Hold, Holding, Price, Settlement};
+use crate::credit::{Hold, HoldOutcome, Price, Settlement};
 use crate::email::{Email, EmailFault, EmailPolicy};
 use crate::key::KeyDigest;
 use crate::model::{Arrival, LookupId, ProfileUrl, WorkspaceId};
@@ -117,7 +117,7 @@ impl<'p> Lookup<'p, Received> {
     pub fn receive(policy: &'p Policy, arrival: Arrival, request: Request) -> Result<Self, Reply> {
         match request.key {
             Some(key) => Ok(Self { policy, arrival, state: Received { key, body: request.body } }),
-            None => Err(Reply::stranger(arrival.id, Refusal::Unauthorized)),
+            None => Err(Reply::unauthenticated(arrival.id, Refusal::Unauthorized)),
         }
     }
 
@@ -134,8 +134,8 @@ impl<'p> Lookup<'p, Received> {
                 let window = quota.window(&id, self.arrival.now);
                 Ok(self.with(|received| Known { window, body: received.body }))
             }
-            Ok(None) => Err(Reply::stranger(self.arrival.id, Refusal::Unauthorized)),
-            Err(fault) => Err(Reply::stranger(self.arrival.id, Refusal::ServerError).because(fault)),
+            Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
+            Err(fault) => Err(Reply::unauthenticated(self.arrival.id, Refusal::ServerError).because(fault)),
         }
     }
 }
@@ -233,12 +233,12 @@ impl<'p> Lookup<'p, Asked> {
 
     /// Continues with the outcome of [`crate::ports::Credits::hold`]. Fails with 402 if the workspace has too few credits,
     /// and with 500 if the store failed. A hold that was placed in spite of the failure expires by itself.
-    pub fn fund(self, held: Result<Holding, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
+    pub fn fund(self, held: Result<HoldOutcome, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
         let (refusal, fault) = match held {
-            Ok(Holding::Granted) => {
+            Ok(HoldOutcome::Granted) => {
                 return Ok(self.with(|Asked { standing, hold, query }| Funded { standing, hold, query }));
             }
-            Ok(Holding::Insufficient) => (Refusal::InsufficientCredits, None),
+            Ok(HoldOutcome::Insufficient) => (Refusal::InsufficientCredits, None),
             Err(fault) => (Refusal::ServerError, Some(fault)),
         };
         let Asked { standing, hold, .. } = self.state;
@@ -348,7 +348,7 @@ pub struct Reply {
 
 impl Reply {
     /// Creates a refusal of a request without a known workspace.
-    pub fn stranger(lookup_id: LookupId, refusal: Refusal) -> Self {
+    pub fn unauthenticated(lookup_id: LookupId, refusal: Refusal) -> Self {
         let result = Err(refusal);
         Self { lookup_id, workspace: None, standing: None, result, credits_spent: 0, fault: None }
     }
@@ -377,7 +377,7 @@ impl Reply {
         standing: Option<Standing>,
         refusal: Refusal,
     ) -> Self {
-        Self { workspace: Some(workspace), standing, ..Self::stranger(lookup_id, refusal) }
+        Self { workspace: Some(workspace), standing, ..Self::unauthenticated(lookup_id, refusal) }
     }
 
     fn because(self, fault: PortError) -> Self {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rustc_hash::FxHashMap;
 
 use crate::by_workspace::{ByWorkspace, Map};
-use crate::credit::{Account, AccountFault, Balance, Hold, Holding, Settlement};
+use crate::credit::{Account, AccountFault, Balance, Hold, HoldOutcome, Settlement};
 use crate::email::Email;
 use crate::key::KeyDigest;
 use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
@@ -51,7 +51,7 @@ pub struct WindowTable(ByWorkspace<Counter>);
 struct Counter {
     window: u64,
     count: u64,
-    forget_at: Timestamp,
+    expires_at: Timestamp,
     /// The previously used counter. Most workspaces have one or two counters.
     before: Option<Box<Counter>>,
 }
@@ -79,14 +79,14 @@ impl Windows for WindowTable {
 fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // a lower bound of the current time
-        table.retain(|_, counter| counter.all().any(|counter| now < counter.forget_at));
+        table.retain(|_, counter| counter.all().any(|counter| now < counter.expires_at));
         table.reserve(table.len() + 1);
     }
 }
 
 impl Counter {
     fn new(window: &Window) -> Self {
-        Self { window: window.number(), count: 0, forget_at: window.forget_at(), before: None }
+        Self { window: window.number(), count: 0, expires_at: window.expires_at(), before: None }
     }
 
     /// Returns an iterator over this counter and the previous ones.
@@ -99,7 +99,7 @@ impl Counter {
         let last = mem::replace(self, Self::new(window));
         self.before = Some(Box::new(last));
         if let Some(known) = take(&mut self.before, window.number()) {
-            (self.count, self.forget_at) = (known.count, known.forget_at);
+            (self.count, self.expires_at) = (known.count, known.expires_at);
         } else if self.all().count() > window.countable_max() {
             let in_the_way = self.in_the_way(window);
             take(&mut self.before, in_the_way);
@@ -159,7 +159,7 @@ impl AccountTable {
 
 #[async_trait]
 impl Credits for AccountTable {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.with(&hold.workspace, |account| account.hold(hold)).map_err(PortError::new)
     }
 

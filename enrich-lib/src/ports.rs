@@ -6,7 +6,7 @@
 
 use async_trait::async_trait;
 
-use crate::credit::{Hold, Holding, Settlement};
+use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::key::KeyDigest;
 use crate::model::ProfileUrl;
 use crate::query::Query;
@@ -26,7 +26,7 @@ pub trait Windows: Send + Sync {
     /// Counts one more request in `window` and returns the new count, starting at 1.
     ///
     /// The operation must be atomic, so that no two requests receive the same count. The counter must be kept until a
-    /// correct clock reaches [`Window::forget_at`]. A counter that restarts earlier would admit the full limit again.
+    /// correct clock reaches [`Window::expires_at`]. A counter that restarts earlier would admit the full limit again.
     async fn count(&self, window: &Window) -> Result<u64, PortError>;
 }
 
@@ -38,7 +38,7 @@ pub trait Windows: Send + Sync {
 #[async_trait]
 pub trait Credits: Send + Sync {
     /// Holds credits, if the workspace has enough.
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError>;
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError>;
 
     /// Settles a hold. A spend is durable when this returns `Ok`.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError>;

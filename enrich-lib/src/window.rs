@@ -120,7 +120,7 @@ impl Window {
 
     /// Returns the time from which a store may drop the counter. If a store dropped it earlier, the counter would restart
     /// for a late request and admit the full limit again.
-    pub fn forget_at(&self) -> Timestamp {
+    pub fn expires_at(&self) -> Timestamp {
         self.closes_at + Self::LATE_MAX
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let window = Quota::default().window(&"demo".parse().unwrap(), now);
         assert_eq!(window.number(), 28_333_334);
         assert_eq!(window.closes_at(), Timestamp::from_unix_ms(1_700_000_053_152));
-        assert_eq!(window.forget_at(), Timestamp::from_unix_ms(1_700_000_063_152));
+        assert_eq!(window.expires_at(), Timestamp::from_unix_ms(1_700_000_063_152));
     }
 
     #[test]

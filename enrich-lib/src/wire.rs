@@ -43,7 +43,7 @@ pub fn malformed() -> Response<Bytes> {
 }
 
 /// Returns the response after an internal failure: 500 `server_error`.
-pub fn broken() -> Response<Bytes> {
+pub fn internal_error() -> Response<Bytes> {
     error(StatusCode::INTERNAL_SERVER_ERROR, "server_error")
 }
 

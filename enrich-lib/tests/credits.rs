@@ -1,7 +1,7 @@
 //! An account's behaviour when operations arrive late, twice, out of order or not at all.
 
 use enrich_lib::credit::AccountFault::{Ended, NoHold, OtherHold, OverHold, TooLarge};
-use enrich_lib::credit::Holding::{Granted, Insufficient};
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
 use enrich_lib::memory::AccountTable;
@@ -152,7 +152,7 @@ fn a_spend_that_fails_after_the_holds_time_gives_the_credits_back_in_the_end() {
     account.advance(at(10));
     account.abort_spend(&hold(1, 2));
     assert_balance(&account, [3, 2, 0]);
-    account.advance(at(10) + Account::MEMORY);
+    account.advance(at(10) + Account::TOMBSTONE_TTL);
     assert_balance(&account, [5, 0, 0]);
 }
 
@@ -213,7 +213,7 @@ fn a_clock_that_is_set_back_by_no_more_than_the_memory_is_waited_for() {
     account.advance(at(30));
     let placed = Hold { placed_at: at(30), expires_at: at(40), ..hold(1, 1) };
     account.hold(&placed).unwrap();
-    account.advance(Timestamp::from_unix_ms(at(30).unix_ms() - Account::MEMORY.as_millis() as u64));
+    account.advance(Timestamp::from_unix_ms(at(30).unix_ms() - Account::TOMBSTONE_TTL.as_millis() as u64));
     account.advance(at(39));
     assert_balance(&account, [4, 1, 0]);
     account.advance(at(40));
@@ -230,7 +230,7 @@ fn a_clock_that_is_set_back_does_not_make_the_memory_longer() {
     account.advance(at(1_000));
     account.advance(at(1_010));
     assert_eq!(account.settle(&before, Settlement::Spend(1)), Ok(()), "still remembered");
-    account.advance(at(1_010) + Account::MEMORY);
+    account.advance(at(1_010) + Account::TOMBSTONE_TTL);
     assert_eq!(account.settle(&before, Settlement::Spend(1)), Err(NoHold));
 }
 
@@ -263,7 +263,7 @@ fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
-    account.advance(at(10) + Account::MEMORY);
+    account.advance(at(10) + Account::TOMBSTONE_TTL);
     account.reopen_spend(&hold(1, 3), 2);
     assert_balance(&account, [3, 2, 0]);
     account.void_spend(&hold(1, 3));
@@ -297,9 +297,9 @@ fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
-    account.advance(Timestamp::from_unix_ms((at(10) + Account::MEMORY).unix_ms() - 1));
+    account.advance(Timestamp::from_unix_ms((at(10) + Account::TOMBSTONE_TTL).unix_ms() - 1));
     assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()), "still remembered");
-    account.advance(at(10) + Account::MEMORY);
+    account.advance(at(10) + Account::TOMBSTONE_TTL);
     assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
     assert_eq!(account.hold(&hold(1, 1)), Err(Ended), "nor can it be held again");
     assert_balance(&account, [4, 0, 1]);
@@ -328,7 +328,7 @@ fn a_lookup_is_known_from_its_hold_until_it_is_forgotten() {
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
     account.advance(at(10));
     assert!(account.knows(lookup) && !account.knows(hold(2, 1).lookup_id));
-    account.advance(at(10) + Account::MEMORY);
+    account.advance(at(10) + Account::TOMBSTONE_TTL);
     assert!(!account.knows(lookup) && account.is_at_rest());
 }
 

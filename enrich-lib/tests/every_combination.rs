@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::body::BodyFault;
-use enrich_lib::credit::{Hold, Holding, Price, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::wire;
 use http::{HeaderMap, Response};
@@ -45,7 +45,7 @@ fn each_settles_a_granted_hold_exactly_once_and_no_other() {
     for_every_combination(|combination, reply, calls| {
         let holds = calls.iter().filter(|call| matches!(call, Call::Hold(_))).count();
         let settlements: Vec<_> = calls.iter().filter_map(settlement).collect();
-        let granted = holds == 1 && combination.script.hold == Ok(Holding::Granted);
+        let granted = holds == 1 && combination.script.hold == Ok(HoldOutcome::Granted);
         assert_eq!(settlements.len(), usize::from(granted), "{combination:?}");
 
         let spent = match settlements[..] {
@@ -142,7 +142,7 @@ const EMAILS: [EmailInput; 5] = [
 const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 /// 0 is an invalid count, because a count includes the request itself.
 const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
-const HOLDS: [Answer<Holding>; 3] = [Ok(Holding::Granted), Ok(Holding::Insufficient), Err(Fails)];
+const HOLDS: [Answer<HoldOutcome>; 3] = [Ok(HoldOutcome::Granted), Ok(HoldOutcome::Insufficient), Err(Fails)];
 const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
 const SETTLEMENTS: [Answer<()>; 2] = [Ok(()), Err(Fails)];
 const PRICES: [Price; 3] =
@@ -224,7 +224,7 @@ impl Combination {
             (invalid_request, 400, "invalid_request", 2),
             (invalid_email, 400, "invalid_email", 2),
             (email == EmailInput::Unsupported, 400, "unsupported_email", 2),
-            (hold == Ok(Holding::Insufficient), 402, "insufficient_credits", 3),
+            (hold == Ok(HoldOutcome::Insufficient), 402, "insufficient_credits", 3),
             (hold == Err(Fails), 500, "server_error", 3),
             (person == Err(Fails), 502, "lookup_error", 5),
             (settle == Err(Fails) && self.cost() > 0, 500, "server_error", 5),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::body::BodyFault;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::EmailFault;
 use enrich_lib::key::{ApiKey, KeyDigest};
@@ -38,7 +38,7 @@ struct World {
     body: &'static str,
     is_known: Port<bool>,
     count: Port<u64>,
-    hold: Port<Holding>,
+    hold: Port<HoldOutcome>,
     is_found: Port<bool>,
     settle: Port<()>,
 }
@@ -47,7 +47,7 @@ const GOOD: World = World {
     body: r#"{"email":"ada.marlowe@gmail.com"}"#,
     is_known: Answers(true, 1),
     count: Answers(1, 2),
-    hold: Answers(Holding::Granted, 4),
+    hold: Answers(HoldOutcome::Granted, 4),
     is_found: Answers(true, 8),
     settle: Answers((), 16),
 };
@@ -68,7 +68,7 @@ fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port
         (World { is_found: Fails(8), settle: Fails(16), ..GOOD }, Refused(LookupError), Step::Finish, all, 0),
         (World { hold: Fails(4), ..GOOD }, Refused(ServerError), Step::Fund, to_hold, 0),
         (
-            World { hold: Answers(Holding::Insufficient, 4), ..GOOD },
+            World { hold: Answers(HoldOutcome::Insufficient, 4), ..GOOD },
             Refused(InsufficientCredits),
             Step::Fund,
             to_hold,
@@ -304,7 +304,7 @@ impl Windows for Ports {
 
 #[async_trait]
 impl Credits for Ports {
-    async fn hold(&self, _: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, _: &Hold) -> Result<HoldOutcome, PortError> {
         self.world.hold.answer(&self.notes).await
     }
 

@@ -4,7 +4,7 @@ mod scripted;
 
 use std::sync::Arc;
 
-use enrich_lib::credit::Holding;
+use enrich_lib::credit::HoldOutcome;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Policy, Reply};
 use enrich_lib::wire;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const ADA: &str = r#"{"email":"ada@gmail.com"}"#;
 const GOES_WELL: Script =
-    Script { key: Ok(true), count: Ok(1), hold: Ok(Holding::Granted), person: Ok(true), settle: Ok(()) };
+    Script { key: Ok(true), count: Ok(1), hold: Ok(HoldOutcome::Granted), person: Ok(true), settle: Ok(()) };
 const STANDING: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
 
 #[test]
@@ -136,7 +136,7 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
         ("route: another path", refused(Method::POST, "/api/v1/person")),
         ("route: another method", refused(Method::GET, wire::PATH)),
         ("route: no HTTP", wire::malformed()),
-        ("route: the service broke down", wire::broken()),
+        ("route: the service broke down", wire::internal_error()),
         ("no API key", respond(None, ADA, GOES_WELL)),
         ("the key store fails", to(ADA, Script { key: Err(Fails), ..GOES_WELL })),
         ("over the burst limit", to(ADA, Script { count: Ok(LIMIT + 1), ..GOES_WELL })),
@@ -146,7 +146,7 @@ fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
         ("no email", to("{}", GOES_WELL)),
         ("no address", to(r#"{"email":"ada"}"#, GOES_WELL)),
         ("a role", to(r#"{"email":"info@gmail.com"}"#, GOES_WELL)),
-        ("too few credits", to(ADA, Script { hold: Ok(Holding::Insufficient), ..GOES_WELL })),
+        ("too few credits", to(ADA, Script { hold: Ok(HoldOutcome::Insufficient), ..GOES_WELL })),
         ("the hold fails", to(ADA, Script { hold: Err(Fails), ..GOES_WELL })),
         ("the resolver fails", to(ADA, Script { person: Err(Fails), ..GOES_WELL })),
         ("the spend fails", to(ADA, Script { settle: Err(Fails), ..GOES_WELL })),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use enrich_lib::body::{Body, BodyFault};
-use enrich_lib::credit::{Holding, Price, Settlement};
+use enrich_lib::credit::{HoldOutcome, Price, Settlement};
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Admitted, Asked, Funded, Known, Lookup, Policy, Received, Reply, Request};
@@ -98,8 +98,8 @@ fn reads() -> Vec<Row> {
 fn funds() -> Vec<Row> {
     let policy = policy();
     [
-        ("granted", Ok(Holding::Granted)),
-        ("insufficient", Ok(Holding::Insufficient)),
+        ("granted", Ok(HoldOutcome::Granted)),
+        ("insufficient", Ok(HoldOutcome::Insufficient)),
         ("the store fails", Err(fault())),
     ]
     .map(|(told, held)| row("Asked", told, asked(&policy).fund(held), nothing))
@@ -245,5 +245,5 @@ fn asked(policy: &Policy) -> Lookup<'_, Asked> {
 }
 
 fn funded(policy: &Policy) -> Lookup<'_, Funded> {
-    asked(policy).fund(Ok(Holding::Granted)).expect("funded")
+    asked(policy).fund(Ok(HoldOutcome::Granted)).expect("funded")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::body::{self, Body, BodyFault};
-use enrich_lib::credit::{Hold, Holding, Price, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{ApiKey, KeyDigest};
@@ -257,9 +257,9 @@ impl Windows for Port {
 
 #[async_trait]
 impl Credits for Port {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.calls().push(Call::Hold(hold.clone()));
-        told(self.script.is_held, Holding::Granted, Ok(Holding::Insufficient))
+        told(self.script.is_held, HoldOutcome::Granted, Ok(HoldOutcome::Insufficient))
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_compose::timeout;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
@@ -80,7 +80,7 @@ impl PersistentCredits {
 
 #[async_trait]
 impl Credits for PersistentCredits {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         in_time(self.deadline, "no hold was granted", self.credits.hold(hold)).await
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::model::LookupId;
 use enrich_lib::ports::Credits;
 use enrich_lib::refusal::PortError;
@@ -26,15 +26,15 @@ impl Books {
 
 #[async_trait]
 impl Credits for Books {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let held = self.credits.hold(hold).await;
         let (workspace, placed_at) = (hold.workspace.clone(), hold.placed_at);
         let deed = match &held {
-            Ok(Holding::Granted) => {
+            Ok(HoldOutcome::Granted) => {
                 let (credits, expires_at) = (hold.credits, hold.expires_at);
                 Deed::Held { workspace, credits, placed_at, expires_at }
             }
-            Ok(Holding::Insufficient) => {
+            Ok(HoldOutcome::Insufficient) => {
                 Deed::Denied { workspace, placed_at, why: "too few credits".to_owned() }
             }
             Err(fault) => Deed::Denied { workspace, placed_at, why: fault.to_string() },

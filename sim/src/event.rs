@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use enrich_lib::credit::{Balance, Holding, Settlement};
+use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
 use crate::plan::{Http, Wish, client_name, node_name};
@@ -125,7 +125,7 @@ pub enum Answer {
     /// The request's count, the end of its window, and the limit.
     Count(u64, Timestamp, u32),
     /// The outcome of the hold.
-    Hold(Holding),
+    Hold(HoldOutcome),
     /// True if a profile was found.
     Person(bool),
     /// The hold is settled.

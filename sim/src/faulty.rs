@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
@@ -147,7 +147,7 @@ impl Windows for Faulty<dyn Windows> {
 
 #[async_trait]
 impl Credits for Faulty<dyn Credits> {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let (port, hold) = (self.port.clone(), hold.clone());
         self.faults.call(Port::Credits, async move { port.hold(&hold).await }).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_fakes::postgres::Postgres;
 use enrich_fakes::postgres::books::Books;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::refusal::PortError;
@@ -125,9 +125,9 @@ pub(crate) struct Audited {
 
 #[async_trait]
 impl Credits for Audited {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let held = self.credits.hold(hold).await?;
-        if held == Holding::Granted {
+        if held == HoldOutcome::Granted {
             self.auditor.place(hold, &self.name, self.clock);
         }
         Ok(held)

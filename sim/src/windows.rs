@@ -18,7 +18,7 @@ pub(crate) struct SharedWindows(Mutex<BTreeMap<(WorkspaceId, u64), Counter>>);
 #[derive(Debug)]
 struct Counter {
     count: u64,
-    forget_at: Timestamp,
+    expires_at: Timestamp,
 }
 
 #[async_trait]
@@ -27,9 +27,9 @@ impl Windows for SharedWindows {
         let now = right_time();
         // Poisoning is ignored: every critical section leaves the counters consistent.
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counters.retain(|_, counter| now < counter.forget_at);
+        counters.retain(|_, counter| now < counter.expires_at);
         let name = (window.workspace().clone(), window.number());
-        let counter = counters.entry(name).or_insert(Counter { count: 0, forget_at: window.forget_at() });
+        let counter = counters.entry(name).or_insert(Counter { count: 0, expires_at: window.expires_at() });
         counter.count += 1;
         Ok(counter.count)
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use enrich_host::Arrivals;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
@@ -93,7 +93,7 @@ impl Windows for Witnessed<dyn Windows> {
 
 #[async_trait]
 impl Credits for Witnessed<dyn Credits> {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.witness.follow(Question::Hold, self.port.hold(hold), |&held| Answer::Hold(held)).await
     }
 

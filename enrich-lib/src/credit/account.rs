@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::agenda::Agenda;
 use super::entries::Entries;
-use super::{AccountFault, Balance, Hold, Holding, Settlement};
+use super::{AccountFault, Balance, Hold, HoldOutcome, Settlement};
 use crate::model::{LookupId, Timestamp};
 
 /// The credits of one workspace.
@@ -60,7 +60,7 @@ pub enum SpendStart {
 
 impl Account {
     /// How long an ended hold is remembered after its expiry, so that a repeated settlement returns the result of the first.
-    pub const MEMORY: Duration = Duration::from_secs(30);
+    pub const TOMBSTONE_TTL: Duration = Duration::from_secs(30);
 
     /// Creates an account with these totals and no holds, as read from a store.
     ///
@@ -125,11 +125,11 @@ impl Account {
     ///
     /// Fails with [`AccountFault::OtherHold`] if the lookup holds another number of credits, and with
     /// [`AccountFault::Ended`] if the hold was settled or has expired.
-    pub fn hold(&mut self, hold: &Hold) -> Result<Holding, AccountFault> {
+    pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountFault> {
         self.pass(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
             return match known.state {
-                State::Held if known.credits == hold.credits => Ok(Holding::Granted),
+                State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
                 State::Held => Err(AccountFault::OtherHold),
                 State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
             };
@@ -138,10 +138,10 @@ impl Account {
             return Err(AccountFault::Ended);
         }
         if hold.credits > self.available() {
-            return Ok(Holding::Insufficient);
+            return Ok(HoldOutcome::Insufficient);
         }
         self.remember(hold, hold.credits, State::Held);
-        Ok(Holding::Granted)
+        Ok(HoldOutcome::Granted)
     }
 
     /// Settles `hold`. A repeated call with the same settlement returns the same result.
@@ -218,7 +218,7 @@ impl Account {
     }
 
     /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
-    /// most [`Account::MEMORY`] past their expiry.
+    /// most [`Account::TOMBSTONE_TTL`] past their expiry.
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
@@ -258,11 +258,11 @@ impl Account {
 
     /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten.
     ///
-    /// If the clock was set back by more than [`Account::MEMORY`], all deadlines move back with it. After a smaller step
+    /// If the clock was set back by more than [`Account::TOMBSTONE_TTL`], all deadlines move back with it. After a smaller step
     /// back, the account's time stands still until the clock has caught up.
     pub fn advance(&mut self, now: Timestamp) {
         let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
-        if back > Self::MEMORY {
+        if back > Self::TOMBSTONE_TTL {
             self.now = now;
             if let Some(lookups) = &mut self.lookups {
                 lookups.running.set_back(back);
@@ -308,7 +308,7 @@ impl Account {
 impl Lookups {
     fn pass(&mut self, now: Timestamp) {
         // A spend in progress is left as it is and checked again at this time.
-        let again_at = now + Account::MEMORY;
+        let again_at = now + Account::TOMBSTONE_TTL;
         while let Some((due, id)) = self.running.pop_due(now) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
             match entry.state {
@@ -316,9 +316,9 @@ impl Lookups {
                 State::Held => {
                     self.held -= entry.credits;
                     entry.state = State::Over;
-                    self.run_out.push(due + Account::MEMORY, id);
+                    self.run_out.push(due + Account::TOMBSTONE_TTL, id);
                 }
-                State::Spent(_) | State::Over => self.run_out.push(due + Account::MEMORY, id),
+                State::Spent(_) | State::Over => self.run_out.push(due + Account::TOMBSTONE_TTL, id),
             }
         }
         while let Some((_, id)) = self.run_out.pop_due(now) {

@@ -60,7 +60,7 @@ pub struct Hold {
 
 /// The outcome of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
+pub enum HoldOutcome {
     /// The credits are held.
     Granted,
     /// The workspace has too few available credits (402).

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
@@ -19,7 +19,7 @@ pub(crate) struct Script {
     /// `true` if the key belongs to a workspace.
     pub(crate) key: Answer<bool>,
     pub(crate) count: Answer<u64>,
-    pub(crate) hold: Answer<Holding>,
+    pub(crate) hold: Answer<HoldOutcome>,
     /// `true` if the person is found.
     pub(crate) person: Answer<bool>,
     pub(crate) settle: Answer<()>,
@@ -106,7 +106,7 @@ impl Windows for Ports {
 
 #[async_trait]
 impl Credits for Ports {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.note(Call::Hold(hold.clone()));
         told(self.script.hold)
     }

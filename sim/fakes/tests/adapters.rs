@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use enrich_fakes::postgres::Postgres;
 use enrich_fakes::postgres::books::{Books, Workspace};
 use enrich_fakes::redis::Redis;
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
@@ -86,7 +86,7 @@ async fn a_ledger_finds_a_key_holds_spends_and_leaves() {
     let ledger = ledger(&postgres).await;
     let found = ledger.find(&key().digest()).await.unwrap();
     assert_eq!(found.map(|workspace| workspace.id), Some(demo()));
-    assert_eq!(ledger.hold(&hold(1)).await.unwrap(), Holding::Granted);
+    assert_eq!(ledger.hold(&hold(1)).await.unwrap(), HoldOutcome::Granted);
     ledger.settle(&hold(1), Settlement::Spend(1)).await.unwrap();
     ledger.tick(now()).await.unwrap();
     let balance = ledger.balance(&demo()).await.unwrap();
@@ -113,7 +113,7 @@ async fn two_ledgers_share_the_last_credit() {
     let postgres = postgres(1);
     let (one, two) = (ledger(&postgres).await, ledger(&postgres).await);
     one.changed().await; // wait until the listener is connected
-    assert_eq!(one.hold(&hold(1)).await.unwrap(), Holding::Granted);
+    assert_eq!(one.hold(&hold(1)).await.unwrap(), HoldOutcome::Granted);
     one.settle(&hold(1), Settlement::Release).await.unwrap();
     // The credit is idle on the first node, which returns it after a recall.
     let second = hold(2);
@@ -121,9 +121,9 @@ async fn two_ledgers_share_the_last_credit() {
         one.changed().await;
         one.tick(now()).await.unwrap();
     });
-    assert_eq!(held.unwrap(), Holding::Granted);
+    assert_eq!(held.unwrap(), HoldOutcome::Granted);
     two.settle(&second, Settlement::Spend(1)).await.unwrap();
-    assert_eq!(one.hold(&hold(3)).await.unwrap(), Holding::Insufficient);
+    assert_eq!(one.hold(&hold(3)).await.unwrap(), HoldOutcome::Insufficient);
 }
 
 #[tokio::test(start_paused = true)]

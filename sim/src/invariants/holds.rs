@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::{Holding, Settlement};
+use enrich_lib::credit::{HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp};
 
 use super::ensure;
@@ -20,7 +20,7 @@ const EXPIRY_LATE_MAX: Duration = Duration::from_millis(260);
 /// expiry only after a crash or if it never received the result of the hold.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     for (lookup, story) in stories(entries) {
-        let is_granted = story.talk.contains(&Talk::Told(Answer::Hold(Holding::Granted)));
+        let is_granted = story.talk.contains(&Talk::Told(Answer::Hold(HoldOutcome::Granted)));
         let is_settled = story.talk.iter().any(|talk| matches!(talk, Talk::Asks(Question::Settle(_))));
         let is_left_over = is_granted && !is_settled && !story.is_cut_off;
         ensure(!is_left_over, || format!("{lookup} leaves its hold to expire: {story:?}"))?;

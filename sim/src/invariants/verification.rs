@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use enrich_lib::credit::Holding;
+use enrich_lib::credit::HoldOutcome;
 
 use super::ensure;
 use crate::event::{Answer, Event, Question, Sent};
@@ -127,7 +127,7 @@ fn is_in_order(story: &Story) -> bool {
             true
         }
         Talk::Told(Answer::Hold(holding)) => {
-            is_funded = *holding == Holding::Granted;
+            is_funded = *holding == HoldOutcome::Granted;
             true
         }
         Talk::Asks(Question::Hold) => is_admitted,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
@@ -124,7 +124,7 @@ impl Windows for Faulty<WindowTable> {
 
 #[async_trait]
 impl Credits for Faulty<AccountTable> {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.faults.check(Port::Holds)?;
         self.inner.hold(hold).await
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{env, fs};
 
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
@@ -93,7 +93,7 @@ impl Scene {
     /// Returns the `n`-th lookup, which holds its `credits`.
     pub fn holding(&self, n: u8, credits: u64) -> Spender {
         let spender = self.spender(n, credits);
-        assert_eq!(spender.hold(), Holding::Granted);
+        assert_eq!(spender.hold(), HoldOutcome::Granted);
         spender
     }
 
@@ -172,12 +172,12 @@ pub struct Spender {
 
 impl Spender {
     /// Holds the credits.
-    pub fn hold(&self) -> Holding {
+    pub fn hold(&self) -> HoldOutcome {
         self.try_hold().expect("a hold that has not expired")
     }
 
     /// Holds the credits. Returns `None` if the hold has expired.
-    pub fn try_hold(&self) -> Option<Holding> {
+    pub fn try_hold(&self) -> Option<HoldOutcome> {
         let holding = block_on(self.ledger.hold(&self.hold)).ok();
         check(&self.ledger);
         holding

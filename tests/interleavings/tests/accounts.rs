@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use enrich_interleavings::{end, explore, hold, workspace};
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::memory::AccountTable;
 use enrich_lib::ports::Credits;
 use shuttle::future::block_on;
@@ -30,7 +30,7 @@ fn check(table: &AccountTable) -> Balance {
 fn is_granted(table: &AccountTable, hold: &Hold) -> bool {
     let holding = block_on(table.hold(hold)).unwrap();
     check(table);
-    holding == Holding::Granted
+    holding == HoldOutcome::Granted
 }
 
 fn settles(table: &AccountTable, hold: &Hold, settlement: Settlement) -> bool {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 use enrich_interleavings::{Answer, Ended, GRANTED, START, Scene, Spender, end, explore, write};
-use enrich_lib::credit::{Account, Holding};
+use enrich_lib::credit::{Account, HoldOutcome};
 use enrich_lib::model::Timestamp;
 use shuttle::thread::{self, JoinHandle};
 
@@ -46,7 +46,7 @@ fn who_waits_for_a_spend_is_told() {
         while_time_passes([START], |scene| {
             let spends = [1, 2, 3, 4].map(|n| {
                 let spender = scene.spender(n, 1);
-                thread::spawn(move || (spender.hold() == Holding::Granted).then(|| spender.spend()))
+                thread::spawn(move || (spender.hold() == HoldOutcome::Granted).then(|| spender.spend()))
             });
             let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
             assert_eq!(ended.len() as u64, GRANTED, "as many as there are credits");
@@ -145,13 +145,13 @@ fn a_spend_that_is_given_up_leaves_its_hold_to_a_release_or_to_nobody() {
 #[test]
 fn a_hold_that_expires_is_spent_or_given_back() {
     explore(SCHEDULES, || {
-        while_time_passes([end(), end() + Account::MEMORY], |scene| {
+        while_time_passes([end(), end() + Account::TOMBSTONE_TTL], |scene| {
             let spends = [(1, true), (2, false), (3, false)]
                 .map(|(n, is_patient)| (scene.spender(n, 1), is_patient))
                 .map(|(spender, is_patient)| {
                     thread::spawn(move || match spender.try_hold() {
-                        Some(Holding::Granted) if is_patient => Some(spender.spend()),
-                        Some(Holding::Granted) => Some(spender.spend_impatiently()),
+                        Some(HoldOutcome::Granted) if is_patient => Some(spender.spend()),
+                        Some(HoldOutcome::Granted) => Some(spender.spend_impatiently()),
                         _ => None,
                     })
                 });

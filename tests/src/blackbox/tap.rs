@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::ProfileUrl;
@@ -113,7 +113,7 @@ impl Windows for Tap {
 
 #[async_trait]
 impl Credits for Tap {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.pass(Step::Hold, self.ports.credits.hold(hold)).await
     }
 

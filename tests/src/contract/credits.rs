@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::Holding::{Granted, Insufficient};
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::model::Timestamp;
 
 use super::desk::{Desk, HOLD_LIFE, Refused};

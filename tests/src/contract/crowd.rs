@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use enrich_lib::credit::{Holding, Settlement};
+use enrich_lib::credit::{HoldOutcome, Settlement};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ pub async fn a_crowd_spends_exactly_the_balance<S: Store>(store: Arc<S>) {
             let mut spent = 0;
             for n in 0..4 {
                 let lookup = desk.lookup(i * 4 + n, 1);
-                let granted = desk.store.credits().hold(&lookup).await.unwrap() == Holding::Granted;
+                let granted = desk.store.credits().hold(&lookup).await.unwrap() == HoldOutcome::Granted;
                 if granted && desk.store.credits().settle(&lookup, Settlement::Spend(1)).await.is_ok() {
                     spent += 1;
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
@@ -43,7 +43,7 @@ impl<S: Store> Desk<S> {
         }
     }
 
-    pub(crate) async fn hold(&self, hold: &Hold) -> Result<Holding, Refused> {
+    pub(crate) async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
         let answer = self.store.credits().hold(hold).await.map_err(|_| Refused);
         self.check().await;
         answer
@@ -52,7 +52,7 @@ impl<S: Store> Desk<S> {
     /// Places the hold of the `n`-th lookup. Panics unless it is granted.
     pub(crate) async fn holding(&self, n: u16, credits: u64) -> Hold {
         let hold = self.lookup(n, credits);
-        assert_eq!(self.hold(&hold).await, Ok(Holding::Granted));
+        assert_eq!(self.hold(&hold).await, Ok(HoldOutcome::Granted));
         hold
     }
 

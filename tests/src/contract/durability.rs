@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use enrich_lib::credit::Holding::Granted;
+use enrich_lib::credit::HoldOutcome::Granted;
 use enrich_lib::key::ApiKey;
 use enrich_lib::window::Quota;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, Hold, Holding, Settlement};
+use enrich_lib::credit::{Account, Hold, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use proptest::collection::vec;
@@ -56,7 +56,7 @@ async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError>
         match step {
             Step::Hold { lookup, credits, life } => {
                 let hold = hold(&workspace, lookup, credits, now, end(lookup, now, life));
-                let answer: Option<Holding> = store.credits().hold(&hold).await.ok();
+                let answer: Option<HoldOutcome> = store.credits().hold(&hold).await.ok();
                 prop_assert_eq!(answer, model.hold(&hold).ok(), "{:?}", hold);
             }
             Step::Settle { lookup, life, settlement } => {
@@ -90,7 +90,7 @@ async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError>
 const GRANTED_FIRST: u64 = 8;
 
 /// Generates steps that are likely to conflict: few lookups, small amounts, and times around the expiry and
-/// [`Account::MEMORY`].
+/// [`Account::TOMBSTONE_TTL`].
 fn step() -> impl Strategy<Value = Step> {
     let lookup = 0..8_u8;
     let life = || (0..20_u64).prop_map(|twos| Duration::from_secs(twos * 2));

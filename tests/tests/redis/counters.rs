@@ -19,7 +19,7 @@ async fn a_counter_lives_until_5_s_after_its_window_may_be_forgotten() {
         for _ in 0..3 {
             count(&windows, &window).await.unwrap();
             let ends_at: u64 = redis.ask(&format!("PEXPIRETIME {}", key(&window)));
-            assert_eq!(ends_at, (window.forget_at() + Duration::from_secs(5)).unix_ms(), "{seconds} s");
+            assert_eq!(ends_at, (window.expires_at() + Duration::from_secs(5)).unix_ms(), "{seconds} s");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::Holding::{Granted, Insufficient};
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::ports::Credits;
 use enrich_postgres::StoreError;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::ports::Credits;
 use enrich_tests::servers::Postgres;
 use rand::rngs::StdRng;
@@ -81,7 +81,7 @@ async fn story(seed: u64) {
 async fn look_up(node: &Node, hold: &Hold, random: &mut StdRng) -> i64 {
     let credits = random.random_range(0..=hold.credits);
     let patience = Duration::from_millis(random.random_range(5..4_000));
-    let Ok(Ok(Holding::Granted)) = timeout(Duration::from_secs(3), node.ledger.hold(hold)).await else {
+    let Ok(Ok(HoldOutcome::Granted)) = timeout(Duration::from_secs(3), node.ledger.hold(hold)).await else {
         let _ = node.ledger.settle(hold, Settlement::Release).await;
         return 0;
     };

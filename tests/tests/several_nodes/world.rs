@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -133,7 +133,7 @@ impl<'a> World<'a> {
     }
 
     /// Places the hold of a new lookup.
-    pub(crate) async fn hold(&self, node: &Node, credits: u64) -> (Hold, Result<Holding, PortError>) {
+    pub(crate) async fn hold(&self, node: &Node, credits: u64) -> (Hold, Result<HoldOutcome, PortError>) {
         let hold = self.lookup(node, credits);
         let holding = node.ledger.hold(&hold).await;
         (hold, holding)
@@ -142,7 +142,7 @@ impl<'a> World<'a> {
     /// Places the hold of a new lookup. Panics unless it is granted.
     pub(crate) async fn holding(&self, node: &Node, credits: u64) -> Hold {
         let (hold, holding) = self.hold(node, credits).await;
-        assert_eq!(holding.unwrap(), Holding::Granted);
+        assert_eq!(holding.unwrap(), HoldOutcome::Granted);
         hold
     }
 
@@ -150,8 +150,8 @@ impl<'a> World<'a> {
     pub(crate) async fn spend(&self, node: &Node) -> Result<bool, PortError> {
         let (hold, holding) = self.hold(node, 1).await;
         match holding? {
-            Holding::Insufficient => Ok(false),
-            Holding::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
+            HoldOutcome::Insufficient => Ok(false),
+            HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
         }
     }
 

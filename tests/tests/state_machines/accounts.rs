@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use enrich_lib::credit::{Account, Balance, Hold, Holding, Settlement, SpendStart};
+use enrich_lib::credit::{Account, Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
@@ -207,8 +207,8 @@ impl AccountMachine {
             Step::Sleep(_) | Step::Replay | Step::Write(_) => {}
             Step::Hold { .. } => {
                 return account.hold(hold).map(|holding| match holding {
-                    Holding::Granted => "granted",
-                    Holding::Insufficient => "insufficient",
+                    HoldOutcome::Granted => "granted",
+                    HoldOutcome::Insufficient => "insufficient",
                 });
             }
             Step::Settle(_, settlement) => account.settle(hold, settlement)?,

@@ -139,7 +139,7 @@ impl Book {
                     Fate::Held(_) => known.fate = Fate::Over,
                     // A pending spend does not expire. It is checked again later.
                     Fate::Spending { .. } => {
-                        known.ends_at = self.told + Account::MEMORY;
+                        known.ends_at = self.told + Account::TOMBSTONE_TTL;
                         known.forgotten_at = known.ends_at;
                     }
                     Fate::Unknown | Fate::Spent(_) | Fate::Over => {}
@@ -272,7 +272,7 @@ impl Book {
     }
 
     fn learn(&mut self, hold: &Hold, fate: Fate) {
-        let forgotten_at = hold.expires_at + Account::MEMORY;
+        let forgotten_at = hold.expires_at + Account::TOMBSTONE_TTL;
         self.known[number(hold)] = Known { fate, forgotten: None, ends_at: hold.expires_at, forgotten_at };
     }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement, SpendStart};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -29,7 +29,7 @@ use crate::keys::KeyCache;
 use crate::listener;
 use crate::pool::Pool;
 use crate::session::{Beat, Session, Sessions};
-use crate::slot::{Slot, Taking};
+use crate::slot::{LeaseOutcome, Slot};
 use crate::writer::{Job, Spend, Untold, Writer};
 
 /// The interval at which the node reports its holds and key usage for operators, and ends the leases of expired nodes.
@@ -203,7 +203,7 @@ impl Ledger {
         Ok(self.sessions.newest())
     }
 
-    async fn place(&self, hold: &Hold) -> Result<Holding, StoreError> {
+    async fn place(&self, hold: &Hold) -> Result<HoldOutcome, StoreError> {
         loop {
             let session = self.live().await?;
             if self.sessions.earlier_slot_of(hold).is_some() {
@@ -211,13 +211,13 @@ impl Ledger {
             }
             let slot = self.sessions.slot(&session, &hold.workspace);
             let came = slot.begun();
-            if slot.hold(hold)? == Holding::Granted {
-                return Ok(Holding::Granted);
+            if slot.hold(hold)? == HoldOutcome::Granted {
+                return Ok(HoldOutcome::Granted);
             }
             match slot.take(hold.credits, came, &self.pool).await? {
-                Taking::Again => {}
-                Taking::Short => return Ok(Holding::Insufficient),
-                Taking::Ended => session.end(),
+                LeaseOutcome::Again => {}
+                LeaseOutcome::Short => return Ok(HoldOutcome::Insufficient),
+                LeaseOutcome::Ended => session.end(),
             }
         }
     }
@@ -260,7 +260,7 @@ impl Keys for Ledger {
 
 #[async_trait]
 impl Credits for Ledger {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         Ok(self.place(hold).await?)
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountFault, Hold, Holding};
+use enrich_lib::credit::{Account, AccountFault, Hold, HoldOutcome};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use tokio::time::{Instant, sleep};
 
@@ -79,7 +79,7 @@ enum Outcome {
 
 /// The outcome of a lease request for one hold.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taking {
+pub(crate) enum LeaseOutcome {
     /// More credits are available. The hold should be retried.
     Again,
     /// Neither the workspace nor any node has enough credits.
@@ -121,7 +121,7 @@ impl Slot {
     }
 
     /// Reserves credits from those that the node has leased.
-    pub(crate) fn hold(&self, hold: &Hold) -> Result<Holding, AccountFault> {
+    pub(crate) fn hold(&self, hold: &Hold) -> Result<HoldOutcome, AccountFault> {
         let mut books = self.books();
         books.used_at = Instant::now();
         books.account.hold(hold)
@@ -134,11 +134,16 @@ impl Slot {
 
     /// Leases the credits missing for a hold of `credits`. `came` is the value of [`Slot::begun`] before the hold was
     /// attempted. Callers that wait for another caller's request share its outcome.
-    pub(crate) async fn take(&self, credits: u64, came: u64, pool: &Pool) -> Result<Taking, StoreError> {
+    pub(crate) async fn take(
+        &self,
+        credits: u64,
+        came: u64,
+        pool: &Pool,
+    ) -> Result<LeaseOutcome, StoreError> {
         let mut last = self.taking.lock().await;
         let needs = self.missing(credits);
         if needs == 0 {
-            return Ok(Taking::Again);
+            return Ok(LeaseOutcome::Again);
         }
         if let Some(refusal) = &*last
             && refusal.number > came
@@ -148,7 +153,7 @@ impl Slot {
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let outcome = match self.ask(credits, pool).await {
-            Ok(Asked::Taking(taking)) => return Ok(taking),
+            Ok(Asked::LeaseOutcome(taking)) => return Ok(taking),
             Ok(Asked::Refused(outcome)) => outcome,
             Err(error) => {
                 let outcome = Outcome::Failed(error.to_string());
@@ -161,9 +166,9 @@ impl Slot {
         told
     }
 
-    fn told(&self, outcome: &Outcome) -> Result<Taking, StoreError> {
+    fn told(&self, outcome: &Outcome) -> Result<LeaseOutcome, StoreError> {
         match outcome {
-            Outcome::Short => Ok(Taking::Short),
+            Outcome::Short => Ok(LeaseOutcome::Short),
             Outcome::Undecided => Err(StoreError::Undecided(self.workspace.clone())),
             Outcome::Failed(why) => Err(StoreError::NotTaken(why.clone())),
         }
@@ -175,7 +180,7 @@ impl Slot {
         loop {
             let needs = self.missing(credits_held);
             if needs == 0 {
-                return Ok(Asked::Taking(Taking::Again));
+                return Ok(Asked::LeaseOutcome(LeaseOutcome::Again));
             }
             let (known, wants) = self.books().next_take();
             let name = self.workspace.as_str();
@@ -190,10 +195,10 @@ impl Slot {
                     let mut books = self.books();
                     books.learn(row.get(1), credits(row.get(2)));
                     books.taken_at = Some(began);
-                    return Ok(Asked::Taking(Taking::Again));
+                    return Ok(Asked::LeaseOutcome(LeaseOutcome::Again));
                 }
                 "short" => return Ok(Asked::Refused(Outcome::Short)),
-                "ended" => return Ok(Asked::Taking(Taking::Ended)),
+                "ended" => return Ok(Asked::LeaseOutcome(LeaseOutcome::Ended)),
                 "recalled" if began.elapsed() >= RECALL_MAX => return Ok(Asked::Refused(Outcome::Undecided)),
                 "recalled" => {}
                 _ => return Err(StoreError::UnknownWorkspace(self.workspace.clone())),
@@ -250,7 +255,7 @@ impl Slot {
 }
 
 enum Asked {
-    Taking(Taking),
+    LeaseOutcome(LeaseOutcome),
     Refused(Outcome),
 }
 

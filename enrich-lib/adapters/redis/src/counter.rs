@@ -43,7 +43,7 @@ pub(crate) struct Counter {
     workspace: WorkspaceId,
     number: u64,
     closes_at_ms: u64,
-    forget_at_ms: u64,
+    expires_at_ms: u64,
 }
 
 impl Counter {
@@ -53,7 +53,7 @@ impl Counter {
             workspace: window.workspace().clone(),
             number: window.number(),
             closes_at_ms: window.closes_at().unix_ms(),
-            forget_at_ms: (window.forget_at() + AHEAD_MAX).unix_ms(),
+            expires_at_ms: (window.expires_at() + AHEAD_MAX).unix_ms(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Counter {
     ) -> Result<u64, RedisFault> {
         let mut counting = COUNT.key(self.key());
         let counted: RedisResult<i64> =
-            counting.arg(requests).arg(self.forget_at_ms).invoke_async(connection).await;
+            counting.arg(requests).arg(self.expires_at_ms).invoke_async(connection).await;
         let count = counted.map_err(|error| RedisFault::of(&error))?;
         u64::try_from(count).ok().filter(|count| *count >= requests).ok_or(RedisFault::ForeignKey)
     }
@@ -92,7 +92,7 @@ mod tests {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let counter = Counter::of(&Quota::default().window(&"demo".parse().unwrap(), now));
         assert_eq!(counter.key(), "enrich:{demo}:1700000053152:28333334");
-        assert_eq!(counter.forget_at_ms, 1_700_000_068_152, "5 s after the window's own");
+        assert_eq!(counter.expires_at_ms, 1_700_000_068_152, "5 s after the window's own");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!   down, counts fail at once; only the count that starts a connection attempt waits for the deadline.
 //! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round trip are sent
 //!   together as one `INCRBY n`, and each gets its own number.
-//! * **A counter lives until [`Window::forget_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is
+//! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is
 //!   so far ahead that a new counter would expire at once, and every request would be the first, the count returns an error
 //!   that reports the clock difference.
 //! * **A connection is not reused after a timeout** or after Redis reported that it accepts no writes. The next count opens
@@ -47,7 +47,7 @@
 //! A Cluster over TLS uses rustls's default provider. A program built with several providers must install one of them first.
 //! A single server always uses ring.
 //!
-//! [`Window::forget_at`]: enrich_lib::window::Window::forget_at
+//! [`Window::expires_at`]: enrich_lib::window::Window::expires_at
 //!
 //! # Layout
 //!

@@ -39,7 +39,7 @@ impl Windows for Limiter {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let name = (window.workspace().to_string(), window.number());
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(name).or_default(); // in production: keep it until window.forget_at()
+        let count = counts.entry(name).or_default(); // in production: keep it until window.expires_at()
         *count += 1;
         Ok(*count)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement, SpendStart};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -95,7 +95,7 @@ impl Keys for Ledger {
 
 #[async_trait]
 impl Credits for Ledger {
-    async fn hold(&self, hold: &Hold) -> Result<Holding, PortError> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let slot = self.shared.slot(&hold.workspace)?;
         let held = self.shared.account(&slot).hold(hold);
         held.map_err(|fault| StoreError::from(fault).into())

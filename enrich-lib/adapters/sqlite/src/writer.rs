@@ -258,7 +258,7 @@ impl Writer {
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
     /// receive the time when they are used next.
     fn advance(&mut self, now: Timestamp) -> Vec<Arc<Slot>> {
-        let is_set_back = now + Account::MEMORY < self.shared.now();
+        let is_set_back = now + Account::TOMBSTONE_TTL < self.shared.now();
         self.shared.set_time(now);
         let mut used = self.shared.take_touched();
         if is_set_back {

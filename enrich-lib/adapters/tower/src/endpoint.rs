@@ -122,7 +122,7 @@ impl Future for Guarded {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
         match catch_unwind(AssertUnwindSafe(|| self.lookup.as_mut().poll(cx))) {
             Ok(polled) => polled.map(|reply| wire::response(&reply)),
-            Err(_) => Poll::Ready(wire::broken()),
+            Err(_) => Poll::Ready(wire::internal_error()),
         }
     }
 }

@@ -107,7 +107,7 @@ impl Gateway {
             Ok(reply) => wire::response(&reply),
             Err(_) => {
                 log::error!("a lookup panicked"); // without its message, which could contain the email
-                wire::broken()
+                wire::internal_error()
             }
         }
     }

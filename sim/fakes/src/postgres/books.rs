@@ -131,7 +131,7 @@ pub struct Wish {
 
 /// The outcome of a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taking {
+pub enum LeaseOutcome {
     /// The session has ended.
     Ended,
     /// The workspace does not exist.
@@ -338,18 +338,18 @@ impl Books {
         workspace: &str,
         wish: Wish,
         now: i64,
-    ) -> Result<Taking, Violation> {
+    ) -> Result<LeaseOutcome, Violation> {
         if self.nodes.get(&epoch).is_none_or(|node| node.ends_at <= now) {
-            return Ok(Taking::Ended);
+            return Ok(LeaseOutcome::Ended);
         }
         let Some(at) = self.workspaces.iter().position(|w| w.id == workspace) else {
-            return Ok(Taking::Unknown);
+            return Ok(LeaseOutcome::Unknown);
         };
         let workspace = at as i64 + 1;
         let free = self.workspaces[at].free();
         let lease = self.leases.entry((workspace, epoch)).or_default();
         if lease.taken > wish.known {
-            return Ok(Taking::Taken(Slice { workspace, taken: lease.taken }));
+            return Ok(LeaseOutcome::Taken(Slice { workspace, taken: lease.taken }));
         }
         if free >= wish.needs {
             let nodes = self.nodes.values().filter(|node| node.ends_at > now).count() as i64;
@@ -359,11 +359,11 @@ impl Books {
             *lease = taken;
             let taken = lease.taken;
             self.workspaces[at].leased += slice;
-            return Ok(Taking::Taken(Slice { workspace, taken }));
+            return Ok(LeaseOutcome::Taken(Slice { workspace, taken }));
         }
         let slice = Slice { workspace, taken: lease.taken };
         let may_give = self.recall(workspace, epoch, wish.again, now);
-        Ok(if may_give { Taking::Recalled(slice) } else { Taking::Short(slice) })
+        Ok(if may_give { LeaseOutcome::Recalled(slice) } else { LeaseOutcome::Short(slice) })
     }
 
     /// Returns true if nodes other than `epoch` may have idle credits of `workspace`. The first request also sends recalls

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
 use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-use super::books::{Beat, Books, Lookup, Settling, Slice, Taking, Violation, Wish};
+use super::books::{Beat, Books, LeaseOutcome, Lookup, Settling, Slice, Violation, Wish};
 
 /// The channel for change notifications.
 pub(super) const CHANNEL: &str = "enrich";
@@ -226,13 +226,13 @@ impl Call {
     }
 }
 
-fn outcome(taking: Taking) -> (&'static str, Option<Slice>) {
+fn outcome(taking: LeaseOutcome) -> (&'static str, Option<Slice>) {
     match taking {
-        Taking::Ended => ("ended", None),
-        Taking::Unknown => ("unknown", None),
-        Taking::Taken(slice) => ("taken", Some(slice)),
-        Taking::Recalled(slice) => ("recalled", Some(slice)),
-        Taking::Short(slice) => ("short", Some(slice)),
+        LeaseOutcome::Ended => ("ended", None),
+        LeaseOutcome::Unknown => ("unknown", None),
+        LeaseOutcome::Taken(slice) => ("taken", Some(slice)),
+        LeaseOutcome::Recalled(slice) => ("recalled", Some(slice)),
+        LeaseOutcome::Short(slice) => ("short", Some(slice)),
     }
 }
 

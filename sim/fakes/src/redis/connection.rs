@@ -63,11 +63,11 @@ fn answer(server: &Redis, request: &[Vec<u8>]) -> String {
             "-NOSCRIPT No matching script.\r\n".to_owned()
         }
         // The adapter has only one script.
-        (b"EVALSHA", [_, b"1", key, requests, forget_at]) => {
-            let (Some(requests), Some(forget_at)) = (number(requests), number(forget_at)) else {
+        (b"EVALSHA", [_, b"1", key, requests, expires_at]) => {
+            let (Some(requests), Some(expires_at)) = (number(requests), number(expires_at)) else {
                 return "-ERR value is not an integer or out of range\r\n".to_owned();
             };
-            match server.lock().counters.count(key, requests, forget_at, server.now_ms()) {
+            match server.lock().counters.count(key, requests, expires_at, server.now_ms()) {
                 Ok(count) => format!(":{count}\r\n"),
                 Err(Late(ms)) => format!("-CLOCK {ms}\r\n"),
             }

@@ -9,7 +9,7 @@ pub struct Counters(BTreeMap<Vec<u8>, Counter>);
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     count: i64,
-    forget_at: i64,
+    expires_at: i64,
 }
 
 /// The server's clock is past the counter's expiry by this many milliseconds, so the counter would expire at once.
@@ -18,12 +18,12 @@ pub struct Late(pub i64);
 
 impl Counters {
     /// Adds `requests` to the counter and returns the new count.
-    pub fn count(&mut self, key: &[u8], requests: i64, forget_at: i64, now: i64) -> Result<i64, Late> {
-        self.0.retain(|_, counter| counter.forget_at > now);
-        if now >= forget_at {
-            return Err(Late(now - forget_at));
+    pub fn count(&mut self, key: &[u8], requests: i64, expires_at: i64, now: i64) -> Result<i64, Late> {
+        self.0.retain(|_, counter| counter.expires_at > now);
+        if now >= expires_at {
+            return Err(Late(now - expires_at));
         }
-        let counter = self.0.entry(key.to_vec()).or_insert(Counter { count: 0, forget_at });
+        let counter = self.0.entry(key.to_vec()).or_insert(Counter { count: 0, expires_at });
         counter.count += requests;
         Ok(counter.count)
     }

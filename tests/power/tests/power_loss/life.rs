@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use enrich_lib::credit::{Hold, Holding, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
@@ -125,7 +125,7 @@ impl<'a> Life<'a> {
             expires_at: START + Duration::from_secs(60),
         };
         let holding = self.drive(|ledger| ledger.hold(&hold))??;
-        Ok((holding == Holding::Granted).then_some(hold))
+        Ok((holding == HoldOutcome::Granted).then_some(hold))
     }
 
     fn grant(&mut self) -> Done {

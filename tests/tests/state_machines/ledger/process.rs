@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -100,8 +100,8 @@ impl World {
 
     pub(crate) fn hold(&mut self, hold: &Hold) -> Told {
         at_once(self.process().ledger.hold(hold)).map_err(words).map(|holding| match holding {
-            Holding::Granted => "granted",
-            Holding::Insufficient => "insufficient",
+            HoldOutcome::Granted => "granted",
+            HoldOutcome::Insufficient => "insufficient",
         })
     }
 

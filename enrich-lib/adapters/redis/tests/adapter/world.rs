@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Handles `EVALSHA sha 1 key requests forget_at`.
+    /// Handles `EVALSHA sha 1 key requests expires_at`.
     fn count(&self, id: usize, command: &[String]) -> String {
         let mut seen = self.seen.lock().unwrap();
         let requests: u64 = command[4].parse().unwrap();

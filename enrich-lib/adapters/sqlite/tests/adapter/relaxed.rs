@@ -86,7 +86,7 @@ fn what_is_owed_is_written_by_a_tick_if_nobody_spends() {
     world.write();
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
     // By then the hold may have expired and been forgotten.
-    world.tick(hold.expires_at + Account::MEMORY);
+    world.tick(hold.expires_at + Account::TOMBSTONE_TTL);
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
 }
 

@@ -120,7 +120,7 @@ fn a_settle_that_is_given_up_after_its_hold_is_forgotten_is_voided() {
     let spend = world.queue_spend(&hold);
     world.write();
     world.tick(hold.expires_at);
-    world.tick(hold.expires_at + Account::MEMORY);
+    world.tick(hold.expires_at + Account::TOMBSTONE_TTL);
     drop(spend);
     world.write();
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));

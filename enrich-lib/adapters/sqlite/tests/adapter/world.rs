@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use enrich_lib::credit::{Balance, Hold, Holding, Settlement};
+use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
@@ -155,7 +155,7 @@ impl World {
 
     pub(crate) fn hold_of(&self, id: &str, n: u16) -> Hold {
         let lookup = lookup(id, n);
-        assert_eq!(self.drive(self.ledger.hold(&lookup)).unwrap(), Holding::Granted);
+        assert_eq!(self.drive(self.ledger.hold(&lookup)).unwrap(), HoldOutcome::Granted);
         lookup
     }
 
