@@ -2,7 +2,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Cache, CachePolicy, EmailHasher, FaultKind};
+use enrich_compose::{Cache, CachePolicy, EmailHasher, VendorErrorKind};
 use enrich_lib::ports::Resolver;
 use tokio::time::sleep;
 
@@ -42,9 +42,9 @@ async fn no_match_is_remembered_until_its_own_ttl_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_never_remembered() {
-    let vendor = Vendor::that_first([fails(FaultKind::KeyRefused)], finds("ada"));
+    let vendor = Vendor::that_first([fails(VendorErrorKind::KeyRefused)], finds("ada"));
     let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
-    assert_eq!(ask(&cache).await, Told::Fault(FaultKind::KeyRefused));
+    assert_eq!(ask(&cache).await, Told::Fault(VendorErrorKind::KeyRefused));
     assert_eq!(ask(&cache).await, found("ada"));
 }
 

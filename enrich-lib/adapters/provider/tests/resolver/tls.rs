@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use enrich_compose::FaultKind::Unavailable;
+use enrich_compose::VendorErrorKind::Unavailable;
 use enrich_lib::ports::Resolver;
 use enrich_provider::Client;
 use http::{Request, Response, Version};

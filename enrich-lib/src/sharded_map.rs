@@ -13,11 +13,11 @@ pub type Map<V> = FxHashMap<WorkspaceId, V>;
 /// A sharded map from workspaces to values. Each shard has its own lock, so that threads rarely contend. Hashing is not
 /// randomized: the shard of a workspace and its position there are the same in every run.
 #[derive(Debug)]
-pub struct ByWorkspace<V>([Mutex<Map<V>>; SHARDS]);
+pub struct ShardedMap<V>([Mutex<Map<V>>; SHARDS]);
 
 const SHARDS: usize = 64;
 
-impl<V> ByWorkspace<V> {
+impl<V> ShardedMap<V> {
     /// Locks the shard of `workspace`.
     pub fn lock(&self, workspace: &WorkspaceId) -> MutexGuard<'_, Map<V>> {
         // The shard's own map uses the other bits.
@@ -31,7 +31,7 @@ impl<V> ByWorkspace<V> {
     }
 }
 
-impl<V> Default for ByWorkspace<V> {
+impl<V> Default for ShardedMap<V> {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Mutex::default()))
     }

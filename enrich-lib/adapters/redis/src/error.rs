@@ -10,7 +10,7 @@ use thiserror::Error;
 /// It contains no text from the server except its error code, and no part of the URL.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum RedisFault {
+pub enum WindowStoreError {
     /// Connecting failed. Nothing was counted.
     #[error("Redis can't be reached: {0}")]
     Unreachable(String),
@@ -52,7 +52,7 @@ pub enum RedisFault {
     BadAnswer,
     /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in progress.
     #[error("windows are not reachable: {0}")]
-    Resting(Box<RedisFault>),
+    Resting(Box<WindowStoreError>),
     /// The task that makes the count ended, for example because the program is shutting down.
     #[error("the count was given up")]
     GivenUp,
@@ -61,7 +61,7 @@ pub enum RedisFault {
 /// The permissions that the user needs, in the syntax of `ACL SETUSER`.
 pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
 
-impl RedisFault {
+impl WindowStoreError {
     /// Returns true if the connection may be the cause, so that a new connection may reach a working server.
     pub(crate) fn is_the_connections(&self) -> bool {
         !matches!(self, Self::NotAllowed | Self::Full | Self::ClocksDiffer(_) | Self::ForeignKey)
@@ -71,7 +71,7 @@ impl RedisFault {
     pub(crate) fn of_connecting(error: &RedisError) -> Self {
         match Self::of(error) {
             Self::Disconnected(what) => Self::Unreachable(what),
-            fault => fault,
+            error => error,
         }
     }
 

@@ -3,28 +3,28 @@
 use std::fmt;
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, VendorFault};
+use enrich_compose::{VendorError, VendorErrorKind};
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
 
 /// A failed request to a vendor. Its message contains no data from the vendor or a client. Its source is the
-/// [`VendorFault`] on which the middleware bases its decisions.
+/// [`VendorError`] on which the middleware bases its decisions.
 #[derive(Debug, Error)]
 #[error("{what}")]
 pub(crate) struct RequestError {
     what: String,
     #[source]
-    fault: VendorFault,
+    error: VendorError,
 }
 
 impl RequestError {
-    pub(crate) fn new(kind: FaultKind, what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), fault: VendorFault::new(kind) }
+    pub(crate) fn new(kind: VendorErrorKind, what: impl fmt::Display) -> Self {
+        Self { what: what.to_string(), error: VendorError::new(kind) }
     }
 
     pub(crate) fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
         match retry_after {
-            Some(wait) => Self { fault: self.fault.with_retry_after(wait), ..self },
+            Some(wait) => Self { error: self.error.with_retry_after(wait), ..self },
             None => self,
         }
     }

@@ -8,21 +8,21 @@ use enrich_lib::refusal::PortError;
 use thiserror::Error;
 
 /// Why a vendor did not answer a lookup. It is passed inside a [`PortError`], directly or as a source of its error;
-/// [`VendorFault::of`] finds it.
+/// [`VendorError::of`] finds it.
 ///
 /// It never contains text from the vendor, as that could include the email.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{kind}")]
-pub struct VendorFault {
+pub struct VendorError {
     /// The kind of failure.
-    pub kind: FaultKind,
+    pub kind: VendorErrorKind,
     /// How long to wait before the next request (RFC 9110, 10.2.3), if the vendor specified it.
     pub retry_after: Option<Duration>,
 }
 
 /// The kind of a vendor failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum FaultKind {
+pub enum VendorErrorKind {
     /// The vendor rejected the API key (401 or 403).
     #[error("the vendor refuses our key")]
     KeyRefused,
@@ -58,20 +58,20 @@ pub enum FaultKind {
     TooManyOpenFiles,
 }
 
-impl VendorFault {
-    /// Creates a fault of this kind without a `Retry-After`.
-    pub const fn new(kind: FaultKind) -> Self {
+impl VendorError {
+    /// Creates an error of this kind without a `Retry-After`.
+    pub const fn new(kind: VendorErrorKind) -> Self {
         Self { kind, retry_after: None }
     }
 
-    /// Returns the same fault with the given `Retry-After`.
+    /// Returns the same error with the given `Retry-After`.
     pub const fn with_retry_after(self, retry_after: Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
     }
 
-    /// Returns the vendor fault in `error` or in its chain of sources, if there is one.
+    /// Returns the vendor error in `error` or in its chain of sources, if there is one.
     pub fn of(error: &PortError) -> Option<&Self> {
-        if let Some(SharedFault(shared)) = error.downcast_ref() {
+        if let Some(SharedError(shared)) = error.downcast_ref() {
             return Self::of(shared);
         }
         let sources = std::iter::successors(error.source(), |error| (*error).source());
@@ -82,34 +82,41 @@ impl VendorFault {
     ///
     /// A request that timed out is not safe to repeat: the vendor may have processed and billed it.
     pub const fn is_safe_to_repeat(&self) -> bool {
-        matches!(self.kind, FaultKind::SlowDown | FaultKind::Unavailable | FaultKind::TooManyOpenFiles)
+        matches!(
+            self.kind,
+            VendorErrorKind::SlowDown | VendorErrorKind::Unavailable | VendorErrorKind::TooManyOpenFiles
+        )
     }
 
     /// Returns whether the request was not sent because of the vendor's breaker or limit.
     pub const fn is_skipped(&self) -> bool {
-        matches!(self.kind, FaultKind::BreakerOpen | FaultKind::QueueFull | FaultKind::QueueTimeout)
+        matches!(
+            self.kind,
+            VendorErrorKind::BreakerOpen | VendorErrorKind::QueueFull | VendorErrorKind::QueueTimeout
+        )
     }
 
-    /// Returns whether the fault is evidence of the vendor's health. A request that the vendor rejected is not, nor is a
+    /// Returns whether the error is evidence of the vendor's health. A request that the vendor rejected is not, nor is a
     /// request that was never sent.
     pub const fn is_the_vendors(&self) -> bool {
-        !self.is_skipped() && !matches!(self.kind, FaultKind::BadRequest | FaultKind::TooManyOpenFiles)
+        !self.is_skipped()
+            && !matches!(self.kind, VendorErrorKind::BadRequest | VendorErrorKind::TooManyOpenFiles)
     }
 }
 
-impl From<VendorFault> for PortError {
-    fn from(fault: VendorFault) -> Self {
-        Self::new(fault)
+impl From<VendorError> for PortError {
+    fn from(error: VendorError) -> Self {
+        Self::new(error)
     }
 }
 
-impl From<FaultKind> for PortError {
-    fn from(kind: FaultKind) -> Self {
-        VendorFault::new(kind).into()
+impl From<VendorErrorKind> for PortError {
+    fn from(kind: VendorErrorKind) -> Self {
+        VendorError::new(kind).into()
     }
 }
 
 /// An error that several callers share.
 #[derive(Clone, Debug, Error)]
 #[error(transparent)]
-pub(crate) struct SharedFault(pub(crate) Arc<PortError>);
+pub(crate) struct SharedError(pub(crate) Arc<PortError>);

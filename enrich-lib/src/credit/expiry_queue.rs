@@ -12,7 +12,7 @@ use crate::model::{LookupId, Timestamp};
 /// entry that is further out of order, for example from a node whose clock is slow, goes into a heap. No insertion moves
 /// many entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct ExpiryQueue {
     in_order: VecDeque<Due>,
     late: BinaryHeap<Reverse<Due>>,
 }
@@ -22,7 +22,7 @@ type Due = (Timestamp, LookupId);
 /// The maximum number of places by which an entry of the deque may be out of order.
 const PLACES_MAX: usize = 64;
 
-impl Agenda {
+impl ExpiryQueue {
     pub(super) fn push(&mut self, due: Timestamp, id: LookupId) {
         if self.in_order.back().is_none_or(|(last, _)| *last <= due) {
             return self.in_order.push_back((due, id));
@@ -83,19 +83,19 @@ mod tests {
         LookupId::from_bytes((n as u128).to_be_bytes())
     }
 
-    fn pop_all_due(agenda: &mut Agenda, now: Timestamp) -> Vec<Due> {
-        let mut due: Vec<_> = std::iter::from_fn(|| agenda.pop_due(now)).collect();
+    fn pop_all_due(expiry_queue: &mut ExpiryQueue, now: Timestamp) -> Vec<Due> {
+        let mut due: Vec<_> = std::iter::from_fn(|| expiry_queue.pop_due(now)).collect();
         due.sort_unstable();
         due
     }
 
     #[test]
     fn what_comes_far_too_late_moves_no_others() {
-        let mut agenda = Agenda::default();
-        (0..1_000).for_each(|n| agenda.push(at(1_000 + n), id(n as usize)));
-        (0..1_000).for_each(|n| agenda.push(at(500 + n), id(n as usize)));
-        assert_eq!(agenda.late.len(), 1_000);
-        assert_eq!(agenda.next_due(), Some(at(500)));
+        let mut expiry_queue = ExpiryQueue::default();
+        (0..1_000).for_each(|n| expiry_queue.push(at(1_000 + n), id(n as usize)));
+        (0..1_000).for_each(|n| expiry_queue.push(at(500 + n), id(n as usize)));
+        assert_eq!(expiry_queue.late.len(), 1_000);
+        assert_eq!(expiry_queue.next_due(), Some(at(500)));
     }
 
     proptest! {
@@ -105,23 +105,23 @@ mod tests {
             steps in prop::collection::vec((0..3_u64, 0..200_u64, any::<bool>()), 1..400),
             back in 0..300_u64,
         ) {
-            let (mut agenda, mut model, mut now) = (Agenda::default(), Vec::new(), 1_000);
+            let (mut expiry_queue, mut model, mut now) = (ExpiryQueue::default(), Vec::new(), 1_000);
             for (n, (forward, behind, is_looked_at)) in steps.into_iter().enumerate() {
                 now += forward;
-                agenda.push(at(now + 300 - behind), id(n));
+                expiry_queue.push(at(now + 300 - behind), id(n));
                 model.push((at(now + 300 - behind), id(n)));
                 if is_looked_at {
                     let mut due: Vec<_> = model.extract_if(.., |(due, _)| *due <= at(now)).collect();
                     due.sort_unstable();
-                    prop_assert_eq!(pop_all_due(&mut agenda, at(now)), due);
+                    prop_assert_eq!(pop_all_due(&mut expiry_queue, at(now)), due);
                 }
-                prop_assert_eq!(agenda.next_due(), model.iter().map(|(due, _)| *due).min());
+                prop_assert_eq!(expiry_queue.next_due(), model.iter().map(|(due, _)| *due).min());
             }
-            agenda.set_back(Duration::from_millis(back));
+            expiry_queue.set_back(Duration::from_millis(back));
             model.iter_mut().for_each(|(due, _)| *due = *due - Duration::from_millis(back));
             model.sort_unstable();
-            prop_assert_eq!(pop_all_due(&mut agenda, at(u64::MAX)), model);
-            prop_assert_eq!(agenda.next_due(), None);
+            prop_assert_eq!(pop_all_due(&mut expiry_queue, at(u64::MAX)), model);
+            prop_assert_eq!(expiry_queue.next_due(), None);
         }
     }
 }
