@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_compose::VendorErrorKind;
+use enrich_middleware::VendorErrorKind;
 use http::StatusCode;
 use serde::Deserialize;
 

@@ -1,6 +1,6 @@
 //! Vendors with valid HTTP responses.
 
-use enrich_compose::VendorErrorKind::{
+use enrich_middleware::VendorErrorKind::{
     BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable,
 };
 use enrich_provider::Client;

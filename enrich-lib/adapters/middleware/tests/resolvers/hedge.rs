@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{Hedge, HedgeDelay, Permits, VendorErrorKind};
+use enrich_middleware::{Hedge, HedgeDelay, Permits, VendorErrorKind};
 
 use crate::scripted::{
     Told, Vendor, ask, ask_timed, breaks, drop_at_each_ms, fails, finds, found, hangs, knows_nobody,

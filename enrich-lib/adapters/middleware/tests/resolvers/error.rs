@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use enrich_compose::VendorError;
-use enrich_compose::VendorErrorKind::*;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::VendorError;
+use enrich_middleware::VendorErrorKind::*;
 
 /// An adapter's own error type with the error as its source.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{Retry, RetryPolicy, VendorError, VendorErrorKind};
+use enrich_middleware::{Retry, RetryPolicy, VendorError, VendorErrorKind};
 use proptest::prelude::*;
 
 use crate::scripted::{

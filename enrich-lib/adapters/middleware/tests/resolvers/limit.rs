@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Limit, Permits, VendorErrorKind};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{Limit, Permits, VendorErrorKind};
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};

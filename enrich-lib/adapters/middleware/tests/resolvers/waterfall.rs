@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_compose::{VendorErrorKind, Waterfall, WaterfallError};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{VendorErrorKind, Waterfall, WaterfallError};
 use proptest::prelude::*;
 
 use crate::scripted::{
