@@ -1,16 +1,16 @@
-//! Assembles the resolver middleware of [`enrich_compose`] in the order that its crate documentation recommends: [`Guards`]
+//! Assembles the resolver middleware of [`enrich_middleware`] in the order that its crate documentation recommends: [`Guards`]
 //! for each vendor, [`Assembly`] for the whole chain.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{
-    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, Hedge, HedgeDelay, Limit,
-    OptOuts, Permits, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
-};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{
+    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, Hedge, HedgeDelay, Limit,
+    OptOuts, Permits, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
+};
 
 use crate::causes::chain;
 

@@ -1,7 +1,7 @@
 //! Timeouts of the ports, and retries of settlements.
 //!
 //! The library has no clock, so the server applies these timeouts. The timeout of a resolver is
-//! [`enrich_compose::Deadline`].
+//! [`enrich_middleware::Deadline`].
 //!
 //! The sum of all timeouts must stay below [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold
 //! could expire while its lookup is still running.
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_compose::timeout;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
+use enrich_middleware::timeout;
 use tokio::time::sleep;
 
 /// API keys with a timeout. A lookup whose key is not found in time fails with 500.

@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 use enrich_host::guards::{Assembly, Guards};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 
 const VENDOR: Guards = Guards {
     deadline: Duration::from_secs(4),

@@ -5,12 +5,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use enrich_compose::{Deadline, HashedOptOuts, Suppress};
 use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
 use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::ports::{Credits, Keys, Resolver};
+use enrich_middleware::{Deadline, HashedOptOuts, Suppress};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;

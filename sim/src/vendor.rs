@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use enrich_compose::FaultKind;
 use enrich_lib::email::Email;
 use enrich_lib::memory::Directory;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::FaultKind;
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};

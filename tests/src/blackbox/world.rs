@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_compose::Deadline;
 use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
 use enrich_host::vendors::{Asked, Vendors};
 use enrich_host::{Arrivals, Limits, Services, SystemArrivals, run};
@@ -17,6 +16,7 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::Quota;
+use enrich_middleware::Deadline;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

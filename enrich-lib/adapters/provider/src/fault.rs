@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{FaultKind, VendorFault};
 use thiserror::Error;
 
 /// A failed request to a vendor. Its message contains no data from the vendor or a client. Its source is the

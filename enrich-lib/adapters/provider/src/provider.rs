@@ -4,12 +4,12 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use enrich_compose::FaultKind;
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::FaultKind;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ use crate::template::Filling;
 /// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
 /// of the same text.
 ///
-/// Errors have a [`VendorFault`](enrich_compose::VendorFault) in their chain, and contain no email, key or profile.
+/// Errors have a [`VendorFault`](enrich_middleware::VendorFault) in their chain, and contain no email, key or profile.
 pub struct Provider {
     description: Description,
     secret: Secret,

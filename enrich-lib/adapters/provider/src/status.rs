@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_compose::FaultKind;
+use enrich_middleware::FaultKind;
 use http::StatusCode;
 use serde::Deserialize;
 

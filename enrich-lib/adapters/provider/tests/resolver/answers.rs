@@ -1,6 +1,6 @@
 //! Vendors with valid HTTP responses.
 
-use enrich_compose::FaultKind::{BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable};
+use enrich_middleware::FaultKind::{BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable};
 use enrich_provider::Client;
 use serde_json::{Value, json};
 use wiremock::matchers::any;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use enrich_compose::FaultKind;
+use enrich_middleware::FaultKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};

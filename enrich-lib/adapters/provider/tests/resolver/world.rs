@@ -4,12 +4,12 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{FaultKind, VendorFault};
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_middleware::CachePolicy;
 use enrich_provider::{Bills, SecretSource, SettingFault, SettingFaults};
 use serde_json::{Value, json};
 

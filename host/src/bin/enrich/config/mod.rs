@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use enrich_compose::{CachePolicy, Deadline};
 use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
+use enrich_middleware::{CachePolicy, Deadline};
 use enrich_provider::{SettingFault, SettingFaults, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;

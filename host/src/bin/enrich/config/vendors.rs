@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::BreakerPolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_middleware::BreakerPolicy;
 use enrich_provider::{
     Bills, Client, Description, Limits, Provider, ProviderFault, SecretSource, SettingFault, SettingFaults,
 };

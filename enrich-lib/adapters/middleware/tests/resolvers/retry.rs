@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, Retry, RetryPolicy, VendorFault};
+use enrich_middleware::{FaultKind, Retry, RetryPolicy, VendorFault};
 use proptest::prelude::*;
 
 use crate::scripted::{

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use enrich_compose::FaultKind::*;
-use enrich_compose::VendorFault;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::FaultKind::*;
+use enrich_middleware::VendorFault;
 
 /// An adapter's own error type with the fault as its source.
 #[derive(Debug, thiserror::Error)]

@@ -2,8 +2,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Cache, CachePolicy, EmailHasher, FaultKind};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{Cache, CachePolicy, EmailHasher, FaultKind};
 use tokio::time::sleep;
 
 use crate::scripted::{Told, Vendor, ask, drop_at_each_ms, fails, finds, found, knows_nobody, query};

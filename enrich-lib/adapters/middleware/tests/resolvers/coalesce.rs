@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Coalesce, EmailHasher, FaultKind};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{Coalesce, EmailHasher, FaultKind};
 use tokio::time::sleep;
 
 use crate::scripted::{

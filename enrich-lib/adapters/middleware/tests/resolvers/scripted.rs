@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_compose::{FaultKind, VendorFault};
 use enrich_lib::email::Email;
 use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{FaultKind, VendorFault};
 use tokio::time::{Instant, sleep};
 
 /// How a vendor handles one call.

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use enrich_compose::{EmailHash, EmailHasher, HashedOptOuts, OptOuts, Suppress};
 use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{EmailHash, EmailHasher, HashedOptOuts, OptOuts, Suppress};
 
 use crate::scripted::{Told, Vendor, ada, ask, drop_at_each_ms, finds, found, query};
 

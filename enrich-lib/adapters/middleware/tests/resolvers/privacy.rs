@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{
+use enrich_lib::ports::Resolver;
+use enrich_middleware::{
     Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
     Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
 };
-use enrich_lib::ports::Resolver;
 
 use crate::scripted::{Vendor, ada, ask, fails, finds, start};
 

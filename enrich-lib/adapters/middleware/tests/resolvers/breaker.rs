@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{Breaker, BreakerPolicy, FaultKind};
+use enrich_middleware::{Breaker, BreakerPolicy, FaultKind};
 use tokio::time::{sleep, timeout};
 
 use crate::scripted::{

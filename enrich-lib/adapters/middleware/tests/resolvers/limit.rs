@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, Limit, Permits};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{FaultKind, Limit, Permits};
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};

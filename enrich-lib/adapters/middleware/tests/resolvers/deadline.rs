@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{Deadline, FaultKind};
+use enrich_middleware::{Deadline, FaultKind};
 
 use crate::scripted::{Told, Vendor, ask_timed, drop_at_each_ms, fails, finds, found, hangs};
 

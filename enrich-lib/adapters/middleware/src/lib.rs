@@ -33,7 +33,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use enrich_compose::{
+//! use enrich_middleware::{
 //!     Breaker, BreakerPolicy, Coalesce, Deadline, EmailHasher, Limit, Permits, Retry, RetryPolicy, Waterfall,
 //! };
 //! use enrich_lib::email::Email;

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, Waterfall, WaterfallFault};
 use enrich_lib::ports::Resolver;
+use enrich_middleware::{FaultKind, Waterfall, WaterfallFault};
 use proptest::prelude::*;
 
 use crate::scripted::{

@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::{
+use enrich_lib::ports::Resolver;
+use enrich_middleware::{
     Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
     Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
 };
-use enrich_lib::ports::Resolver;
 use tokio::time::sleep;
 
 use crate::scripted::{

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_compose::{FaultKind, Hedge, HedgeDelay, Permits};
+use enrich_middleware::{FaultKind, Hedge, HedgeDelay, Permits};
 
 use crate::scripted::{
     Told, Vendor, ask, ask_timed, breaks, drop_at_each_ms, fails, finds, found, hangs, knows_nobody,
