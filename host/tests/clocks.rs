@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich::{Client, Reply, eventually};
-use enrich_host::patience::PersistentCredits;
+use enrich_host::patience::RetryingCredits;
 use enrich_host::{Arrivals, Services, run};
 use enrich_lib::drive::Service;
 use enrich_lib::key::ApiKey;
@@ -145,7 +145,7 @@ impl World {
             keys: ledger.clone(),
             windows: Arc::new(WindowTable::default()),
             // An expired hold can never be settled, so retries for the default of 5 s would only delay the test.
-            credits: Arc::new(PersistentCredits {
+            credits: Arc::new(RetryingCredits {
                 credits: ledger.clone(),
                 deadline: Duration::from_millis(100),
             }),

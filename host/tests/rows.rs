@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use enrich_host::rows::{Columns, FileFault, RowFault, Rows};
+use enrich_host::rows::{Columns, FileError, RowError, Rows};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -12,8 +12,8 @@ fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
     let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
     rows.map(|row| match row {
         Ok(p) => format!("{} > {} ({})", p.email.local_part(), p.profile.name(), p.confidence),
-        Err(RowFault::Rejected { line, reason }) => format!("{line}: {reason}"),
-        Err(RowFault::Unreadable(error)) => format!("unreadable: {error}"),
+        Err(RowError::Rejected { line, reason }) => format!("{line}: {reason}"),
+        Err(RowError::Unreadable(error)) => format!("unreadable: {error}"),
     })
     .collect()
 }
@@ -196,7 +196,7 @@ fn names_a_file_that_is_not_text() {
 fn an_empty_file_is_told() {
     for file in ["", "\n \n", "\u{feff}"] {
         assert!(
-            matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileFault::Empty)),
+            matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileError::Empty)),
             "{file:?}"
         );
     }

@@ -5,7 +5,7 @@ use std::io::Read;
 use csv::ByteRecord;
 
 use super::records::Records;
-use super::{Columns, FileFault, Person, Row, RowFault, person, rejected};
+use super::{Columns, FileError, Person, Row, RowError, person, rejected};
 
 pub(super) struct Csv<R> {
     records: Records<R>,
@@ -17,7 +17,7 @@ pub(super) struct Csv<R> {
 }
 
 impl<R: Read> Csv<R> {
-    pub(super) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileFault> {
+    pub(super) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileError> {
         let mut record = ByteRecord::new();
         records.read(&mut record)?;
         let header = Header::new(&record)?;
@@ -45,7 +45,7 @@ impl<R: Read> Iterator for Csv<R> {
         match self.records.read(&mut self.record) {
             Ok(None) => None,
             Ok(Some(line)) => Some(self.person().or_else(|reason| rejected(line, reason))),
-            Err(error) => Some(Err(RowFault::Unreadable(error))),
+            Err(error) => Some(Err(RowError::Unreadable(error))),
         }
     }
 }
@@ -56,11 +56,11 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn new(record: &ByteRecord) -> Result<Self, FileFault> {
+    pub(super) fn new(record: &ByteRecord) -> Result<Self, FileError> {
         let names: Vec<_> =
             record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         if names.iter().any(|name| name.contains('@')) {
-            return Err(FileFault::NoHeader);
+            return Err(FileError::NoHeader);
         }
         Ok(Self { names })
     }
@@ -69,8 +69,8 @@ impl Header {
         self.names.iter().position(|n| is_named(n, name))
     }
 
-    pub(super) fn need(&self, name: &str) -> Result<usize, FileFault> {
-        let missing = || FileFault::NoColumn { missing: name.to_owned(), present: self.names.clone() };
+    pub(super) fn need(&self, name: &str) -> Result<usize, FileError> {
+        let missing = || FileError::NoColumn { missing: name.to_owned(), present: self.names.clone() };
         self.find(name).ok_or_else(missing)
     }
 

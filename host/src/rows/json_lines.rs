@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;
 
-use super::{Columns, Person, Row, RowFault, person, rejected, unmarked};
+use super::{Columns, Person, Row, RowError, person, rejected, unmarked};
 
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -46,7 +46,7 @@ impl<R: Read> Iterator for JsonLines<R> {
         match self.lines.next() {
             Ok(None) => None,
             Ok(Some(line)) => Some(self.person(&line).or_else(|reason| rejected(self.lines.line, reason))),
-            Err(error) => Some(Err(RowFault::Unreadable(error))),
+            Err(error) => Some(Err(RowError::Unreadable(error))),
         }
     }
 }

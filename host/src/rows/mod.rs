@@ -21,7 +21,7 @@ use thiserror::Error;
 use self::csv::Csv;
 use self::json_lines::JsonLines;
 use self::records::Records;
-pub use self::table::{BadRow, Table, TableFault, TableRow};
+pub use self::table::{BadRow, Table, TableError, TableRow};
 pub use self::text::Form;
 use self::text::Text;
 
@@ -59,7 +59,7 @@ pub struct Person {
 
 /// An error that affects the whole file.
 #[derive(Debug, Error)]
-pub enum FileFault {
+pub enum FileError {
     /// Reading failed, or the gzip data is damaged.
     #[error("can't be read: {0}")]
     Unreadable(#[from] io::Error),
@@ -84,7 +84,7 @@ pub enum FileFault {
 
 /// An error that affects a row or the rest of the file.
 #[derive(Debug)]
-pub enum RowFault {
+pub enum RowError {
     /// The row is invalid. The following rows can still be read.
     Rejected {
         /// The line on which the row starts, counted from 1.
@@ -96,14 +96,14 @@ pub enum RowFault {
     Unreadable(io::Error),
 }
 
-type Row = Result<Person, RowFault>;
+type Row = Result<Person, RowError>;
 
 /// The rows of a file, in order.
 pub struct Rows<'a>(Box<dyn Iterator<Item = Row> + 'a>);
 
 impl<'a> Rows<'a> {
     /// Detects the format of `file` and reads the header if it is CSV.
-    pub fn read(file: impl Read + Send + 'a, columns: &Columns) -> Result<Self, FileFault> {
+    pub fn read(file: impl Read + Send + 'a, columns: &Columns) -> Result<Self, FileError> {
         let Text { form, bytes, line, .. } = Text::open(file)?;
         Ok(match form {
             Form::JsonLines => Self(Box::new(JsonLines::new(bytes, columns))),
@@ -131,9 +131,9 @@ fn unmarked(start: &[u8]) -> &[u8] {
 }
 
 fn person(email: &str, url: &str, confidence: Option<f64>) -> Result<Person, String> {
-    let email = Email::parse(email.trim()).map_err(|fault| fault.to_string())?;
+    let email = Email::parse(email.trim()).map_err(|error| error.to_string())?;
     EmailPolicy::default().check(&email).map_err(|why| why.to_string())?;
-    let profile = ProfileUrl::parse(url).map_err(|fault| format!("the URL is {fault}"))?;
+    let profile = ProfileUrl::parse(url).map_err(|error| format!("the URL is {error}"))?;
     let confidence = confidence.unwrap_or(1.0);
     if !(0.0..=1.0).contains(&confidence) {
         return Err("the confidence is not from 0 to 1".to_owned());
@@ -142,7 +142,7 @@ fn person(email: &str, url: &str, confidence: Option<f64>) -> Result<Person, Str
 }
 
 fn rejected(line: u64, reason: String) -> Row {
-    Err(RowFault::Rejected { line, reason })
+    Err(RowError::Rejected { line, reason })
 }
 
 impl fmt::Debug for Rows<'_> {

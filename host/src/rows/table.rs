@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::csv::Header;
 use super::json_lines::Lines;
 use super::records::Records;
-use super::{FileFault, Form, Text, unmarked};
+use super::{FileError, Form, Text, unmarked};
 
 /// A row with its unchanged content and its email.
 #[derive(Debug)]
@@ -35,10 +35,10 @@ pub struct BadRow {
 
 /// An error that affects the whole file or the rest of it.
 #[derive(Debug, Error)]
-pub enum TableFault {
+pub enum TableError {
     /// The file cannot be read as a table.
     #[error(transparent)]
-    File(#[from] FileFault),
+    File(#[from] FileError),
     /// The email column is not unique.
     #[error("there are several columns {0}")]
     Twice(String),
@@ -68,12 +68,12 @@ pub enum TableFault {
 pub struct Table<'a> {
     form: Form,
     header: Option<Vec<u8>>,
-    rows: Box<dyn Iterator<Item = Result<TableRow, TableFault>> + Send + 'a>,
+    rows: Box<dyn Iterator<Item = Result<TableRow, TableError>> + Send + 'a>,
 }
 
 impl<'a> Table<'a> {
     /// Detects the format of `file` and finds the column `email`. Fails if a column in `added` already exists.
-    pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableFault> {
+    pub fn read(file: impl Read + Send + 'a, email: &str, added: &[String]) -> Result<Self, TableError> {
         let Text { form, prefix, line, bytes } = Text::open(file)?;
         let Form::Csv { delimiter } = form else {
             let lines = Lines::new(bytes, LINE_BYTES_MAX);
@@ -82,17 +82,17 @@ impl<'a> Table<'a> {
         };
         let mut records = Records::new(bytes.chain(END), delimiter, line);
         let mut record = ByteRecord::new();
-        let line = records.read(&mut record).map_err(FileFault::Unreadable)?.unwrap_or(line);
+        let line = records.read(&mut record).map_err(FileError::Unreadable)?.unwrap_or(line);
         let header = Header::new(&record)?;
         let at = header.need(email)?;
         if header.count(email) > 1 {
-            return Err(TableFault::Twice(email.to_owned()));
+            return Err(TableError::Twice(email.to_owned()));
         }
         if is_cut_by_end(&record) {
-            return Err(TableFault::OpenQuote { line });
+            return Err(TableError::OpenQuote { line });
         }
         if let Some(name) = added.iter().find(|name| header.find(name).is_some()) {
-            return Err(TableFault::Taken { line, name: name.clone() });
+            return Err(TableError::Taken { line, name: name.clone() });
         }
         let text = [prefix, encode(&record, delimiter)].concat();
         let rows = CsvRows { records, delimiter, header, email: at, is_over: false };
@@ -111,7 +111,7 @@ impl<'a> Table<'a> {
 }
 
 impl Iterator for Table<'_> {
-    type Item = Result<TableRow, TableFault>;
+    type Item = Result<TableRow, TableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.next()
@@ -170,7 +170,7 @@ impl<R> CsvRows<R> {
 }
 
 impl<R: Read> Iterator for CsvRows<R> {
-    type Item = Result<TableRow, TableFault>;
+    type Item = Result<TableRow, TableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_over {
@@ -179,10 +179,10 @@ impl<R: Read> Iterator for CsvRows<R> {
         let mut record = ByteRecord::new();
         let next = match self.records.read(&mut record) {
             Ok(Some(_)) if record.len() == 1 && record[0] == *END.trim_ascii() => None,
-            Ok(Some(line)) if is_cut_by_end(&record) => Some(Err(TableFault::OpenQuote { line })),
+            Ok(Some(line)) if is_cut_by_end(&record) => Some(Err(TableError::OpenQuote { line })),
             Ok(Some(line)) => Some(Ok(self.row(record, line))),
             Ok(None) => None,
-            Err(error) => Some(Err(FileFault::Unreadable(error).into())),
+            Err(error) => Some(Err(FileError::Unreadable(error).into())),
         };
         self.is_over = !matches!(next, Some(Ok(_)));
         next
@@ -211,10 +211,10 @@ struct Objects<R> {
 }
 
 impl<R: Read> Objects<R> {
-    fn row(&self, line: &[u8]) -> Result<TableRow, TableFault> {
+    fn row(&self, line: &[u8]) -> Result<TableRow, TableError> {
         let number = self.lines.line;
         if line.len() as u64 > LINE_BYTES_MAX {
-            return Err(TableFault::TooLong { line: number });
+            return Err(TableError::TooLong { line: number });
         }
         let text = unmarked(line).trim_ascii();
         let fields = std::str::from_utf8(text).ok().and_then(|text| {
@@ -230,7 +230,7 @@ impl<R: Read> Objects<R> {
             return Ok(TableRow { line: number, text, email: Err(bad) });
         };
         if let Some(name) = taken {
-            return Err(TableFault::Taken { line: number, name });
+            return Err(TableError::Taken { line: number, name });
         }
         let email = match (emails.pop(), emails.is_empty()) {
             (None | Some(Value::Null), true) => email(""),
@@ -244,13 +244,13 @@ impl<R: Read> Objects<R> {
 }
 
 impl<R: Read> Iterator for Objects<R> {
-    type Item = Result<TableRow, TableFault>;
+    type Item = Result<TableRow, TableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.lines.next() {
             Ok(None) => None,
             Ok(Some(line)) => Some(self.row(&line)),
-            Err(error) => Some(Err(FileFault::Unreadable(error).into())),
+            Err(error) => Some(Err(FileError::Unreadable(error).into())),
         }
     }
 }

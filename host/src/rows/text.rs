@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
 
-use super::{FileFault, MARK, unmarked};
+use super::{FileError, MARK, unmarked};
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn open(mut file: impl Read + Send + 'a) -> Result<Self, FileFault> {
+    pub(super) fn open(mut file: impl Read + Send + 'a) -> Result<Self, FileError> {
         let mut magic = Vec::new();
         file.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic)?;
         let is_gzip = magic == GZIP;
@@ -41,7 +41,7 @@ impl<'a> Text<'a> {
 
         let start = read_start(&mut text)?;
         if let Some(what) = not_text(&start) {
-            return Err(FileFault::NotText(what));
+            return Err(FileError::NotText(what));
         }
         let header = unmarked(&start);
         let mark = &start[..start.len() - header.len()];
@@ -51,7 +51,7 @@ impl<'a> Text<'a> {
             return Ok(Self { form: Form::Csv { delimiter }, prefix, line, bytes: Box::new(text) });
         }
         let form = match header.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            None => return Err(FileFault::Empty),
+            None => return Err(FileError::Empty),
             Some(b'{') => Form::JsonLines,
             Some(_) => Form::Csv { delimiter: delimiter(header) },
         };

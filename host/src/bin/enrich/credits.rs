@@ -51,7 +51,7 @@ fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
         output::json(&json!({
             "reconciles": audit.reconciles(),
             "workspaces": rows.collect::<Vec<_>>(),
-            "faults": audit.faults,
+            "errors": audit.errors,
         }))?;
     } else {
         tell(audit)?;
@@ -73,7 +73,7 @@ fn tell(audit: &Audit) -> Result<(), Failure> {
         });
         output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells)?;
     }
-    audit.faults.iter().try_for_each(output::line)?;
+    audit.errors.iter().try_for_each(output::line)?;
     output::line(format!(
         "{} of {} workspaces reconcile with their rows",
         output::grouped((audit.workspaces.len() - differing.len()) as u64),

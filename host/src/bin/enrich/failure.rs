@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use enrich_provider::{SettingFault, SettingFaults};
+use enrich_provider::{SettingError, SettingErrors};
 use enrich_sqlite::StoreError;
 
 #[derive(Debug)]
@@ -51,10 +51,10 @@ impl Failure {
         Self::new(format!("can't {verb} {}: {why}", path.display()))
     }
 
-    /// Converts the error to a fault in `setting`.
-    pub fn of_setting(self, setting: &str) -> SettingFault {
+    /// Converts the error to an error in `setting`.
+    pub fn of_setting(self, setting: &str) -> SettingError {
         let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-        SettingFault::new(setting, format!("{}{advice}", self.what))
+        SettingError::new(setting, format!("{}{advice}", self.what))
     }
 
     pub fn advise(self, advice: impl Into<String>) -> Self {
@@ -92,9 +92,9 @@ impl From<enrich_postgres::StoreError> for Failure {
     }
 }
 
-impl From<SettingFaults> for Failure {
-    fn from(faults: SettingFaults) -> Self {
-        Self::usage(faults.to_string())
+impl From<SettingErrors> for Failure {
+    fn from(errors: SettingErrors) -> Self {
+        Self::usage(errors.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use enrich_host::SystemArrivals;
-use enrich_host::rows::{Columns, Person, RowFault, Rows};
+use enrich_host::rows::{Columns, Person, RowError, Rows};
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
@@ -39,18 +39,18 @@ fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
     let columns = Columns::default();
     let mut import = people.import()?;
-    for row in Rows::read(PEOPLE.as_bytes(), &columns).map_err(|fault| Failure::new(fault.to_string()))? {
-        let Person { email, profile, confidence } = row.map_err(|fault| match fault {
-            RowFault::Rejected { line, reason } => {
+    for row in Rows::read(PEOPLE.as_bytes(), &columns).map_err(|error| Failure::new(error.to_string()))? {
+        let Person { email, profile, confidence } = row.map_err(|error| match error {
+            RowError::Rejected { line, reason } => {
                 Failure::new(format!("sample people, line {line}: {reason}"))
             }
-            RowFault::Unreadable(error) => Failure::new(error.to_string()),
+            RowError::Unreadable(error) => Failure::new(error.to_string()),
         })?;
         import.add(&email, &profile, confidence)?;
     }
     import.finish()?;
 
-    let workspace: WorkspaceId = WORKSPACE.parse().map_err(|fault| Failure::new(format!("{fault}")))?;
+    let workspace: WorkspaceId = WORKSPACE.parse().map_err(|error| Failure::new(format!("{error}")))?;
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
     let key = key::generate();

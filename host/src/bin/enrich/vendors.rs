@@ -23,7 +23,7 @@ pub fn run(
     command: VendorsCommand,
 ) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, config, format }) = command;
-    let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
+    let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
     let args = ServeArgs { config: Some(config), ..ServeArgs::default() };
     let settings = Settings::resolve(&Given { data, database, args }, &Reading::default())?;
     check_opt_out(&settings.data, &email)?;

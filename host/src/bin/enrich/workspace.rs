@@ -15,7 +15,7 @@ use crate::output;
 pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
         WorkspaceCommand::Create { name, credits, limit, window, format } => {
-            let quota = Quota::new(limit, window).map_err(|fault| Failure::usage(fault.to_string()))?;
+            let quota = Quota::new(limit, window).map_err(|error| Failure::usage(error.to_string()))?;
             create(place, name, quota, credits, format)
         }
         WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use enrich_host::rows::{FileFault, Form, Table, TableFault, TableRow};
+use enrich_host::rows::{FileError, Form, Table, TableError, TableRow};
 
 use super::answer::Columns;
 use crate::args::BulkArgs;
@@ -24,7 +24,7 @@ impl Input {
             Box::new(File::open(path).map_err(|e| Failure::file("read", path, e))?)
         };
         let table = Table::read(file, &args.column, &Columns::names(&args.prefix));
-        Ok(Self { path: path.clone(), table: table.map_err(|fault| unreadable(path, &fault))? })
+        Ok(Self { path: path.clone(), table: table.map_err(|error| unreadable(path, &error))? })
     }
 
     /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs credits.
@@ -54,7 +54,7 @@ impl Iterator for Input {
     type Item = Result<TableRow, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.table.next()?.map_err(|fault| unreadable(&self.path, &fault)))
+        Some(self.table.next()?.map_err(|error| unreadable(&self.path, &error)))
     }
 }
 
@@ -63,11 +63,11 @@ fn is_stdin(file: &Path) -> bool {
 }
 
 /// Creates the error for a file that cannot be read, with advice.
-fn unreadable(path: &Path, fault: &TableFault) -> Failure {
+fn unreadable(path: &Path, error: &TableError) -> Failure {
     let name = if is_stdin(path) { "stdin".into() } else { path.display().to_string() };
-    let failure = Failure::new(format!("{name}: {fault}"));
-    match fault {
-        TableFault::File(FileFault::NoColumn { present, .. }) => {
+    let failure = Failure::new(format!("{name}: {error}"));
+    match error {
+        TableError::File(FileError::NoColumn { present, .. }) => {
             let is_one = present.len() == 1 && present[0].contains('|');
             failure.advise(if is_one {
                 "separate the columns with commas, semicolons or tabs, or name the delimiter in a first line such as sep=|"
@@ -75,9 +75,9 @@ fn unreadable(path: &Path, fault: &TableFault) -> Failure {
                 "--column NAME names the one with the email"
             })
         }
-        TableFault::Twice(_) => failure.advise("rename one of them"),
-        TableFault::Taken { .. } => failure.advise("--prefix TEXT gives the added columns other names"),
-        TableFault::OpenQuote { .. } => failure.advise("the rows after it can't be told apart"),
+        TableError::Twice(_) => failure.advise("rename one of them"),
+        TableError::Taken { .. } => failure.advise("--prefix TEXT gives the added columns other names"),
+        TableError::OpenQuote { .. } => failure.advise("the rows after it can't be told apart"),
         _ => failure,
     }
 }

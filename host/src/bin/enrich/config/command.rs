@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use enrich_compose::CachePolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
-use enrich_provider::{Bills, SecretSource, SettingFault, SettingFaults};
+use enrich_middleware::CachePolicy;
+use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
 
 use super::Reading;
@@ -37,7 +37,7 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
     if format.json {
         output::json(&json!({
             "ok": checked.is_ok(),
-            "errors": checked.as_ref().err().map_or_else(Vec::new, |faults| faults.iter().map(to_json).collect()),
+            "errors": checked.as_ref().err().map_or_else(Vec::new, |errors| errors.iter().map(to_json).collect()),
             "warnings": warnings,
         }))?;
         return checked.map(drop).map_err(failure);
@@ -65,16 +65,16 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
 
 /// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
 /// correctly.
-fn failure(faults: SettingFaults) -> Failure {
-    Failure::from(faults).exit(Exit::Failed)
+fn failure(errors: SettingErrors) -> Failure {
+    Failure::from(errors).exit(Exit::Failed)
 }
 
-fn to_json(fault: &SettingFault) -> Value {
+fn to_json(error: &SettingError) -> Value {
     json!({
-        "file": fault.file().map(|file| file.display().to_string()),
-        "line": fault.line(),
-        "setting": fault.setting(),
-        "error": fault.why(),
+        "file": error.file().map(|file| file.display().to_string()),
+        "line": error.line(),
+        "setting": error.setting(),
+        "error": error.why(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use enrich_lib::email::{Email, EmailPolicy};
-use enrich_provider::SettingFault;
+use enrich_provider::SettingError;
 use serde::Deserialize;
 
 use super::Reading;
@@ -46,9 +46,9 @@ impl Default for EmailsConfig {
 
 impl EmailsConfig {
     /// Reads `disposable_file`, whose path is relative to the settings file at `path`.
-    pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingFault> {
+    pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingError> {
         let Some(file) = &self.disposable_file else { return Ok(()) };
-        let refused = |why| SettingFault::new("disposable_file", why);
+        let refused = |why| SettingError::new("disposable_file", why);
         if !self.refuse_disposable {
             return Err(refused("can't be there while disposable emails are not refused".to_owned()));
         }

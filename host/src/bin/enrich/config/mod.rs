@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use enrich_compose::{CachePolicy, Deadline};
 use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
-use enrich_provider::{SettingFault, SettingFaults, parse_toml};
+use enrich_middleware::{CachePolicy, Deadline};
+use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
@@ -190,16 +190,16 @@ pub struct File {
 }
 
 impl File {
-    pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingFault> {
+    pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingError> {
         reading.begin(path);
         let text = std::fs::read_to_string(path)
-            .map_err(|e| SettingFault::new("", format!("can't read {}: {e}", path.display())))?;
+            .map_err(|e| SettingError::new("", format!("can't read {}: {e}", path.display())))?;
         Ok(Self { path: path.to_owned(), text })
     }
 
     /// Adds the file and line to a mistake.
-    pub fn locate(&self, fault: SettingFault) -> SettingFault {
-        fault.on_its_line(&self.text).in_file(&self.path)
+    pub fn locate(&self, error: SettingError) -> SettingError {
+        error.on_its_line(&self.text).in_file(&self.path)
     }
 
     fn beside(&self, path: &Path) -> PathBuf {
@@ -213,11 +213,11 @@ fn check_range<T: Copy + PartialOrd + Display>(
     number: T,
     min: T,
     max: T,
-) -> Result<(), SettingFault> {
+) -> Result<(), SettingError> {
     if (min..=max).contains(&number) {
         return Ok(());
     }
-    Err(SettingFault::new(setting, format!("has to be from {min} to {max}")))
+    Err(SettingError::new(setting, format!("has to be from {min} to {max}")))
 }
 
 impl Config {
@@ -237,8 +237,8 @@ impl Config {
         file: &File,
         reading: &Reading,
         change: impl FnOnce(&mut Self),
-    ) -> (Option<(Self, Vendors)>, SettingFaults) {
-        let (config, mut faults) = parse_toml::<Self>(&file.text);
+    ) -> (Option<(Self, Vendors)>, SettingErrors) {
+        let (config, mut errors) = parse_toml::<Self>(&file.text);
         let read = config.map(|mut config| {
             if let Some(tls) = &mut config.tls {
                 *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
@@ -248,52 +248,52 @@ impl Config {
                 *source = source.take().map(|source| source.beside(&file.path));
             }
             change(&mut config);
-            config.check(&mut faults);
+            config.check(&mut errors);
             let emails = config.emails.read(&file.path, reading);
-            faults.check(emails.map_err(|fault| fault.within("emails")));
+            errors.check(emails.map_err(|error| error.within("emails")));
             let vendors = Vendors {
                 asked: vendors::open(
                     &config.vendors,
                     &file.path,
                     config.resolver_deadline(),
                     reading,
-                    &mut faults,
+                    &mut errors,
                 ),
                 deadline: config.resolver_deadline(),
                 cache: config.cache_policy(),
             };
             (config, vendors)
         });
-        (read, faults.map(|fault| file.locate(fault)))
+        (read, errors.map(|error| file.locate(error)))
     }
 
-    fn check(&self, faults: &mut SettingFaults) {
+    fn check(&self, errors: &mut SettingErrors) {
         let (least, most) = Self::CONFIDENCES.into_inner();
-        faults.check(check_range("people.confidence_min", self.people.confidence_min, least, most));
+        errors.check(check_range("people.confidence_min", self.people.confidence_min, least, most));
         let (least, most) = Self::RESOLVER_DEADLINES_MS.into_inner();
-        faults.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most));
+        errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most));
         if self.connections.max == 0 {
-            faults.push(SettingFault::new("connections.max", "has to be at least 1"));
+            errors.push(SettingError::new("connections.max", "has to be at least 1"));
         }
         let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
         for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
-            faults.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
+            errors.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
         }
         if let Some(CacheConfig { found_seconds, not_found_seconds, entries }) = self.cache {
-            faults.check(check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX));
-            faults.check(check_range(
+            errors.check(check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX));
+            errors.check(check_range(
                 "cache.not_found_seconds",
                 not_found_seconds,
                 0,
                 Self::CACHE_SECONDS_MAX,
             ));
-            faults.check(check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX));
-            if self.vendors.iter().all(VendorConfig::is_people) && !faults.has("vendors") {
+            errors.check(check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX));
+            if self.vendors.iter().all(VendorConfig::is_people) && !errors.has("vendors") {
                 let why = "can only be there beside a vendor: the people directory answers as fast by itself";
-                faults.push(SettingFault::new("cache", why));
+                errors.push(SettingError::new("cache", why));
             }
         }
-        vendors::check(&self.vendors, self.resolver.deadline_ms, faults);
+        vendors::check(&self.vendors, self.resolver.deadline_ms, errors);
     }
 
     /// Returns the names of the settings that differ from `other` and need a restart.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use enrich_provider::{SecretSource, SettingFault};
+use enrich_provider::{SecretSource, SettingError};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -29,12 +29,12 @@ impl UrlSource {
     }
 
     /// Loads the URL of `setting`. Errors name its location and never quote it.
-    pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingFault> {
+    pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingError> {
         match self {
             Self::Here(url) => Ok(url.clone()),
             Self::Elsewhere(source) => {
                 reading.begin_secret(source);
-                let secret = source.load().map_err(|fault| SettingFault::new(setting, fault.to_string()))?;
+                let secret = source.load().map_err(|error| SettingError::new(setting, error.to_string()))?;
                 secret.reveal().parse().map_err(|never| match never {})
             }
         }

@@ -1,5 +1,5 @@
 use super::*;
-use enrich_host::patience::PersistentCredits;
+use enrich_host::patience::RetryingCredits;
 use enrich_lib::lookup::Policy;
 use enrich_provider::parse_toml;
 
@@ -35,8 +35,8 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", dir.path().display());
     let file = File::read(&path, &Reading::default()).unwrap();
-    let (read, faults) = Config::read(&file, &Reading::default(), |_| ());
-    read.filter(|_| faults.is_empty()).ok_or_else(|| faults.to_string().replace(&place, ""))
+    let (read, errors) = Config::read(&file, &Reading::default(), |_| ());
+    read.filter(|_| errors.is_empty()).ok_or_else(|| errors.to_string().replace(&place, ""))
 }
 
 fn refused(text: &str) -> String {
@@ -200,7 +200,7 @@ fn a_bad_line_in_the_list_of_disposable_domains_is_told_by_file_and_line_and_not
 #[test]
 fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
     let resolver = Duration::from_millis(*Config::RESOLVER_DEADLINES_MS.end());
-    assert!(resolver + PersistentCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
+    assert!(resolver + RetryingCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_compose::BreakerPolicy;
 use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_middleware::BreakerPolicy;
 use enrich_provider::{
-    Bills, Client, Description, Limits, Provider, ProviderFault, SecretSource, SettingFault, SettingFaults,
+    Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
 use serde::Deserialize;
 
@@ -59,26 +59,26 @@ impl Default for BreakerConfig {
 }
 
 /// Checks the settings that can be checked without reading a description.
-pub fn check(vendors: &[VendorConfig], deadline_ms: u64, faults: &mut SettingFaults) {
+pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErrors) {
     for (index, vendor) in vendors.iter().enumerate() {
-        faults.extend(vendor.check(deadline_ms).map(|fault| fault.within(&format!("vendors.{index}"))));
+        errors.extend(vendor.check(deadline_ms).map(|error| error.within(&format!("vendors.{index}"))));
     }
 }
 
 /// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits each vendor's part
-/// of a lookup. Omits vendors with mistakes and adds the mistakes to `faults`.
+/// of a lookup. Omits vendors with mistakes and adds the mistakes to `errors`.
 pub fn open(
     vendors: &[VendorConfig],
     path: &Path,
     deadline: Duration,
     reading: &Reading,
-    faults: &mut SettingFaults,
+    errors: &mut SettingErrors,
 ) -> Vec<Asked> {
     let mut client = None;
     let mut names = BTreeSet::new();
     let mut asked = Vec::new();
     for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
-        let here = |fault: SettingFault| fault.within(&format!("vendors.{index}"));
+        let here = |error: SettingError| error.within(&format!("vendors.{index}"));
         let opened = match vendor.is_people() {
             true => Ok((Vendors::PEOPLE.to_owned(), Asked::People)),
             false => vendor.open(path, &mut client, deadline, reading),
@@ -87,10 +87,10 @@ pub fn open(
             Ok((name, one)) if names.insert(name.clone()) => asked.push(one),
             Ok((name, _)) => {
                 let why = format!("there is {name} already, and the log could not tell them apart");
-                faults.push(here(SettingFault::new(vendor.source(), why)));
+                errors.push(here(SettingError::new(vendor.source(), why)));
             }
-            Err(Mistake::Here(fault)) => faults.push(here(fault)),
-            Err(Mistake::InDescription(more)) => faults.extend(more),
+            Err(Mistake::Here(error)) => errors.push(here(error)),
+            Err(Mistake::InDescription(more)) => errors.extend(more),
         }
     }
     asked
@@ -98,14 +98,14 @@ pub fn open(
 
 /// A mistake and the file that contains it.
 enum Mistake {
-    Here(SettingFault),
+    Here(SettingError),
     /// Mistakes in a description, with its path and line numbers.
-    InDescription(SettingFaults),
+    InDescription(SettingErrors),
 }
 
-impl From<SettingFault> for Mistake {
-    fn from(fault: SettingFault) -> Self {
-        Self::Here(fault)
+impl From<SettingError> for Mistake {
+    fn from(error: SettingError) -> Self {
+        Self::Here(error)
     }
 }
 
@@ -127,24 +127,24 @@ impl VendorConfig {
         self.name.is_some() != self.file.is_some()
     }
 
-    fn check(&self, deadline_ms: u64) -> SettingFaults {
-        let mut faults = SettingFaults::default();
+    fn check(&self, deadline_ms: u64) -> SettingErrors {
+        let mut errors = SettingErrors::default();
         if !self.has_one_source() {
-            faults.push(SettingFault::new("", "has to have one of `use` and `file`"));
+            errors.push(SettingError::new("", "has to have one of `use` and `file`"));
         } else if self.is_people() {
-            self.check_bare(&mut faults);
+            self.check_bare(&mut errors);
         } else {
             if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
-                faults.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
+                errors.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
             }
-            faults.check(check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX));
-            self.breaker.unwrap_or_default().check(&mut faults);
+            errors.check(check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX));
+            self.breaker.unwrap_or_default().check(&mut errors);
         }
-        faults
+        errors
     }
 
     /// Rejects vendor settings in the section of the people directory, which is local and needs no limits.
-    fn check_bare(&self, faults: &mut SettingFaults) {
+    fn check_bare(&self, errors: &mut SettingErrors) {
         let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
         for (setting, is_there) in [
             ("secret", secret.is_some()),
@@ -154,7 +154,7 @@ impl VendorConfig {
             ("hedge_ms", hedge_ms.is_some()),
         ] {
             if is_there {
-                faults.push(SettingFault::new(setting, "is for vendors; the people directory has none"));
+                errors.push(SettingError::new(setting, "is for vendors; the people directory has none"));
             }
         }
     }
@@ -166,7 +166,7 @@ impl VendorConfig {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
                 reading.begin(&file);
                 // A missing description is a mistake in the settings file.
-                let unreadable = |e| SettingFault::new("file", format!("can't read {}: {e}", file.display()));
+                let unreadable = |e| SettingError::new("file", format!("can't read {}: {e}", file.display()));
                 File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
             }
@@ -174,7 +174,7 @@ impl VendorConfig {
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
-                return Err(SettingFault::new("secret", "is nowhere in this vendor's requests").into());
+                return Err(SettingError::new("secret", "is nowhere in this vendor's requests").into());
             }
             description = description.with_secret(secret.clone().beside(path))?;
         }
@@ -187,7 +187,7 @@ impl VendorConfig {
         Ok(description)
     }
 
-    fn ready_made(&self) -> Result<Description, SettingFault> {
+    fn ready_made(&self) -> Result<Description, SettingError> {
         let name = self.name.as_deref().unwrap_or_default();
         Description::ready_made(name).ok_or_else(|| {
             let names: Vec<_> = Description::ready_made_names().collect();
@@ -196,7 +196,7 @@ impl VendorConfig {
                 Vendors::PEOPLE,
                 names.join(", ")
             );
-            SettingFault::new("use", why)
+            SettingError::new("use", why)
         })
     }
 
@@ -213,7 +213,7 @@ impl VendorConfig {
         if let Some(hedge_ms) = self.hedge_ms {
             if description.bills() == Bills::Asks {
                 let why = "can't be there: this vendor bills every ask";
-                return Err(SettingFault::new("hedge_ms", why).into());
+                return Err(SettingError::new("hedge_ms", why).into());
             }
             check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
         }
@@ -222,9 +222,9 @@ impl VendorConfig {
         }
         let client = match client {
             Some(client) => client,
-            None => client.insert(Client::new().map_err(|e| SettingFault::new("", e.to_string()))?),
+            None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
         };
-        let provider = Provider::new(description, client.clone()).map_err(|fault| self.unusable(&fault))?;
+        let provider = Provider::new(description, client.clone()).map_err(|error| self.unusable(&error))?;
         let vendor = Vendor {
             queue_max: self.queue.unwrap_or(Vendor::QUEUE_MAX),
             breaker: self.breaker.unwrap_or_default().policy(),
@@ -234,9 +234,9 @@ impl VendorConfig {
         Ok((vendor.name().to_owned(), Asked::Vendor(vendor)))
     }
 
-    fn unusable(&self, fault: &ProviderFault) -> SettingFault {
+    fn unusable(&self, error: &ProviderError) -> SettingError {
         let setting = if self.secret.is_some() { "secret" } else { self.source() };
-        SettingFault::new(setting, fault.to_string())
+        SettingError::new(setting, error.to_string())
     }
 }
 
@@ -251,12 +251,12 @@ impl LimitsConfig {
 }
 
 impl BreakerConfig {
-    fn check(&self, faults: &mut SettingFaults) {
-        faults.check(check_range("breaker.window_calls", self.window_calls, 1, 10_000));
-        faults.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
-        faults.check(check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0));
-        faults.check(check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX));
-        faults.check(check_range("breaker.probes", self.probes, 1, 100));
+    fn check(&self, errors: &mut SettingErrors) {
+        errors.check(check_range("breaker.window_calls", self.window_calls, 1, 10_000));
+        errors.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
+        errors.check(check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0));
+        errors.check(check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX));
+        errors.check(check_range("breaker.probes", self.probes, 1, 100));
     }
 
     fn policy(self) -> BreakerPolicy {

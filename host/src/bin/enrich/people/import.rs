@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use enrich_host::rows::{Columns, FileFault, Person, RowFault, Rows};
+use enrich_host::rows::{Columns, FileError, Person, RowError, Rows};
 use enrich_sqlite::{Imported, People};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -57,7 +57,7 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
     let rows = Rows::read(input, &columns)
-        .map_err(|fault| interruption().map_or_else(|| unreadable(name, &fault), |why| stopped(0, why)))?;
+        .map_err(|error| interruption().map_or_else(|| unreadable(name, &error), |why| stopped(0, why)))?;
     let mut import = people.import()?;
     let mut why_stopped = None;
     for row in rows {
@@ -67,8 +67,8 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
         }
         match row {
             Ok(Person { email, profile, confidence }) => import.add(&email, &profile, confidence)?,
-            Err(RowFault::Rejected { line, reason }) => rejects.add(line, &reason)?,
-            Err(RowFault::Unreadable(why)) => {
+            Err(RowError::Rejected { line, reason }) => rejects.add(line, &reason)?,
+            Err(RowError::Unreadable(why)) => {
                 why_stopped = Some(Failure::file("read", name, why));
                 break;
             }
@@ -79,9 +79,9 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
     Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, why_stopped })
 }
 
-fn unreadable(name: &Path, fault: &FileFault) -> Failure {
-    let failure = Failure::new(format!("{}: {fault}", name.display()));
-    if let FileFault::NoColumn { .. } = fault { failure.advise(COLUMNS_ADVICE) } else { failure }
+fn unreadable(name: &Path, error: &FileError) -> Failure {
+    let failure = Failure::new(format!("{}: {error}", name.display()));
+    if let FileError::NoColumn { .. } = error { failure.advise(COLUMNS_ADVICE) } else { failure }
 }
 
 const COLUMNS_ADVICE: &str = "--email-column, --url-column and --confidence-column name other columns";

@@ -28,7 +28,7 @@ fn open(dir: &DataDir) -> Result<People, Failure> {
 }
 
 fn suppress(people: &People, email: &str, format: Format) -> Result<(), Failure> {
-    let email = Email::parse(email.trim()).map_err(|fault| Failure::usage(fault.to_string()))?;
+    let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
     people.suppress(&email, SystemArrivals::now())?;
     if format.json {
         return output::json(&json!({ "suppressed": true }));

@@ -53,9 +53,9 @@ impl Drop for Log {
 
 /// Reads `ENRICH_LOG`, which has the syntax of `RUST_LOG`. Without it, the level is `info`.
 fn filter() -> Result<EnvFilter, Failure> {
-    let invalid = |fault: String| {
+    let invalid = |error: String| {
         let example = "write levels and targets, for example ENRICH_LOG=info,enrich::lookup=debug";
-        Failure::usage(format!("ENRICH_LOG is invalid: {fault}")).advise(example)
+        Failure::usage(format!("ENRICH_LOG is invalid: {error}")).advise(example)
     };
     let text = match env::var("ENRICH_LOG") {
         Ok(text) => text,

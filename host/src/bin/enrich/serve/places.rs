@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use enrich_provider::{SettingFault, SettingFaults};
+use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::RedisUrl;
 
 use crate::accounts;
@@ -36,18 +36,18 @@ impl Places {
         windows: Option<&ServerUrl>,
         file: &Config,
         reading: &Reading,
-    ) -> Result<Self, SettingFaults> {
-        let mut faults = SettingFaults::default();
-        let database = faults.check(load("database", database, file.database.as_ref(), reading)).flatten();
+    ) -> Result<Self, SettingErrors> {
+        let mut errors = SettingErrors::default();
+        let database = errors.check(load("database", database, file.database.as_ref(), reading)).flatten();
         if let Some(url) = &database {
-            faults.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
+            errors.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
         }
-        let is_alone = database.is_none() && faults.is_empty();
-        let windows = faults.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
+        let is_alone = database.is_none() && errors.is_empty();
+        let windows = errors.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
         let windows = match windows {
             Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
             Some(url) => {
-                faults.check(redis(&url).map_err(|failure| failure.of_setting("windows")));
+                errors.check(redis(&url).map_err(|failure| failure.of_setting("windows")));
                 WindowsAt::Redis(url)
             }
             None if is_alone => WindowsAt::Memory,
@@ -55,11 +55,11 @@ impl Places {
                 let why = "several nodes may serve this database, and each would count requests by itself: where they \
                            are counted has to be said; --windows redis://HOST counts them together; --windows memory \
                            says that this is the only node";
-                faults.push(SettingFault::new("windows", why));
+                errors.push(SettingError::new("windows", why));
                 WindowsAt::Memory
             }
         };
-        if faults.is_empty() { Ok(Self { database, windows }) } else { Err(faults) }
+        if errors.is_empty() { Ok(Self { database, windows }) } else { Err(errors) }
     }
 
     /// Returns the location of the accounts as readable text.
@@ -76,7 +76,7 @@ fn load(
     flag: Option<&ServerUrl>,
     source: Option<&UrlSource>,
     reading: &Reading,
-) -> Result<Option<ServerUrl>, SettingFault> {
+) -> Result<Option<ServerUrl>, SettingError> {
     match flag {
         Some(url) => Ok(Some(url.clone())),
         None => source.map(|source| source.load(setting, reading)).transpose(),
@@ -85,7 +85,7 @@ fn load(
 
 /// Parses the URL of Redis. Does not connect: the server connects with its first request.
 pub fn redis(url: &ServerUrl) -> Result<RedisUrl, Failure> {
-    url.reveal().parse().map_err(|fault| no_windows(url, fault))
+    url.reveal().parse().map_err(|error| no_windows(url, error))
 }
 
 pub fn no_windows(url: &ServerUrl, why: impl std::error::Error) -> Failure {

@@ -63,7 +63,7 @@ impl<'a> Reload<'a> {
                 Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {
                     error!(
-                        fault = what.replace('\n', "; "),
+                        error = what.replace('\n', "; "),
                         "SIGHUP: the settings are refused, and the old ones stay"
                     );
                 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use enrich_host::tls;
 use enrich_host::vendors::Vendors;
-use enrich_provider::{SettingFault, SettingFaults};
+use enrich_provider::{SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
 use super::places::Places;
@@ -38,41 +38,41 @@ impl Settings {
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
     /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
-    pub fn resolve(given: &Given, reading: &Reading) -> Result<Self, SettingFaults> {
+    pub fn resolve(given: &Given, reading: &Reading) -> Result<Self, SettingErrors> {
         let file = given.args.config.as_deref().map(|path| File::read(path, reading)).transpose()?;
-        let (read, mut faults) = match &file {
+        let (read, mut errors) = match &file {
             Some(file) => Config::read(file, reading, |config| given.merge_into(config)),
             None => {
                 let mut config = Config::default();
                 given.merge_into(&mut config);
                 let vendors = Vendors::people(config.resolver_deadline());
-                (Some((config, vendors)), SettingFaults::default())
+                (Some((config, vendors)), SettingErrors::default())
             }
         };
-        let Some((config, vendors)) = read else { return Err(faults) };
-        let locate = |fault: SettingFault| match &file {
-            Some(file) if !given.has(&fault.setting()) => file.locate(fault),
-            _ => fault,
+        let Some((config, vendors)) = read else { return Err(errors) };
+        let locate = |error: SettingError| match &file {
+            Some(file) if !given.has(&error.setting()) => file.locate(error),
+            _ => error,
         };
         let listen = config.listen.unwrap_or(Self::LISTEN);
-        let is_encrypted = config.tls.is_some() || faults.has("tls");
-        if !is_encrypted && !config.plaintext && !faults.has("plaintext") && !listen.ip().is_loopback() {
+        let is_encrypted = config.tls.is_some() || errors.has("tls");
+        if !is_encrypted && !config.plaintext && !errors.has("plaintext") && !listen.ip().is_loopback() {
             let why = format!(
                 "keys and emails would cross the network in the clear: {listen} is not this machine alone; --tls-cert and \
                  --tls-key serve HTTPS; --plaintext says that a proxy in front ends TLS"
             );
-            faults.push(locate(SettingFault::new("listen", why)));
+            errors.push(locate(SettingError::new("listen", why)));
         }
         let places = Places::resolve(given.database.as_ref(), given.args.windows.as_ref(), &config, reading);
-        let places = places.map_err(|more| faults.extend(more.map(locate))).ok();
+        let places = places.map_err(|more| errors.extend(more.map(locate))).ok();
         let (certificate, warnings) =
-            faults.check(read_certificate(&config, reading).map_err(locate)).unwrap_or_default();
+            errors.check(read_certificate(&config, reading).map_err(locate)).unwrap_or_default();
         let data = config.data.clone().unwrap_or_else(|| Args::DATA.into());
         match places {
-            Some(places) if faults.is_empty() => {
+            Some(places) if errors.is_empty() => {
                 Ok(Self { config, vendors, listen, data, places, certificate, warnings })
             }
-            _ => Err(faults),
+            _ => Err(errors),
         }
     }
 
@@ -127,10 +127,10 @@ impl Given {
 }
 
 /// Reads the certificate, if one is set, and returns it with warnings about its files.
-fn read_certificate(config: &Config, reading: &Reading) -> Result<Certificate, SettingFault> {
+fn read_certificate(config: &Config, reading: &Reading) -> Result<Certificate, SettingError> {
     let Some(Tls { cert, key }) = &config.tls else { return Ok(Certificate::default()) };
     let certified = tls::read(cert, key, |file| reading.begin(file));
-    let certified = certified.map_err(|fault| SettingFault::new("tls", fault.to_string()))?;
+    let certified = certified.map_err(|error| SettingError::new("tls", error.to_string()))?;
     let warnings = tls::warnings(cert, key, &certified, SystemTime::now());
     Ok((Some(certified), warnings))
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use enrich_host::SystemArrivals;
-use enrich_host::patience::{PersistentCredits, TimelyKeys};
+use enrich_host::patience::{KeysWithTimeout, RetryingCredits};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
@@ -65,7 +65,7 @@ impl Stores {
             policy: Arc::new(policy),
             keys,
             windows: self.windows.clone(),
-            credits: Arc::new(PersistentCredits { credits, deadline: PersistentCredits::DEADLINE }),
+            credits: Arc::new(RetryingCredits { credits, deadline: RetryingCredits::DEADLINE }),
             resolver,
         }
     }
@@ -110,7 +110,7 @@ impl Accounts {
         match self {
             Self::Own(ledger) => (ledger.clone(), ledger.clone()),
             Self::Shared(ledger) => {
-                let keys = TimelyKeys { keys: ledger.clone(), deadline: TimelyKeys::DEADLINE };
+                let keys = KeysWithTimeout { keys: ledger.clone(), deadline: KeysWithTimeout::DEADLINE };
                 (Arc::new(keys), ledger.clone())
             }
         }
@@ -172,7 +172,7 @@ fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
     };
     // Needs no timeout here: `RedisWindows` has its own.
     let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
-    Ok(Arc::new(windows.map_err(|fault| no_windows(url, fault))?))
+    Ok(Arc::new(windows.map_err(|error| no_windows(url, error))?))
 }
 
 /// Creates the error for a node with shared accounts and no people directory.
