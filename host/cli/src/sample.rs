@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use enrich_files::{Columns, Person, RowError, Rows};
 use enrich_host::SystemArrivals;
-use enrich_host::rows::{Columns, Person, RowError, Rows};
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
@@ -11,7 +11,7 @@ use enrich_sqlite::{Admin, DataDir, People};
 use crate::failure::Failure;
 use crate::key::{self, NewKey};
 
-const PEOPLE: &str = include_str!("../../../sample/people.csv");
+const PEOPLE: &str = include_str!("../sample/people.csv");
 const WORKSPACE: &str = "demo";
 const CREDITS: u64 = 1_000;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use enrich_host::rows::{FileError, Form, Table, TableError, TableRow};
+use enrich_files::{FileError, Form, Table, TableError, TableRow};
 
 use super::answer::Columns;
 use crate::args::BulkArgs;

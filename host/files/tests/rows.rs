@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use enrich_host::rows::{Columns, FileError, RowError, Rows};
+use enrich_files::{Columns, FileError, RowError, Rows};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -41,21 +41,21 @@ fn reads_json_lines() {
 }
 
 #[test]
-fn reads_either_when_it_is_gzipped() {
+fn reads_gzipped_files_of_both_formats() {
     assert_eq!(rows(gzipped(CSV)), ["ada > ada (0.9)", "bea > bea (1)"]);
     let line = r#"{"email":"ada@gmail.com","linkedin_url":"linkedin.com/in/ada"}"#;
     assert_eq!(rows(gzipped(line)), ["ada > ada (1)"]);
 }
 
 #[test]
-fn takes_headers_in_any_case_and_order_with_other_columns_between_and_a_byte_order_mark() {
+fn accepts_headers_in_any_case_and_order_after_a_byte_order_mark() {
     let csv = "\u{feff}Name;x,LinkedIn_URL , EMAIL\r\nAda,linkedin.com/in/ada,ada@gmail.com\r\n";
     assert_eq!(rows(csv), ["ada > ada (1)"]);
     assert_eq!(rows(format!("\u{feff}{CSV}")), ["ada > ada (0.9)", "bea > bea (1)"]);
 }
 
 #[test]
-fn takes_the_names_that_other_exports_use() {
+fn accepts_configured_column_names() {
     let columns = Columns { email: "E-Mail".into(), url: "profile".into(), confidence: "score".into() };
     let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
     let person = Rows::read(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
@@ -63,7 +63,7 @@ fn takes_the_names_that_other_exports_use() {
 }
 
 #[test]
-fn a_bad_row_is_told_by_its_line_and_the_next_one_is_read() {
+fn rejects_an_invalid_csv_row_by_line_and_reads_the_next() {
     let csv = b"email,linkedin_url,confidence\n\
         ada,linkedin.com/in/ada,1\n\
         info@gmail.com,linkedin.com/in/info,1\n\
@@ -82,10 +82,10 @@ fn a_bad_row_is_told_by_its_line_and_the_next_one_is_read() {
             "3: the email names a role and not a person",
             "4: the URL is not at linkedin.com",
             "5: the URL is not a person's profile: the path has to be /in/ and a name",
-            "6: the confidence is not from 0 to 1",
-            "7: the confidence is not from 0 to 1",
-            "8: the confidence is no number",
-            "9: the row has 2 columns and the header 3: is a quote missing?",
+            "6: the confidence is not between 0 and 1",
+            "7: the confidence is not between 0 and 1",
+            "8: the confidence is not a number",
+            "9: the row has 2 columns, the header has 3; check for a missing quote",
             "10: the row is not UTF-8",
             "bea > bea (1)",
         ]
@@ -93,7 +93,7 @@ fn a_bad_row_is_told_by_its_line_and_the_next_one_is_read() {
 }
 
 #[test]
-fn a_bad_line_of_json_is_told_and_the_next_one_is_read() {
+fn rejects_an_invalid_json_line_and_reads_the_next() {
     let long = format!("{{\"email\":\"{}\"}}", "x".repeat(70_000));
     let lines = format!(
         "{{\"email\":1,\"linkedin_url\":\"linkedin.com/in/ada\"}}\n[]\nnot json\n{long}\n{}",
@@ -102,26 +102,29 @@ fn a_bad_line_of_json_is_told_and_the_next_one_is_read() {
     assert_eq!(
         rows(lines),
         [
-            "1: the field email is missing or no string",
+            "1: the field email is missing or not a string",
             "2: the line is not one JSON object",
             "3: the line is not one JSON object",
             "4: the line is longer than 64 KiB",
-            "5: the confidence is no number",
+            "5: the confidence is not a number",
         ]
     );
 }
 
 #[test]
-fn a_file_without_the_columns_says_which_ones_it_has() {
+fn lists_the_present_columns_when_one_is_missing() {
     let error = Rows::read("mail,url\n".as_bytes(), &Columns::default()).unwrap_err();
     assert_eq!(error.to_string(), "there is no column email; the columns are mail, url");
 }
 
 #[test]
-fn a_file_without_a_header_is_told_and_nobody_in_it_is_named() {
+fn rejects_a_file_without_header_and_quotes_no_email() {
     let file = "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n";
     let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
-    assert_eq!(error.to_string(), "the first line has an email in it, and has to name the columns");
+    assert_eq!(
+        error.to_string(),
+        "line 1: expected a header row, found an email; add a first line that names the columns"
+    );
 }
 
 /// Returns the start lines of all rows of a file in which every row is rejected.
@@ -172,7 +175,7 @@ fn detects_the_delimiter_in_the_header() {
 }
 
 #[test]
-fn names_a_file_that_is_not_text() {
+fn names_the_type_of_a_binary_file() {
     let utf16: Vec<u8> = "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     let utf16_be: Vec<u8> =
         "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_be_bytes).collect();
@@ -193,7 +196,7 @@ fn names_a_file_that_is_not_text() {
 }
 
 #[test]
-fn an_empty_file_is_told() {
+fn rejects_an_empty_file() {
     for file in ["", "\n \n", "\u{feff}"] {
         assert!(
             matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileError::Empty)),
@@ -203,12 +206,12 @@ fn an_empty_file_is_told() {
 }
 
 #[test]
-fn a_file_that_begins_with_many_blank_lines_is_not_empty() {
+fn accepts_leading_blank_lines() {
     assert_eq!(rows("\n".repeat(100) + CSV), ["ada > ada (0.9)", "bea > bea (1)"]);
 }
 
 #[test]
-fn a_gzip_that_breaks_off_is_told_after_the_rows_before() {
+fn reports_truncated_gzip_after_the_complete_rows() {
     let many = format!("{CSV}{}", "bea@gmail.com,linkedin.com/in/bea,1\n".repeat(50_000));
     let whole = gzipped(&many);
     let rows = rows(&whole[..whole.len() / 2]);

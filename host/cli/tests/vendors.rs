@@ -112,7 +112,7 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
 /// Runs the README's waterfall example and compares the output, except for values that differ between lookups.
 #[test]
 fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
-    let readme = include_str!("../../README.md").split_once("## Vendors").unwrap().1;
+    let readme = include_str!("../../../README.md").split_once("## Vendors").unwrap().1;
     let block = |start: &str| {
         let (_, block) = readme.split_once(start).unwrap();
         block.split_once("\n```").unwrap().0

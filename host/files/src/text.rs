@@ -3,8 +3,32 @@
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
+use thiserror::Error;
 
-use super::{FileError, MARK, unmarked};
+/// An error that affects the whole file.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// Reading failed, or the gzip data is damaged.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    /// The file is empty.
+    #[error("the file is empty")]
+    Empty,
+    /// The file is not UTF-8 text, but a workbook or an image, for example. The field names the type.
+    #[error("the file is {0}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")]
+    NotText(&'static str),
+    /// The first line contains a person instead of a header. The message does not quote it.
+    #[error("line 1: expected a header row, found an email; add a first line that names the columns")]
+    NoHeader,
+    /// A column is missing.
+    #[error("there is no column {missing}; the columns are {}", .present.join(", "))]
+    NoColumn {
+        /// Name of the missing column.
+        missing: String,
+        /// Names in the header.
+        present: Vec<String>,
+    },
+}
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +44,18 @@ pub enum Form {
 }
 
 /// The text of a file.
-pub(super) struct Text<'a> {
-    pub(super) form: Form,
+pub(crate) struct Text<'a> {
+    pub(crate) form: Form,
     /// The bytes before the CSV header: a byte order mark, a `sep=;` line, both or neither.
-    pub(super) prefix: Vec<u8>,
+    pub(crate) prefix: Vec<u8>,
     /// The number of the line at which `bytes` start.
-    pub(super) line: u64,
+    pub(crate) line: u64,
     /// The text without the prefix.
-    pub(super) bytes: Box<dyn Read + Send + 'a>,
+    pub(crate) bytes: Box<dyn Read + Send + 'a>,
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn open(mut file: impl Read + Send + 'a) -> Result<Self, FileError> {
+    pub(crate) fn open(mut file: impl Read + Send + 'a) -> Result<Self, FileError> {
         let mut magic = Vec::new();
         file.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic)?;
         let is_gzip = magic == GZIP;
@@ -58,6 +82,14 @@ impl<'a> Text<'a> {
         let (prefix, bytes) = (mark.to_vec(), Cursor::new(header.to_vec()).chain(text));
         Ok(Self { form, prefix, line: 1, bytes: Box::new(bytes) })
     }
+}
+
+/// The byte order mark.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Returns `start` without a byte order mark.
+pub(crate) fn unmarked(start: &[u8]) -> &[u8] {
+    start.strip_prefix(MARK).unwrap_or(start)
 }
 
 const GZIP: &[u8] = &[0x1f, 0x8b];

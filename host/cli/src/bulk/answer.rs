@@ -1,7 +1,7 @@
 //! The answer to a row, and the columns that it adds to the row.
 
 use csv::{ReaderBuilder, StringRecord, WriterBuilder};
-use enrich_host::rows::{BadRow, Form};
+use enrich_files::{BadRow, Form};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

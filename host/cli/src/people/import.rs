@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use enrich_host::rows::{Columns, FileError, Person, RowError, Rows};
+use enrich_files::{Columns, FileError, Person, RowError, Rows};
 use enrich_sqlite::{Imported, People};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;

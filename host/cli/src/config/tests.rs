@@ -59,7 +59,7 @@ fn an_empty_file_is_the_default() {
 
 #[test]
 fn the_readme_and_the_example_show_the_defaults() {
-    let readme = include_str!("../../../../../README.md");
+    let readme = include_str!("../../../../README.md");
     let shown = readme.split_once("```toml").unwrap().1.split_once("```").unwrap().0;
     for text in [shown, EXAMPLE] {
         assert_eq!(read(text).unwrap().0, defaults());

@@ -8,10 +8,10 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::csv::Header;
-use super::json_lines::Lines;
-use super::records::Records;
-use super::{FileError, Form, Text, unmarked};
+use crate::csv::Header;
+use crate::json_lines::Lines;
+use crate::records::Records;
+use crate::text::{FileError, Form, Text, unmarked};
 
 /// A row with its unchanged content and its email.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub enum TableError {
     #[error("there are several columns {0}")]
     Twice(String),
     /// A column that would be added already exists.
-    #[error("line {line}: there is a column {name} already")]
+    #[error("line {line}: the column {name} already exists; rename it")]
     Taken {
         /// The line.
         line: u64,
@@ -51,7 +51,7 @@ pub enum TableError {
         name: String,
     },
     /// A quote is not closed, so the rest of the file would be one cell.
-    #[error("line {line}: a quote is opened in this row and never closed")]
+    #[error("line {line}: the quote that opens in this row is never closed")]
     OpenQuote {
         /// The line on which the row starts.
         line: u64,
@@ -133,9 +133,10 @@ const EMAIL_BYTES_MAX: usize = 1024;
 fn email(text: &str) -> Result<String, BadRow> {
     match text.trim() {
         "" => Err(BadRow { code: "no_email", reason: "there is no email".to_owned() }),
-        text if text.len() > EMAIL_BYTES_MAX => {
-            Err(BadRow { code: "invalid_email", reason: "the email is longer than any".to_owned() })
-        }
+        text if text.len() > EMAIL_BYTES_MAX => Err(BadRow {
+            code: "invalid_email",
+            reason: "the email is longer than 254 characters".to_owned(),
+        }),
         text => Ok(text.to_owned()),
     }
 }
@@ -235,7 +236,7 @@ impl<R: Read> Objects<R> {
         let email = match (emails.pop(), emails.is_empty()) {
             (None | Some(Value::Null), true) => email(""),
             (Some(Value::String(text)), true) => email(&text),
-            (Some(_), true) => Err(malformed(format!("the field {} is no string", self.email))),
+            (Some(_), true) => Err(malformed(format!("the field {} is not a string", self.email))),
             (_, false) => Err(malformed(format!("there are several fields {}", self.email))),
         };
         let open = text.strip_suffix(b"}").unwrap_or(text).trim_ascii_end();

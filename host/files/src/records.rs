@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use csv::ByteRecord;
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-pub(super) struct Records<R> {
+pub(crate) struct Records<R> {
     text: BufReader<R>,
     parser: Reader,
     /// The number of the line that contains the next byte.
@@ -21,7 +21,7 @@ pub(super) struct Records<R> {
 
 impl<R: Read> Records<R> {
     /// Creates a reader of `text`, whose first line has the number `line`.
-    pub(super) fn new(text: R, delimiter: u8, line: u64) -> Self {
+    pub(crate) fn new(text: R, delimiter: u8, line: u64) -> Self {
         let mut parser = ReaderBuilder::new().delimiter(delimiter).build();
         // The parser drops a byte order mark from its first input, but only if all three bytes arrive together. After a
         // blank line it treats the mark as text, so the result no longer depends on chunk sizes.
@@ -37,7 +37,7 @@ impl<R: Read> Records<R> {
     }
 
     /// Reads the next record into `record`. Returns the number of its first line, or `None` at the end and after an error.
-    pub(super) fn read(&mut self, record: &mut ByteRecord) -> io::Result<Option<u64>> {
+    pub(crate) fn read(&mut self, record: &mut ByteRecord) -> io::Result<Option<u64>> {
         record.clear();
         let (mut cells_len, mut ends_len) = (0, 0);
         let mut first_line = None;

@@ -19,9 +19,9 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
             "the file is an Excel workbook or another ZIP archive",
             "save it as CSV (UTF-8)",
         ),
-        ("p0@gmail.com,P\n", "the first line has an email in it", ""),
+        ("p0@gmail.com,P\n", "expected a header row, found an email", ""),
         ("email,Email\np0@gmail.com,P\n", "there are several columns email", "rename"),
-        ("email,Status\np0@gmail.com,P\n", "line 1: there is a column status already", "--prefix"),
+        ("email,Status\np0@gmail.com,P\n", "line 1: the column status already exists", "--prefix"),
         ("email,n\np0@gmail.com,1\np1@gmail.com,\"x\np2@gmail.com,y\n", "line 3: a quote is opened", ""),
         (
             "email,n\r\np0@gmail.com,1\r\n\r\np1@gmail.com,\"x\r\np2@gmail.com,y\r\n",
@@ -31,7 +31,7 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
         ("email,\"n\np0@gmail.com,1\n", "", ""),
         (
             "{\"email\":\"p0@gmail.com\"}\n{\"status\":1}\n",
-            "line 2: there is a column status already",
+            "line 2: the column status already exists",
             "--prefix",
         ),
     ] {
@@ -74,11 +74,11 @@ fn a_bad_row_of_csv_is_kept_told_and_not_asked_for() {
     assert_eq!(server.asked(), ["p3@gmail.com"]);
     assert_eq!(
         ran.stderr,
-        "line 2: the row has 2 columns and the header 3: is a quote missing?\n\
-         line 3: the row has 4 columns and the header 3: is a quote missing?\n\
+        "line 2: the row has 2 columns, the header has 3; check for a missing quote\n\
+         line 3: the row has 4 columns, the header has 3; check for a missing quote\n\
          line 4: the email is not UTF-8\n\
          line 5: there is no email\n\
-         line 6: the email is longer than any\n\
+         line 6: the email is longer than 254 characters\n\
          error: 5 rows have an error for a status\n"
     );
     assert!(!ran.success);
@@ -145,7 +145,7 @@ fn a_bad_line_of_json_is_kept_told_and_not_asked_for() {
     assert_eq!((&rows[0]["malformed"], &rows[1]["malformed"]), (&lines[0].into(), &lines[1].into()));
     assert_eq!(rows[2]["email"], 7);
     assert_eq!(server.asked(), ["p4@gmail.com"]);
-    for told in ["line 1: the line is not one JSON object", "line 3: the field email is no string"] {
+    for told in ["line 1: the line is not one JSON object", "line 3: the field email is not a string"] {
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
     assert!(!ran.stderr.contains("@gmail"), "{}", ran.stderr);

@@ -4,10 +4,11 @@ use std::io::Read;
 
 use csv::ByteRecord;
 
-use super::records::Records;
-use super::{Columns, FileError, Person, Row, RowError, person, rejected};
+use crate::person::{Columns, Person, Row, RowError, person, rejected};
+use crate::records::Records;
+use crate::text::FileError;
 
-pub(super) struct Csv<R> {
+pub(crate) struct Csv<R> {
     records: Records<R>,
     record: ByteRecord,
     header: Header,
@@ -17,7 +18,7 @@ pub(super) struct Csv<R> {
 }
 
 impl<R: Read> Csv<R> {
-    pub(super) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileError> {
+    pub(crate) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileError> {
         let mut record = ByteRecord::new();
         records.read(&mut record)?;
         let header = Header::new(&record)?;
@@ -32,7 +33,7 @@ impl<R: Read> Csv<R> {
             |at: usize| std::str::from_utf8(&self.record[at]).map_err(|_| "the row is not UTF-8".to_owned());
         let confidence = match self.confidence.map(cell).transpose()?.map(str::trim) {
             None | Some("") => None,
-            Some(text) => Some(text.parse().map_err(|_| "the confidence is no number".to_owned())?),
+            Some(text) => Some(text.parse().map_err(|_| "the confidence is not a number".to_owned())?),
         };
         person(cell(self.email)?, cell(self.url)?, confidence)
     }
@@ -51,12 +52,12 @@ impl<R: Read> Iterator for Csv<R> {
 }
 
 /// The names of the columns.
-pub(super) struct Header {
-    pub(super) names: Vec<String>,
+pub(crate) struct Header {
+    pub(crate) names: Vec<String>,
 }
 
 impl Header {
-    pub(super) fn new(record: &ByteRecord) -> Result<Self, FileError> {
+    pub(crate) fn new(record: &ByteRecord) -> Result<Self, FileError> {
         let names: Vec<_> =
             record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         if names.iter().any(|name| name.contains('@')) {
@@ -65,27 +66,27 @@ impl Header {
         Ok(Self { names })
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|n| is_named(n, name))
     }
 
-    pub(super) fn need(&self, name: &str) -> Result<usize, FileError> {
+    pub(crate) fn need(&self, name: &str) -> Result<usize, FileError> {
         let missing = || FileError::NoColumn { missing: name.to_owned(), present: self.names.clone() };
         self.find(name).ok_or_else(missing)
     }
 
     /// Returns the number of columns with this name.
-    pub(super) fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.names.iter().filter(|n| is_named(n, name)).count()
     }
 
     /// Checks that a row has as many columns as the header.
-    pub(super) fn check(&self, record: &ByteRecord) -> Result<(), String> {
+    pub(crate) fn check(&self, record: &ByteRecord) -> Result<(), String> {
         let (has, needs) = (record.len(), self.names.len());
         if has == needs {
             return Ok(());
         }
-        Err(format!("the row has {has} columns and the header {needs}: is a quote missing?"))
+        Err(format!("the row has {has} columns, the header has {needs}; check for a missing quote"))
     }
 }
 

@@ -4,18 +4,19 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;
 
-use super::{Columns, Person, Row, RowError, person, rejected, unmarked};
+use crate::person::{Columns, Person, Row, RowError, person, rejected};
+use crate::text::unmarked;
 
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-pub(super) struct JsonLines<R> {
+pub(crate) struct JsonLines<R> {
     lines: Lines<R>,
     columns: Columns,
 }
 
 impl<R: Read> JsonLines<R> {
-    pub(super) fn new(text: R, columns: &Columns) -> Self {
+    pub(crate) fn new(text: R, columns: &Columns) -> Self {
         Self { lines: Lines::new(text, LINE_BYTES_MAX), columns: columns.clone() }
     }
 
@@ -29,11 +30,11 @@ impl<R: Read> JsonLines<R> {
         let text = |name: &str| {
             row.get(name)
                 .and_then(Value::as_str)
-                .ok_or_else(|| format!("the field {name} is missing or no string"))
+                .ok_or_else(|| format!("the field {name} is missing or not a string"))
         };
         let confidence = match row.get(&self.columns.confidence) {
             None | Some(Value::Null) => None,
-            Some(value) => Some(value.as_f64().ok_or("the confidence is no number")?),
+            Some(value) => Some(value.as_f64().ok_or("the confidence is not a number")?),
         };
         person(text(&self.columns.email)?, text(&self.columns.url)?, confidence)
     }
@@ -52,20 +53,20 @@ impl<R: Read> Iterator for JsonLines<R> {
 }
 
 /// The lines of a text that are not blank.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     text: BufReader<R>,
     line_bytes_max: u64,
     /// The number of the line that was last read.
-    pub(super) line: u64,
+    pub(crate) line: u64,
 }
 
 impl<R: Read> Lines<R> {
-    pub(super) fn new(text: R, line_bytes_max: u64) -> Self {
+    pub(crate) fn new(text: R, line_bytes_max: u64) -> Self {
         Self { text: BufReader::new(text), line_bytes_max, line: 0 }
     }
 
     /// Reads the next line. A line that is too long is truncated to one byte more than the maximum.
-    pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let mut line = Vec::new();
             let taken = self.text.by_ref().take(self.line_bytes_max + 1).read_until(b'\n', &mut line)?;

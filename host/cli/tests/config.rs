@@ -94,8 +94,8 @@ fn blocks(page: &'static str) -> Vec<&'static str> {
 #[test]
 fn the_readmes_waterfall_can_be_served_with_the_vendor_that_is_described_beside_it() {
     let enrich = Enrich::new();
-    let readme = blocks(include_str!("../../README.md"));
-    let acme = blocks(include_str!("../../CONTRIBUTING.md"))[0];
+    let readme = blocks(include_str!("../../../README.md"));
+    let acme = blocks(include_str!("../../../CONTRIBUTING.md"))[0];
     let file = path(enrich.file("enrich.toml", readme[1]));
     enrich.file("acme.toml", acme.replace("env = \"ACME_API_KEY\"", "file = \"acme.key\""));
     enrich.file("acme.key", "s3cret");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use enrich_host::rows::BadRow;
+use enrich_files::BadRow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 

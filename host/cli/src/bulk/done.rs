@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use enrich_host::rows::TableRow;
+use enrich_files::TableRow;
 
 use super::answer::{Answer, Columns, temporary};
 use super::input::Input;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use enrich_host::rows::TableRow;
+use enrich_files::TableRow;
 
 use super::answer::{Answer, Columns};
 use super::done::{Done, Retries};
