@@ -86,6 +86,20 @@ fn commands_exist_with_their_flags() {
     });
 }
 
+/// The changelog may mention commands that no longer exist.
+#[test]
+fn commands_in_running_text_exist_with_their_flags() {
+    let (mut usage, mut errors) = (Usage::new(), Vec::new());
+    for page in pages().iter().filter(|page| page.path != Path::new("CHANGELOG.md")) {
+        for (line, code) in &page.code {
+            if let Err(why) = usage.check_mention(code) {
+                errors.push(format!("{}:{line}: `{code}`: {why}", page.path.display()));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
 #[test]
 fn rejects_unknown_commands_flags_and_targets() {
     let mut usage = Usage::new();

@@ -13,6 +13,8 @@ pub struct Page {
     pub path: PathBuf,
     pub text: String,
     pub blocks: Vec<Block>,
+    /// The inline code outside of headings, with its lines.
+    pub code: Vec<(usize, String)>,
     /// The relative links, with their lines.
     pub links: Vec<(usize, String)>,
     /// The anchors of the headings, as GitHub forms them.
@@ -93,8 +95,8 @@ impl Page {
     }
 
     fn parse(path: PathBuf, text: String, errors: &mut Vec<String>) -> Self {
-        let mut page =
-            Self { path, text: String::new(), blocks: vec![], links: vec![], anchors: BTreeSet::new() };
+        let (blocks, code, links) = (Vec::new(), Vec::new(), Vec::new());
+        let mut page = Self { path, text: String::new(), blocks, code, links, anchors: BTreeSet::new() };
         let line = |at: usize| text[..at].matches('\n').count() + 1;
         let (mut heading, mut block): (Option<String>, Option<Block>) = (None, None);
         for (event, range) in Parser::new_ext(&text, Options::ENABLE_TABLES).into_offset_iter() {
@@ -129,6 +131,9 @@ impl Page {
                     if !dest_url.contains("://") =>
                 {
                     page.links.push((line(range.start), dest_url.into_string()));
+                }
+                Event::Code(code) if heading.is_none() => {
+                    page.code.push((line(range.start), code.into_string()));
                 }
                 Event::Text(part) | Event::Code(part) => {
                     if let Some(block) = &mut block {

@@ -62,6 +62,16 @@ impl Usage {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
 
+    /// Checks the subcommands and flags of a command in running text, which may leave values out.
+    pub fn check_mention(&mut self, command: &str) -> Result<(), String> {
+        let words: Vec<_> = shlex::Shlex::new(command).collect();
+        match words.first().map(String::as_str) {
+            Some("enrich") => self.check_flags(&words[1..]).map(drop),
+            Some("cargo") => self.check_cargo(&words),
+            _ => Ok(()),
+        }
+    }
+
     fn check_command(&mut self, page: &Page, command: &[String]) -> Result<(), String> {
         let is_prefix = |word: &String| word == "time" || (word.contains('=') && !word.starts_with('-'));
         let mut command: Vec<_> = command.iter().skip_while(|word| is_prefix(word)).cloned().collect();
@@ -82,6 +92,12 @@ impl Usage {
     }
 
     fn check_enrich(&mut self, args: &[String]) -> Result<(), String> {
+        let (values, expected) = self.check_flags(args)?;
+        if values == expected { Ok(()) } else { Err(format!("{values} values, but it takes {expected}")) }
+    }
+
+    /// Checks the subcommands and flags. Returns the number of other values, and the number that the command takes.
+    fn check_flags(&mut self, args: &[String]) -> Result<(usize, usize), String> {
         let (mut path, mut values) = (Vec::new(), 0);
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -98,8 +114,7 @@ impl Usage {
             }
         }
         let help = self.help(&path).ok_or(format!("there is no command {}", path.join(" ")))?;
-        let expected = positionals(&help);
-        if values == expected { Ok(()) } else { Err(format!("{values} values, but it takes {expected}")) }
+        Ok((values, positionals(&help)))
     }
 
     /// Checks the names of packages and targets, and the arguments after `--` for the program `enrich`.
