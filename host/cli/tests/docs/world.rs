@@ -54,7 +54,9 @@ impl World {
         let programs = Path::new(env!("CARGO_BIN_EXE_enrich")).parent().unwrap().display();
         let mut command = Command::new("sh");
         command.args(["-euc", &format!("exec 2>&1\n{script}")]).env_clear();
-        command.current_dir(self.enrich.path("")).env("PATH", format!("{programs}:/usr/bin:/bin"));
+        command
+            .current_dir(self.enrich.path(""))
+            .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap()));
         if let Some(server) = &self.server {
             command.env("ENRICH_URL", &server.url);
         }
