@@ -118,7 +118,7 @@ fn rejects_unknown_commands_flags_and_targets() {
         assert!(usage.check(&page, command).is_err(), "{command}");
     }
     for command in
-        ["enrich --data /tmp/x workspace create acme --credits 5", "X=1 time ./test quick # comment"]
+        ["enrich workspace --data /tmp/x create acme --credits 5", "X=1 time ./test quick # comment"]
     {
         assert_eq!(usage.check(&page, command), Ok(()), "{command}");
     }

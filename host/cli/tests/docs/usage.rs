@@ -107,7 +107,7 @@ impl Usage {
                 if takes_value {
                     words.next().ok_or(format!("{word} has no value"))?;
                 }
-            } else if help.contains("\nCommands:\n") {
+            } else if has_commands(&help) {
                 path.push(word.clone());
             } else {
                 values += 1;
@@ -164,5 +164,9 @@ fn positionals(help: &str) -> usize {
     let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
     let words: Vec<_> = usage.split(' ').collect();
     let is_value = |pair: &[&str]| pair[1].starts_with('<') && !pair[0].starts_with("--");
-    if help.contains("\nCommands:\n") { 0 } else { words.windows(2).filter(|pair| is_value(pair)).count() }
+    if has_commands(help) { 0 } else { words.windows(2).filter(|pair| is_value(pair)).count() }
+}
+
+fn has_commands(help: &str) -> bool {
+    help.lines().any(|line| line.starts_with("Usage: ") && line.ends_with(" <COMMAND>"))
 }
