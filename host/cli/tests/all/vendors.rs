@@ -109,7 +109,7 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
 /// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
 #[test]
 fn a_lookup_at_three_vendors_is_as_the_manual_shows_it() {
-    let page = std::fs::read_to_string(enrich::repository().join("host/docs/vendors.md")).unwrap();
+    let page = std::fs::read_to_string(crate::enrich::repository().join("host/docs/vendors.md")).unwrap();
     let block = |start: &str| {
         let (_, block) = page.split_once(start).unwrap();
         block.split_once("\n```").unwrap().0
