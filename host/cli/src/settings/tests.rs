@@ -58,7 +58,7 @@ fn empty_file_has_the_defaults() {
 }
 
 #[test]
-fn example_shows_the_defaults() {
+fn the_example_shows_the_defaults() {
     assert_eq!(read(EXAMPLE).unwrap().0, defaults());
 }
 

@@ -113,7 +113,7 @@ fn rejects_unknown_commands_flags_and_targets() {
         assert!(usage.check(&page, command).is_err(), "{command}");
     }
     for command in
-        ["enrich workspace --data /tmp/x create acme --credits 5", "X=1 time ./test quick # comment"]
+        ["enrich workspace create acme --credits 5 --data /tmp/x", "X=1 time ./test quick # comment"]
     {
         assert_eq!(usage.check(&page, command), Ok(()), "{command}");
     }

@@ -107,7 +107,7 @@ impl Usage {
                 if takes_value {
                     words.next().ok_or(format!("{word} has no value"))?;
                 }
-            } else if has_commands(&help) {
+            } else if has_subcommands(&help) {
                 path.push(word.clone());
             } else {
                 values += 1;
@@ -159,14 +159,14 @@ fn flag_takes_value(help: &str, flag: &str) -> Result<bool, String> {
     Ok(after.split("  ").next().unwrap().contains('<'))
 }
 
+fn has_subcommands(help: &str) -> bool {
+    help.lines().any(|line| line.starts_with("Usage: ") && line.ends_with("<COMMAND>"))
+}
+
 /// Returns the number of values that a command takes besides its flags.
 fn positionals(help: &str) -> usize {
     let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
     let words: Vec<_> = usage.split(' ').collect();
     let is_value = |pair: &[&str]| pair[1].starts_with('<') && !pair[0].starts_with("--");
-    if has_commands(help) { 0 } else { words.windows(2).filter(|pair| is_value(pair)).count() }
-}
-
-fn has_commands(help: &str) -> bool {
-    help.lines().any(|line| line.starts_with("Usage: ") && line.ends_with(" <COMMAND>"))
+    if has_subcommands(help) { 0 } else { words.windows(2).filter(|pair| is_value(pair)).count() }
 }
