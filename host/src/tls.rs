@@ -54,7 +54,7 @@ pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
 
 /// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2 and 1.3, HTTP/2
 /// and HTTP/1.1.
-pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
+pub fn config(certificate: Arc<Swap<Arc<CertifiedKey>>>) -> Arc<ServerConfig> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has both versions");
