@@ -16,9 +16,9 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Delay before the second attempt. Doubles with each further attempt.
 const BACKOFF: Duration = Duration::from_millis(500);
 
-/// The client and the state that all lookups share.
+/// Sends lookups. All lookups of a run share it.
 pub struct LookupClient {
-    pub client: Client,
+    pub http: Client,
     pub limiter: RateLimiter,
     /// Stops the run when cancelled: requests in flight finish, and no more are sent.
     pub stop: CancellationToken,
@@ -45,7 +45,7 @@ impl LookupClient {
                 return LookupOutcome::Skipped;
             };
             attempts += 1;
-            let status = match self.client.enrich(email).await {
+            let status = match self.http.enrich(email).await {
                 Ok(response) => {
                     let class = match classify(&response) {
                         ResponseClass::Final(LookupOutcome::Stop(StopReason::OutOfCredits))

@@ -49,7 +49,7 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
     let client = LookupClient {
-        client: Client::new(&args.server)?,
+        http: Client::new(&args.server)?,
         limiter: RateLimiter::default(),
         stop: CancellationToken::new(),
     };

@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
             LookupOutcome::Skipped => drop(self.lookups.remove(&email)),
             LookupOutcome::Stop(reason) => {
                 self.lookups.remove(&email);
-                self.stop(Stopped::because(reason, &self.client.client));
+                self.stop(Stopped::because(reason, &self.client.http));
             }
         }
         Ok(())
