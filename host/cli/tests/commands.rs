@@ -67,7 +67,7 @@ mod sample {
         std::fs::create_dir(enrich.data()).unwrap();
         std::fs::write(enrich.data().join("thesis.txt"), "mine").unwrap();
         let error = enrich.err(&["serve", "--sample"]);
-        assert!(error.contains("can't create"), "{error}");
+        assert!(error.contains("cannot create"), "{error}");
         assert_eq!(std::fs::read_dir(enrich.path("")).unwrap().count(), 1, "nothing is left behind");
     }
 }
@@ -297,11 +297,11 @@ mod mistakes {
             (&full, "key list nobody", "there is no workspace nobody"),
             (&full, "key revoke key_00000000", "enrich key list"),
             (&full, "people suppress ada", "no local part"),
-            (&full, "people import nowhere.csv", "can't read nowhere.csv"),
+            (&full, "people import nowhere.csv", "cannot read nowhere.csv"),
             (&full, "serve --listen 0.0.0.0:0", "--plaintext"),
-            (&full, "serve --listen 192.0.2.1:1 --plaintext", "can't listen on 192.0.2.1:1"),
+            (&full, "serve --listen 192.0.2.1:1 --plaintext", "cannot listen on 192.0.2.1:1"),
             (&full, "serve --tls-cert x.pem", "--tls-key"),
-            (&full, "serve --config nowhere.toml", "can't read nowhere.toml"),
+            (&full, "serve --config nowhere.toml", "cannot read nowhere.toml"),
             (&full, &format!("serve --config {}", bad_config.display()), "line 2"),
             (&full, &format!("serve --tls-cert {0} --tls-key {0}", pem.display()), "not.pem"),
         ] {
@@ -379,7 +379,7 @@ mod config {
         let limits = "limits = { deadline_ms = 6000 }";
         let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
         let error = enrich.err(&["serve", "--config", file.to_str().unwrap(), "--deadline-ms", "5000"]);
-        assert!(error.contains("line 3, vendors.limits.deadline_ms: has to be from 1 to 5000"), "{error}");
+        assert!(error.contains("line 3, vendors.limits.deadline_ms: must be from 1 to 5000"), "{error}");
         for (flag, value) in [
             ("--deadline-ms", "20001"),
             ("--deadline-ms", "0"),

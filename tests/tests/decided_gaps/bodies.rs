@@ -26,7 +26,7 @@ async fn an_email_that_is_missing_empty_or_no_string_is_invalid_email() {
 
 /// `invalid_request` for an unknown field takes precedence over `invalid_email`.
 #[tokio::test]
-async fn an_unknown_field_wins_over_a_wrong_email() {
+async fn unknown_field_takes_precedence_over_invalid_email() {
     let world = World::open().await;
     for client in world.clients(1).await {
         for body in [
