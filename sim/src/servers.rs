@@ -27,7 +27,7 @@ pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 /// Each message takes at least one step of 10 ms, so counts get a longer deadline than in production.
 const REDIS: RedisPolicy = RedisPolicy {
     deadline: Duration::from_millis(250),
-    connect_within: Duration::from_secs(1),
+    connect_timeout: Duration::from_secs(1),
     pause_first: Duration::from_millis(20),
     pause_max: Duration::from_millis(500),
 };

@@ -43,7 +43,7 @@ async fn a_wrong_password_is_refused_and_told_nowhere() {
     for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
         let windows = open(&redis.url_of(user, password), patient());
         let fault = count(&windows, &window("demo")).await.unwrap_err();
-        assert_eq!(fault, RedisFault::LoginRefused);
+        assert_eq!(fault, RedisFault::AuthenticationFailed);
         assert!(!format!("{fault} {fault:?} {windows:?}").contains("hunter3"), "{fault:?} {windows:?}");
     }
 }
@@ -53,7 +53,7 @@ async fn a_server_that_demands_a_password_counts_only_with_it() {
     let redis = Redis::start();
     redis.ask::<()>("CONFIG SET requirepass hunter2");
     let stranger = open(&redis.url(), patient());
-    assert_eq!(count(&stranger, &window("demo")).await, Err(RedisFault::LoginRefused));
+    assert_eq!(count(&stranger, &window("demo")).await, Err(RedisFault::AuthenticationFailed));
     let windows = open(&redis.url_of("", "hunter2"), patient());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }

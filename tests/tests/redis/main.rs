@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns a policy with long timeouts, for tests that do not depend on time.
 fn patient() -> RedisPolicy {
-    RedisPolicy { deadline: PATIENCE, connect_within: PATIENCE, ..RedisPolicy::default() }
+    RedisPolicy { deadline: PATIENCE, connect_timeout: PATIENCE, ..RedisPolicy::default() }
 }
 
 /// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.
@@ -60,10 +60,10 @@ async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     }
 }
 
-/// Returns the fault behind [`RedisFault::Resting`], which is returned while no reconnect is due.
+/// Returns the fault behind [`RedisFault::Unavailable`], which is returned while no reconnect is due.
 fn cause(fault: RedisFault) -> RedisFault {
     match fault {
-        RedisFault::Resting(fault) => cause(*fault),
+        RedisFault::Unavailable(fault) => cause(*fault),
         fault => fault,
     }
 }

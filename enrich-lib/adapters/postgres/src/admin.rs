@@ -18,10 +18,10 @@ use crate::error::StoreError;
 use crate::pool::Client;
 
 /// The connection timeout of operator commands.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The statement timeout of operator commands, including waiting for row locks.
-const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection for operator commands.
 pub struct Admin {
@@ -33,9 +33,9 @@ impl Admin {
     ///
     /// Errors: [`StoreError::Unreachable`], [`StoreError::NotMigrated`], [`StoreError::NewerSchema`].
     pub async fn open(server: &Server) -> Result<Self, StoreError> {
-        let connecting = Client::connect(server, STATEMENT_TIME_MAX, || {});
-        let client = timeout(CONNECT_TIME_MAX, connecting).await;
-        let client = client.unwrap_or(Err(StoreError::TimedOut(CONNECT_TIME_MAX)))?;
+        let connecting = Client::connect(server, STATEMENT_TIMEOUT, || {});
+        let client = timeout(CONNECT_TIMEOUT, connecting).await;
+        let client = client.unwrap_or(Err(StoreError::TimedOut(CONNECT_TIMEOUT)))?;
         database::check_version(&*client).await?;
         Ok(Self { client })
     }

@@ -142,7 +142,7 @@ impl Certificates {
         let (mut kept, mut roots) = (Vec::new(), None);
         for option in query.split('&') {
             match option.split_once('=') {
-                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(unescaped(path)?)),
+                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(percent_decode(path)?)),
                 Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
                 Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
                 Some(("sslmode", _)) => return Err(StoreError::SslMode),
@@ -184,7 +184,7 @@ fn unreadable(path: &Path, reason: impl fmt::Display) -> StoreError {
 }
 
 /// Decodes the percent-escapes in `text`.
-fn unescaped(text: &str) -> Result<String, StoreError> {
+fn percent_decode(text: &str) -> Result<String, StoreError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

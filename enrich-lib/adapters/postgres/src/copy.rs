@@ -46,9 +46,9 @@ pub struct CopyDifference {
     /// The workspace's name.
     pub workspace: WorkspaceId,
     /// The contents in the source store.
-    pub there: Contents,
+    pub source: Contents,
     /// The contents in this store.
-    pub here: Contents,
+    pub target: Contents,
 }
 
 impl Copy {
@@ -104,7 +104,9 @@ impl Copy {
         let times: Vec<_> = grants.iter().map(|grant| at(grant.at)).collect();
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET grants = $3, rows = rows + $4 WHERE id = $1 AND grants = $2";
-        moved_on(tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?)?;
+        check_progress(
+            tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?,
+        )?;
         tx.execute(
             "INSERT INTO credit_grant (workspace, credits, at)
              SELECT i.workspace, i.credits, i.at FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[])
@@ -128,7 +130,7 @@ impl Copy {
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET voids = $3, rows = rows + $4 WHERE id = $1 AND voids IS NOT DISTINCT FROM $2";
         let before = self.progress.voids.map(Uuid);
-        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
             "INSERT INTO credit_void (workspace, lookup_id, at)
              SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[])",
@@ -152,7 +154,7 @@ impl Copy {
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET spends = $3, rows = rows + $4 WHERE id = $1 AND spends IS NOT DISTINCT FROM $2";
         let before = self.progress.spends.map(Uuid);
-        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
             "INSERT INTO credit_spend (workspace, lookup_id, credits, at)
              SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[])",
@@ -176,22 +178,22 @@ impl Copy {
         let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET finished_at = $2 WHERE id = $1 AND finished_at IS NULL";
-        moved_on(tx.execute(update, &[&self.store, &at(now)]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &at(now)]).await?)?;
         for (key, workspace) in keys.iter().zip(of_workspaces) {
             add_key(&tx, key, workspace).await?;
         }
-        let here = contents(&tx, &self.store).await?;
+        let copied = contents(&tx, &self.store).await?;
         let differences = workspaces.iter().filter_map(|workspace| {
-            let (id, there) = (workspace.id.clone(), workspace.contents);
-            let here = here.get(&workspace.rowid).copied().unwrap_or_default();
-            (here != there).then_some(CopyDifference { workspace: id, there, here })
+            let (id, source) = (workspace.id.clone(), workspace.contents);
+            let target = copied.get(&workspace.rowid).copied().unwrap_or_default();
+            (target != source).then_some(CopyDifference { workspace: id, source, target })
         });
         let differences: Vec<_> = differences.collect();
         if !differences.is_empty() {
             tx.rollback().await?;
             return Ok(differences);
         }
-        for (source_rowid, contents) in here {
+        for (source_rowid, contents) in copied {
             let update = "UPDATE workspace SET granted = $3, spent = $4
                  WHERE rowid = (SELECT workspace FROM copied_workspace WHERE store = $1 AND source_rowid = $2)";
             let (granted, spent) = (bigint(contents.granted), bigint(contents.spent));
@@ -205,14 +207,14 @@ impl Copy {
     }
 
     /// Maps source row ids of workspaces to row ids in this store.
-    fn rowids(&self, there: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
-        let here = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
-        there.map(here).collect()
+    fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
+        let target = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
+        source.map(target).collect()
     }
 }
 
 /// Checks that the progress update matched its row. If not, another process is copying the same store.
-fn moved_on(rows: u64) -> Result<(), StoreError> {
+fn check_progress(rows: u64) -> Result<(), StoreError> {
     if rows == 1 { Ok(()) } else { Err(StoreError::CopyChanged) }
 }
 

@@ -63,10 +63,10 @@ impl Database {
 
 /// Checks that the schema has the version that this program requires.
 pub(crate) async fn check(pool: &Pool) -> Result<(), StoreError> {
-    let checked = pool.in_time(async {
-        let lent = pool.lend().await?;
-        let checked = check_version(&**lent).await;
-        lent.give_back();
+    let checked = pool.with_deadline(async {
+        let client = pool.checkout().await?;
+        let checked = check_version(&**client).await;
+        client.release();
         checked
     });
     checked.await

@@ -80,7 +80,7 @@ pub enum StoreError {
     Undecided(WorkspaceId),
     /// Leasing credits failed. All holds that waited for the same lease request receive this error.
     #[error("the credits were not taken: {0}")]
-    NotTaken(String),
+    NotLeased(String),
     /// The lease behind the hold has ended and its credits went back to the workspace, which has too few credits left to pay
     /// directly.
     #[error("the lease of these credits has ended, as PostgreSQL was not heard of for too long")]

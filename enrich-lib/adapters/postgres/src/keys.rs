@@ -21,23 +21,23 @@ use crate::pool::Pool;
 use crate::sync::{Mutex, RwLock, lock};
 
 /// How long a key may remain usable after it was revoked.
-const TRUST: Duration = Duration::from_secs(1);
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
-    known: RwLock<Known>,
+    cached: RwLock<Cached>,
     /// The time of the last tick, in Unix milliseconds. Recorded as the time of use of keys.
     now_ms: AtomicU64,
     used: Mutex<BTreeMap<i64, Timestamp>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Cached {
     keys: BTreeMap<KeyDigest, Arc<CachedKey>>,
     /// The number of times the cache was cleared. A result read before a clear must not be inserted after it.
-    emptied: u64,
+    generation: u64,
     /// The revision of the cached keys, and the time just before it was requested.
-    heard: Option<(i64, Instant)>,
+    revision_seen: Option<(i64, Instant)>,
 }
 
 #[derive(Debug)]
@@ -52,15 +52,15 @@ impl KeyCache {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
-    /// Records the store's `revision`, requested at `asked_at`. A new revision clears the cache, because a key may have been
+    /// Records the store's `revision`, requested at `requested_at`. A new revision clears the cache, because a key may have been
     /// revoked.
-    pub(crate) fn heard(&self, revision: i64, asked_at: Instant) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.heard.is_none_or(|(before, _)| before != revision) {
-            known.keys.clear();
-            known.emptied += 1;
+    pub(crate) fn revision_seen(&self, revision: i64, requested_at: Instant) {
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.revision_seen.is_none_or(|(before, _)| before != revision) {
+            cached.keys.clear();
+            cached.generation += 1;
         }
-        known.heard = Some((revision, asked_at));
+        cached.revision_seen = Some((revision, requested_at));
     }
 
     /// Returns the workspace of an active key. Unknown keys are not cached, because clients could fill the cache with them.
@@ -69,32 +69,33 @@ impl KeyCache {
         digest: &KeyDigest,
         pool: &Pool,
     ) -> Result<Option<Workspace>, StoreError> {
-        let (cached, emptied) = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let is_trusted = known.heard.is_some_and(|(_, asked_at)| asked_at.elapsed() < TRUST);
-            (known.keys.get(digest).filter(|_| is_trusted).cloned(), known.emptied)
+        let (cached, generation) = {
+            let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+            let is_trusted =
+                cached.revision_seen.is_some_and(|(_, requested_at)| requested_at.elapsed() < CACHE_TTL);
+            (cached.keys.get(digest).filter(|_| is_trusted).cloned(), cached.generation)
         };
         let key = match cached {
             Some(key) => key,
             None => match read(digest, pool).await? {
-                Some(key) => self.file(digest, Arc::new(key), emptied),
+                Some(key) => self.insert(digest, Arc::new(key), generation),
                 None => return Ok(None),
             },
         };
-        self.note_use(&key);
+        self.record_use(&key);
         Ok(Some(key.workspace.clone()))
     }
 
-    fn file(&self, digest: &KeyDigest, key: Arc<CachedKey>, emptied: u64) -> Arc<CachedKey> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.emptied == emptied {
-            known.keys.insert(*digest, key.clone());
+    fn insert(&self, digest: &KeyDigest, key: Arc<CachedKey>, generation: u64) -> Arc<CachedKey> {
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.generation == generation {
+            cached.keys.insert(*digest, key.clone());
         }
         key
     }
 
     /// Records that a key was used, at most once per key and tick.
-    fn note_use(&self, key: &CachedKey) {
+    fn record_use(&self, key: &CachedKey) {
         let now_ms = self.now_ms.load(Ordering::Relaxed);
         if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
             lock(&self.used).insert(key.rowid, Timestamp::from_unix_ms(now_ms));
@@ -103,7 +104,7 @@ impl KeyCache {
 
     /// Writes the time of last use of keys used since the previous call. Failed writes are lost; the column is
     /// informational.
-    pub(crate) async fn show_used(&self, pool: &Pool) -> Result<(), StoreError> {
+    pub(crate) async fn write_last_used(&self, pool: &Pool) -> Result<(), StoreError> {
         let used = std::mem::take(&mut *lock(&self.used));
         if used.is_empty() {
             return Ok(());

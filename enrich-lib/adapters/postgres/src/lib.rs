@@ -23,7 +23,7 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `sync` locking · `keys` the key cache · `slot` the in-memory state
+//! `pool` the connection pool · `database` migrations · `sync` locking · `keys` the key cache · `workspace` the in-memory state
 //! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `admin`
 //! · `audit` · `copy` import from another store.
 
@@ -44,7 +44,7 @@ mod sync;
 
 mod keys;
 
-mod slot;
+mod workspace;
 
 mod session;
 

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::pool::Client;
 
 /// The interval of connection checks. A dead peer is otherwise indistinguishable from a silent one.
-const TRY_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The backoff before reconnecting.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ pub(crate) async fn run(server: Server, deadline: Duration, changed: Arc<Notify>
             // Changes before the `LISTEN` were not notified.
             changed.notify_one();
             while let Ok(Ok(_)) = timeout(deadline, client.simple_query("")).await {
-                let _ = timeout(TRY_EVERY, client.closed()).await;
+                let _ = timeout(CHECK_INTERVAL, client.closed()).await;
             }
         }
         sleep(pause).await;

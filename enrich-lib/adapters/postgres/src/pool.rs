@@ -46,11 +46,11 @@ impl Pool {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        self.in_time(async {
-            let mut lent = self.lend().await?;
-            let rows = lent.query_cached(sql, values).await;
+        self.with_deadline(async {
+            let mut client = self.checkout().await?;
+            let rows = client.query_cached(sql, values).await;
             if !matches!(&rows, Err(error) if !error.is_answer()) {
-                lent.give_back();
+                client.release();
             }
             rows
         })
@@ -64,9 +64,9 @@ impl Pool {
     }
 
     /// Checks out a connection for several statements. The connection is closed on drop unless it is returned.
-    pub(crate) async fn lend(&self) -> Result<Lent, StoreError> {
-        let lent = self.connections.get().await;
-        lent.map(|client| Lent { client: Some(client) }).map_err(|error| match error {
+    pub(crate) async fn checkout(&self) -> Result<PooledClient, StoreError> {
+        let client = self.connections.get().await;
+        client.map(|client| PooledClient { client: Some(client) }).map_err(|error| match error {
             managed::PoolError::Backend(error) => error,
             other => StoreError::Broken(other.to_string()),
         })
@@ -74,7 +74,7 @@ impl Pool {
 
     /// Runs `work` with the pool's deadline. The future is boxed because the state for opening a connection takes kilobytes,
     /// which would enlarge every lookup's future although few lookups query the database.
-    pub(crate) fn in_time<T>(
+    pub(crate) fn with_deadline<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> impl Future<Output = Result<T, StoreError>> {
@@ -84,18 +84,18 @@ impl Pool {
 }
 
 /// A connection checked out of the pool.
-pub(crate) struct Lent {
+pub(crate) struct PooledClient {
     client: Option<managed::Object<Manager>>,
 }
 
-impl Lent {
+impl PooledClient {
     /// Returns the connection to the pool for reuse. No statement may be in progress.
-    pub(crate) fn give_back(mut self) {
+    pub(crate) fn release(mut self) {
         self.client.take();
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             drop(managed::Object::take(client));
@@ -103,7 +103,7 @@ impl Drop for Lent {
     }
 }
 
-impl Deref for Lent {
+impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -111,7 +111,7 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for PooledClient {
     fn deref_mut(&mut self) -> &mut Client {
         self.client.as_mut().expect("it is here until it is given back")
     }

@@ -32,16 +32,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 #[derive(Debug, Error)]
 pub enum OpenFault {
     /// The system's root certificates cannot be read.
-    #[error("can't use the certificates that this machine trusts: {0}")]
+    #[error("cannot read the system's root certificates: {0}")]
     Certificates(String),
     /// The given certificate authority is not a valid PEM certificate.
-    #[error("the authority that Redis's certificate has to be of is no certificate in PEM")]
+    #[error("the certificate authority for Redis is not a PEM certificate")]
     Authority,
     /// The host is not a valid server name for a certificate.
-    #[error("{0} is no name of a host")]
+    #[error("{0} is not a valid host name")]
     Host(String),
     /// The Cluster client rejected the configuration.
-    #[error("can't use this Cluster: {0}")]
+    #[error("cannot use this Redis Cluster: {0}")]
     Cluster(String),
 }
 

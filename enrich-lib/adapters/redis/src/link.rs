@@ -32,59 +32,61 @@ struct State {
     phase: Phase,
     /// The number of consecutive connections that failed before they counted anything, including failed attempts to connect.
     failures: u32,
-    dice: StdRng,
+    rng: StdRng,
 }
 
 enum Phase {
     Idle,
     /// With the failure of the previous connection, if any.
     Connecting(Connecting, Option<RedisFault>),
-    Up(Arc<Connection>),
-    Resting {
+    Connected(Arc<Connection>),
+    Backoff {
         until: Instant,
         fault: RedisFault,
     },
 }
 
-enum Way {
-    There(Arc<Connection>),
-    Coming(Connecting),
+enum Current {
+    Connected(Arc<Connection>),
+    Connecting(Connecting),
 }
 
 type Connecting = watch::Receiver<Option<Result<Arc<Connection>, RedisFault>>>;
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
-        let state = State { phase: Phase::Idle, failures: 0, dice: StdRng::seed_from_u64(seed) };
+        let state = State { phase: Phase::Idle, failures: 0, rng: StdRng::seed_from_u64(seed) };
         Self { server, policy, state: Mutex::new(state) }
     }
 
     /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
     /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RedisFault> {
-        let mut connecting = match self.way()? {
-            Way::There(connection) => return Ok(connection),
-            Way::Coming(connecting) => connecting,
+        let mut connecting = match self.current()? {
+            Current::Connected(connection) => return Ok(connection),
+            Current::Connecting(connecting) => connecting,
         };
         let connected = connecting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        connected.unwrap_or(Err(RedisFault::GivenUp))
+        connected.unwrap_or(Err(RedisFault::Aborted))
     }
 
-    fn way(self: &Arc<Self>) -> Result<Way, RedisFault> {
+    fn current(self: &Arc<Self>) -> Result<Current, RedisFault> {
         let mut state = lock(&self.state);
         let before = match &state.phase {
-            Phase::Up(connection) => return Ok(Way::There(Arc::clone(connection))),
+            Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
             // The attempt is in progress while the task that reports its outcome exists.
             Phase::Connecting(connecting, fault) if connecting.has_changed().is_ok() => {
                 return match fault {
-                    Some(fault) if state.failures > 1 => Err(RedisFault::Resting(Box::new(fault.clone()))),
-                    _ => Ok(Way::Coming(connecting.clone())),
+                    Some(fault) if state.failures > 1 => {
+                        Err(RedisFault::Unavailable(Box::new(fault.clone())))
+                    }
+                    _ => Ok(Current::Connecting(connecting.clone())),
                 };
             }
-            Phase::Resting { until, fault } if Instant::now() < *until => {
-                return Err(RedisFault::Resting(Box::new(fault.clone())));
+            Phase::Backoff { until, fault } if Instant::now() < *until => {
+                return Err(RedisFault::Unavailable(Box::new(fault.clone())));
             }
-            Phase::Resting { fault, .. } => Some(fault.clone()),
+            Phase::Backoff { fault, .. } => Some(fault.clone()),
             Phase::Idle | Phase::Connecting(..) => None,
         };
         let (outcome, connecting) = watch::channel(None);
@@ -94,33 +96,35 @@ impl Link {
         tokio::spawn(async move {
             let _ = outcome.send(Some(link.connect().await));
         });
-        Ok(Way::Coming(connecting))
+        Ok(Current::Connecting(connecting))
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, RedisFault> {
-        let within = self.policy.connect_within;
-        let too_slow =
-            |_| Err(RedisFault::Unreachable(format!("no connection within {} ms", within.as_millis())));
-        let connected = timeout(within, self.server.connect()).await.unwrap_or_else(too_slow).map(Arc::new);
+        let timeout_after = self.policy.connect_timeout;
+        let timed_out = |_| {
+            Err(RedisFault::Unreachable(format!("no connection within {} ms", timeout_after.as_millis())))
+        };
+        let connected =
+            timeout(timeout_after, self.server.connect()).await.unwrap_or_else(timed_out).map(Arc::new);
         let mut state = lock(&self.state);
         match &connected {
-            Ok(connection) => state.phase = Phase::Up(Arc::clone(connection)),
-            Err(fault) => state.rest(fault, &self.policy),
+            Ok(connection) => state.phase = Phase::Connected(Arc::clone(connection)),
+            Err(fault) => state.back_off(fault, &self.policy),
         }
         connected
     }
 
     /// Resets the failure count after a successful count.
-    pub(crate) fn worked(&self) {
+    pub(crate) fn record_success(&self) {
         lock(&self.state).failures = 0;
     }
 
     /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
-    pub(crate) fn lost(&self, connection: &Arc<Connection>, fault: &RedisFault) {
+    pub(crate) fn disconnect(&self, connection: &Arc<Connection>, fault: &RedisFault) {
         let mut state = lock(&self.state);
         // Only the first failed count of a connection starts the backoff.
-        if matches!(&state.phase, Phase::Up(current) if Arc::ptr_eq(current, connection)) {
-            state.rest(fault, &self.policy);
+        if matches!(&state.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection)) {
+            state.back_off(fault, &self.policy);
         }
     }
 }
@@ -128,13 +132,13 @@ impl Link {
 impl State {
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
     /// with full jitter, so that nodes do not reconnect simultaneously.
-    fn rest(&mut self, fault: &RedisFault, policy: &RedisPolicy) {
+    fn back_off(&mut self, fault: &RedisFault, policy: &RedisPolicy) {
         let ceiling = match self.failures {
             0 => Duration::ZERO,
             n => policy.pause_first.saturating_mul(2_u32.saturating_pow(n - 1)).min(policy.pause_max),
         };
         self.failures = self.failures.saturating_add(1);
-        let until = Instant::now() + ceiling.mul_f64(self.dice.random());
-        self.phase = Phase::Resting { until, fault: fault.clone() };
+        let until = Instant::now() + ceiling.mul_f64(self.rng.random());
+        self.phase = Phase::Backoff { until, fault: fault.clone() };
     }
 }

@@ -9,16 +9,16 @@ use crate::error::StoreError;
 
 /// The triggers that keep the ledger tables append-only.
 const TRIGGERS: [&str; 6] = [
-    "credit_grant_stays",
-    "credit_grant_remains",
-    "credit_spend_stays",
-    "credit_spend_remains",
-    "credit_void_stays",
-    "credit_void_remains",
+    "credit_grant_no_update",
+    "credit_grant_no_delete",
+    "credit_spend_no_update",
+    "credit_spend_no_delete",
+    "credit_void_no_update",
+    "credit_void_no_delete",
 ];
 
 /// Queries that count inconsistent rows: rows without a workspace, voids without a spend, and overspent workspaces.
-const STRAYS: [(&str, &str); 4] = [
+const ORPHANS: [(&str, &str); 4] = [
     (
         "grants of no workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
@@ -42,7 +42,7 @@ impl Admin {
     pub fn audit(&mut self) -> Result<Audit, StoreError> {
         let tx = self.read()?;
         let workspaces = workspaces(&tx)?;
-        let mut faults = strays(&tx)?;
+        let mut faults = orphans(&tx)?;
         faults.extend(missing_triggers(&tx)?);
         faults.extend(damage(&tx)?);
         Ok(Audit { workspaces, faults })
@@ -74,9 +74,9 @@ fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
     Ok(Tally { total: row.get(column)?, rows: row.get(column + 1)? })
 }
 
-fn strays(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn orphans(db: &Connection) -> Result<Vec<String>, StoreError> {
     let mut faults = Vec::new();
-    for (what, count) in STRAYS {
+    for (what, count) in ORPHANS {
         let count: u64 = db.query_row(count, [], |row| row.get(0))?;
         if count > 0 {
             faults.push(format!("there are {count} {what}"));

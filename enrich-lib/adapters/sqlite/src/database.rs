@@ -83,11 +83,11 @@ fn version(db: &Connection) -> Result<usize, StoreError> {
 
 /// Detects commits to the file by other connections, in this process or another.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ChangeDetector {
     data_version: i64,
 }
 
-impl Watch {
+impl ChangeDetector {
     pub(crate) fn new(db: &Connection) -> Result<Self, StoreError> {
         Ok(Self { data_version: data_version(db)? })
     }

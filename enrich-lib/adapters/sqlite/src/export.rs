@@ -50,8 +50,8 @@ impl Export {
     }
 
     /// Removes the mark. Call it only if nothing was written to the other store.
-    pub fn give_up(self, dir: &DataDir) -> Result<(), StoreError> {
-        let path = mark_path(dir);
+    pub fn cancel(self, dir: &DataDir) -> Result<(), StoreError> {
+        let path = marker_path(dir);
         fs::remove_file(&path).map_err(StoreError::file(path))
     }
 
@@ -157,12 +157,12 @@ impl Export {
 }
 
 /// The content of `accounts.moved`: the store that received the accounts, and their id there.
-pub(crate) struct Mark {
+pub(crate) struct MoveMarker {
     id: [u8; 16],
     target: String,
 }
 
-impl Mark {
+impl MoveMarker {
     fn parse(text: &str) -> Option<Self> {
         let (id, target) = text.trim_end().split_once('\n')?;
         let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
@@ -170,7 +170,7 @@ impl Mark {
     }
 
     pub(crate) fn into_error(self, dir: &DataDir) -> StoreError {
-        StoreError::Moved { dir: dir.path().to_owned(), mark: mark_path(dir), target: self.target }
+        StoreError::Moved { dir: dir.path().to_owned(), mark: marker_path(dir), target: self.target }
     }
 }
 
@@ -182,12 +182,12 @@ impl DataDir {
         self.moved()?.map_or(Ok(()), |mark| Err(mark.into_error(self)))
     }
 
-    fn moved(&self) -> Result<Option<Mark>, StoreError> {
-        let path = mark_path(self);
+    fn moved(&self) -> Result<Option<MoveMarker>, StoreError> {
+        let path = marker_path(self);
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let damaged = || StoreError::file(&path)(std::io::Error::other("it is damaged"));
-                Mark::parse(&text).map(Some).ok_or_else(damaged)
+                MoveMarker::parse(&text).map(Some).ok_or_else(damaged)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::file(path)(error)),
@@ -196,7 +196,7 @@ impl DataDir {
 
     /// Writes the mark atomically.
     fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), StoreError> {
-        let (path, partial) = (mark_path(self), self.path().join("accounts.moved.partial"));
+        let (path, partial) = (marker_path(self), self.path().join("accounts.moved.partial"));
         let text = format!("{:032x}\n{target}\n", u128::from_be_bytes(id));
         let _ = fs::remove_file(&partial); // left by a process that was killed here
         let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
@@ -205,6 +205,6 @@ impl DataDir {
     }
 }
 
-fn mark_path(dir: &DataDir) -> PathBuf {
+fn marker_path(dir: &DataDir) -> PathBuf {
     dir.path().join("accounts.moved")
 }

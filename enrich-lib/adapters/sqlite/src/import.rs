@@ -10,7 +10,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::StoreError;
 use crate::hash::{EmailHash, EmailHasher};
-use crate::part::{PartId, count_change, part_of};
+use crate::shard::{ShardId, count_change, shard_of};
 
 /// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
 const FIRST_CHUNK_ROWS: usize = 250_000;
@@ -163,7 +163,7 @@ fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported,
 fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, StoreError> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut changed = 0;
-    let mut part: Option<PartId> = None;
+    let mut shard: Option<ShardId> = None;
     {
         let mut upsert = tx.prepare_cached(
             "INSERT INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
@@ -176,8 +176,8 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
                 continue;
             }
             changed += 1;
-            if part.replace(part_of(&row.hash)) != Some(part_of(&row.hash)) {
-                count_change(&tx, part_of(&row.hash))?;
+            if shard.replace(shard_of(&row.hash)) != Some(shard_of(&row.hash)) {
+                count_change(&tx, shard_of(&row.hash))?;
             }
         }
     }

@@ -21,15 +21,15 @@ const USED_MAX: usize = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
-    known: RwLock<Known>,
+    cached: RwLock<Cached>,
     used: Mutex<Vec<Arc<CachedKey>>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Cached {
     keys: FxHashSet<ByDigest>,
-    /// How often the cache was emptied. A result read before the cache was emptied must not be inserted afterwards.
-    emptied: u64,
+    /// Number of times the cache was cleared. A result read before the cache was cleared must not be inserted afterwards.
+    generation: u64,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct CachedKey {
 struct ByDigest(Arc<CachedKey>);
 
 /// The last use of a key.
-pub(crate) struct Used {
+pub(crate) struct KeyUse {
     pub(crate) digest: KeyDigest,
     pub(crate) at_ms: u64,
 }
@@ -60,23 +60,23 @@ impl KeyCache {
         now: Timestamp,
         db: &Mutex<Connection>,
     ) -> Result<Option<Workspace>, StoreError> {
-        let emptied = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(ByDigest(key)) = known.keys.get(digest) {
-                return Ok(Some(self.use_key(key, now)));
+        let generation = {
+            let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(ByDigest(key)) = cached.keys.get(digest) {
+                return Ok(Some(self.record_use(key, now)));
             }
-            known.emptied
+            cached.generation
         };
         let Some(key) = read(digest, &lock(db))?.map(Arc::new) else { return Ok(None) };
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.emptied == emptied {
-            known.keys.insert(ByDigest(key.clone()));
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.generation == generation {
+            cached.keys.insert(ByDigest(key.clone()));
         }
-        Ok(Some(self.use_key(&key, now)))
+        Ok(Some(self.record_use(&key, now)))
     }
 
     /// Records a use. The key is added to the list of used keys only once per tick.
-    fn use_key(&self, key: &Arc<CachedKey>, now: Timestamp) -> Workspace {
+    fn record_use(&self, key: &Arc<CachedKey>, now: Timestamp) -> Workspace {
         if key.last_used_ms.load(Ordering::Relaxed) != now.unix_ms()
             && key.last_used_ms.swap(now.unix_ms(), Ordering::Relaxed) == 0
         {
@@ -86,22 +86,22 @@ impl KeyCache {
     }
 
     /// Returns the keys used since the last call, up to [`USED_MAX`]. The remaining keys follow in the next call.
-    pub(crate) fn take_used(&self) -> Vec<Used> {
+    pub(crate) fn take_used(&self) -> Vec<KeyUse> {
         let mut used = lock(&self.used);
         let count = used.len().min(USED_MAX);
         let later = used.split_off(count);
         let taken = mem::replace(&mut *used, later);
         taken
             .into_iter()
-            .map(|key| Used { digest: key.digest, at_ms: key.last_used_ms.swap(0, Ordering::Relaxed) })
+            .map(|key| KeyUse { digest: key.digest, at_ms: key.last_used_ms.swap(0, Ordering::Relaxed) })
             .collect()
     }
 
     /// Empties the cache, because keys may have been revoked.
-    pub(crate) fn empty(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.keys.clear();
-        known.emptied += 1;
+    pub(crate) fn clear(&self) {
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        cached.keys.clear();
+        cached.generation += 1;
     }
 }
 

@@ -20,18 +20,18 @@ use crate::error::StoreError;
 use crate::hash::EmailHasher;
 use crate::import::Import;
 use crate::index::Index;
-use crate::part::{count_change, part_of};
+use crate::shard::{count_change, shard_of};
 
 /// The people directory of a data directory.
 pub struct People {
     path: PathBuf,
     hasher: EmailHasher,
     confidence_min: f64,
-    place: Place,
+    storage: Storage,
 }
 
 /// The storage that answers lookups.
-enum Place {
+enum Storage {
     Disk(Readers),
     Memory(Box<Index>),
 }
@@ -59,15 +59,15 @@ impl People {
         let path = dir.people();
         let hasher = EmailHasher::open(dir, new_key)?;
         database::create(&path, Schema::People)?;
-        let place = Place::Disk(Readers::open(&path)?);
-        Ok(Self { path, hasher, confidence_min, place })
+        let storage = Storage::Disk(Readers::open(&path)?);
+        Ok(Self { path, hasher, confidence_min, storage })
     }
 
     /// Loads the directory into memory and answers lookups from there. A million people take about 40 MB, and a lookup
     /// takes a fraction of a microsecond. The disk remains authoritative.
     pub fn in_memory(self) -> Result<Self, StoreError> {
         let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
-        Ok(Self { place: Place::Memory(Box::new(index)), ..self })
+        Ok(Self { storage: Storage::Memory(Box::new(index)), ..self })
     }
 
     /// Makes commits of all processes since the last call visible to lookups.
@@ -75,9 +75,9 @@ impl People {
     /// Call it at least twice a second, on a thread that may block: in memory mode, it reads the changed data again,
     /// which after an import can be the whole directory. Lookups continue meanwhile, and see opt-outs first.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        match &self.place {
-            Place::Disk(readers) => readers.refresh(),
-            Place::Memory(index) => index.refresh(),
+        match &self.storage {
+            Storage::Disk(readers) => readers.refresh(),
+            Storage::Memory(index) => index.refresh(),
         }
     }
 
@@ -96,7 +96,7 @@ impl People {
         let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
         tx.execute(insert, params![hash, ms(now)])?;
         tx.execute("DELETE FROM person WHERE email_hash = ?", [hash])?;
-        count_change(&tx, part_of(&hash))?;
+        count_change(&tx, shard_of(&hash))?;
         tx.commit()?;
         Ok(())
     }
@@ -105,9 +105,9 @@ impl People {
     /// than one from memory.
     pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, StoreError> {
         let hash = self.hasher.hash(email);
-        match &self.place {
-            Place::Disk(readers) => readers.find(&hash, self.confidence_min),
-            Place::Memory(index) => index.find(&hash, profile),
+        match &self.storage {
+            Storage::Disk(readers) => readers.find(&hash, self.confidence_min),
+            Storage::Memory(index) => index.find(&hash, profile),
         }
     }
 
@@ -115,9 +115,9 @@ impl People {
     /// than this directory. The result is as fresh as that of [`People::get`].
     pub fn is_suppressed(&self, email: &Email) -> Result<bool, StoreError> {
         let hash = self.hasher.hash(email);
-        match &self.place {
-            Place::Disk(readers) => readers.is_suppressed(&hash),
-            Place::Memory(index) => index.is_suppressed(&hash),
+        match &self.storage {
+            Storage::Disk(readers) => readers.is_suppressed(&hash),
+            Storage::Memory(index) => index.is_suppressed(&hash),
         }
     }
 
@@ -143,7 +143,7 @@ impl Resolver for People {
 fn profile(name: &[u8]) -> Result<ProfileUrl, StoreError> {
     let name = std::str::from_utf8(name).map_err(|_| ProfileUrlFault::Name);
     name.and_then(ProfileUrl::from_name)
-        .map_err(|fault| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(fault)).into())
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)).into())
 }
 
 impl fmt::Debug for People {

@@ -36,7 +36,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {
         Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
-            export.give_up(&dir)?; // the data directory can be served as before
+            export.cancel(&dir)?; // the data directory can be served as before
             return Err(
                 at(&to, error).advise("copy into a database of its own, or give that workspace up there")
             );
@@ -150,7 +150,7 @@ fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure
 fn tell(differences: &[CopyDifference]) -> Failure {
     let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent, c.voids].map(grouped);
     let rows = differences.iter().flat_map(|difference| {
-        [("there", &difference.there), ("here", &difference.here)].map(|(side, contents)| {
+        [("there", &difference.source), ("here", &difference.target)].map(|(side, contents)| {
             let [keys, grants, granted, spends, spent, voids] = figures(contents);
             [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent, voids]
         })

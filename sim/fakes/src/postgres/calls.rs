@@ -137,7 +137,7 @@ impl Call {
             ],
             Self::Begin => &[("node_begin", Type::INT8)],
             Self::Beat => &[
-                ("lives", Type::BOOL),
+                ("is_active", Type::BOOL),
                 ("revision", Type::INT8),
                 ("names", Type::TEXT_ARRAY),
                 ("workspaces", Type::INT8_ARRAY),
