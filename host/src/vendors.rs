@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_compose::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
+use enrich_middleware::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 use enrich_provider::Provider;
 use enrich_sqlite::People;
 
-use crate::guards::{Assembly, Guards};
+use crate::guards::{Guards, ResolverStack};
 
 /// The configured vendors and their shared settings.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Vendor {
     pub queue_max: usize,
     /// When the circuit breaker opens, and for how long.
     pub breaker: BreakerPolicy,
-    /// Delay before a second, parallel request; `None` disables hedging. See [`Hedge`](enrich_compose::Hedge) for its
+    /// Delay before a second, parallel request; `None` disables hedging. See [`Hedge`](enrich_middleware::Hedge) for its
     /// possible cost.
     pub hedge: Option<Duration>,
 }
@@ -99,7 +99,7 @@ impl Vendors {
         if self.asked.iter().all(|asked| matches!(asked, Asked::People)) {
             return Arc::new(Deadline::new(people.clone(), self.deadline));
         }
-        let assembly = Assembly { deadline: self.deadline, cache: self.cache };
+        let assembly = ResolverStack { deadline: self.deadline, cache: self.cache };
         let opt_outs = Arc::new(SuppressedPeople(people.clone()));
         assembly.around(self.waterfall(people, assembly.budget()), opt_outs, rand::random())
     }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use enrich_compose::{EmailHasher, HashedOptOuts};
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::Directory;
+use enrich_middleware::{EmailHasher, HashedOptOuts};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use turmoil::{Builder, Sim};

@@ -110,7 +110,7 @@ fn a_driver_is_named_by_its_adapter_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
     {
-        let adapters = ["compose", "provider", "postgres", "sqlite", "tower"]
+        let adapters = ["middleware", "provider", "postgres", "sqlite", "tower"]
             .map(|name| format!("enrich-lib/adapters/{name}"));
         for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
             let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();

@@ -19,8 +19,8 @@ fn of_the_library_is_as_written_down() {
 }
 
 #[test]
-fn of_compose_is_as_written_down() {
-    check("enrich-compose", "enrich-lib/adapters/compose");
+fn of_middleware_is_as_written_down() {
+    check("enrich-middleware", "enrich-lib/adapters/middleware");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountFault, Hold, HoldOutcome};
+use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use tokio::time::{Instant, sleep};
 
@@ -122,7 +122,7 @@ impl WorkspaceState {
     }
 
     /// Reserves credits from those that the node has leased.
-    pub(crate) fn hold(&self, hold: &Hold) -> Result<HoldOutcome, AccountFault> {
+    pub(crate) fn hold(&self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
         let mut lease = self.lease();
         lease.used_at = Instant::now();
         lease.account.hold(hold)

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 use crate::lock::lock;
 use crate::policy::RedisPolicy;
 use crate::server::{Connection, Server};
@@ -38,11 +38,11 @@ struct State {
 enum Phase {
     Idle,
     /// With the failure of the previous connection, if any.
-    Connecting(Connecting, Option<RedisFault>),
+    Connecting(Connecting, Option<WindowStoreError>),
     Connected(Arc<Connection>),
     Backoff {
         until: Instant,
-        fault: RedisFault,
+        error: WindowStoreError,
     },
 }
 
@@ -51,7 +51,7 @@ enum Current {
     Connecting(Connecting),
 }
 
-type Connecting = watch::Receiver<Option<Result<Arc<Connection>, RedisFault>>>;
+type Connecting = watch::Receiver<Option<Result<Arc<Connection>, WindowStoreError>>>;
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
@@ -61,32 +61,32 @@ impl Link {
 
     /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
     /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RedisFault> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, WindowStoreError> {
         let mut connecting = match self.current()? {
             Current::Connected(connection) => return Ok(connection),
             Current::Connecting(connecting) => connecting,
         };
         let connected = connecting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        connected.unwrap_or(Err(RedisFault::Aborted))
+        connected.unwrap_or(Err(WindowStoreError::Aborted))
     }
 
-    fn current(self: &Arc<Self>) -> Result<Current, RedisFault> {
+    fn current(self: &Arc<Self>) -> Result<Current, WindowStoreError> {
         let mut state = lock(&self.state);
         let before = match &state.phase {
             Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
             // The attempt is in progress while the task that reports its outcome exists.
-            Phase::Connecting(connecting, fault) if connecting.has_changed().is_ok() => {
-                return match fault {
-                    Some(fault) if state.failures > 1 => {
-                        Err(RedisFault::Unavailable(Box::new(fault.clone())))
+            Phase::Connecting(connecting, error) if connecting.has_changed().is_ok() => {
+                return match error {
+                    Some(error) if state.failures > 1 => {
+                        Err(WindowStoreError::Unavailable(Box::new(error.clone())))
                     }
                     _ => Ok(Current::Connecting(connecting.clone())),
                 };
             }
-            Phase::Backoff { until, fault } if Instant::now() < *until => {
-                return Err(RedisFault::Unavailable(Box::new(fault.clone())));
+            Phase::Backoff { until, error } if Instant::now() < *until => {
+                return Err(WindowStoreError::Unavailable(Box::new(error.clone())));
             }
-            Phase::Backoff { fault, .. } => Some(fault.clone()),
+            Phase::Backoff { error, .. } => Some(error.clone()),
             Phase::Idle | Phase::Connecting(..) => None,
         };
         let (outcome, connecting) = watch::channel(None);
@@ -99,17 +99,20 @@ impl Link {
         Ok(Current::Connecting(connecting))
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>, RedisFault> {
+    async fn connect(&self) -> Result<Arc<Connection>, WindowStoreError> {
         let timeout_after = self.policy.connect_timeout;
         let timed_out = |_| {
-            Err(RedisFault::Unreachable(format!("no connection within {} ms", timeout_after.as_millis())))
+            Err(WindowStoreError::Unreachable(format!(
+                "no connection within {} ms",
+                timeout_after.as_millis()
+            )))
         };
         let connected =
             timeout(timeout_after, self.server.connect()).await.unwrap_or_else(timed_out).map(Arc::new);
         let mut state = lock(&self.state);
         match &connected {
             Ok(connection) => state.phase = Phase::Connected(Arc::clone(connection)),
-            Err(fault) => state.back_off(fault, &self.policy),
+            Err(error) => state.back_off(error, &self.policy),
         }
         connected
     }
@@ -120,11 +123,11 @@ impl Link {
     }
 
     /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
-    pub(crate) fn disconnect(&self, connection: &Arc<Connection>, fault: &RedisFault) {
+    pub(crate) fn disconnect(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
         let mut state = lock(&self.state);
         // Only the first failed count of a connection starts the backoff.
         if matches!(&state.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection)) {
-            state.back_off(fault, &self.policy);
+            state.back_off(error, &self.policy);
         }
     }
 }
@@ -132,13 +135,13 @@ impl Link {
 impl State {
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
     /// with full jitter, so that nodes do not reconnect simultaneously.
-    fn back_off(&mut self, fault: &RedisFault, policy: &RedisPolicy) {
+    fn back_off(&mut self, error: &WindowStoreError, policy: &RedisPolicy) {
         let ceiling = match self.failures {
             0 => Duration::ZERO,
             n => policy.pause_first.saturating_mul(2_u32.saturating_pow(n - 1)).min(policy.pause_max),
         };
         self.failures = self.failures.saturating_add(1);
         let until = Instant::now() + ceiling.mul_f64(self.rng.random());
-        self.phase = Phase::Backoff { until, fault: fault.clone() };
+        self.phase = Phase::Backoff { until, error: error.clone() };
     }
 }

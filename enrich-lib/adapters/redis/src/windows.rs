@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connect::{Connect, OpenFault};
+use crate::connect::{Connect, OpenError};
 use crate::counter::Counter;
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 use crate::link::Link;
 use crate::lock::lock;
 use crate::policy::RedisPolicy;
@@ -27,7 +27,7 @@ pub struct RedisWindows(Arc<Shared>);
 
 impl RedisWindows {
     /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
-    pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenFault> {
+    pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenError> {
         Ok(Self::of(Server::open(url, policy.deadline)?, policy, seed))
     }
 
@@ -46,8 +46,8 @@ impl RedisWindows {
 impl Windows for RedisWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let counted = match timeout(self.0.deadline, self.0.join(Counter::of(window))).await {
-            Ok(reply) => reply.unwrap_or(Err(RedisFault::Aborted)),
-            Err(_) => Err(RedisFault::TimedOut(self.0.deadline)),
+            Ok(reply) => reply.unwrap_or(Err(WindowStoreError::Aborted)),
+            Err(_) => Err(WindowStoreError::TimedOut(self.0.deadline)),
         };
         counted.map_err(PortError::new)
     }
@@ -68,11 +68,11 @@ struct Batch {
 }
 
 /// The channel to a request that waits for its count.
-type Waiter = oneshot::Sender<Result<u64, RedisFault>>;
+type Waiter = oneshot::Sender<Result<u64, WindowStoreError>>;
 
 impl Shared {
     /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
-    fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, RedisFault>> {
+    fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
         let (waiter, count) = oneshot::channel();
         let mut batches = lock(&self.batches);
         match batches.get_mut(&counter) {
@@ -112,16 +112,16 @@ impl Shared {
         Some(waiters)
     }
 
-    async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, RedisFault> {
+    async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, WindowStoreError> {
         let deadline = Instant::now() + self.deadline;
-        let timed_out = RedisFault::TimedOut(self.deadline);
+        let timed_out = WindowStoreError::TimedOut(self.deadline);
         let connection =
             timeout_at(deadline, self.link.connection()).await.unwrap_or_else(|_| Err(timed_out.clone()))?;
         let counted =
             timeout_at(deadline, connection.count(counter, requests)).await.unwrap_or(Err(timed_out));
         match &counted {
             Ok(_) => self.link.record_success(),
-            Err(fault) if fault.is_connection_error() => self.link.disconnect(&connection, fault),
+            Err(error) if error.is_connection_error() => self.link.disconnect(&connection, error),
             Err(_) => {}
         }
         counted

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use enrich_lib::credit::AccountFault;
+use enrich_lib::credit::AccountError;
 use enrich_lib::model::LookupId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
@@ -191,7 +191,7 @@ impl Totals {
 
     /// Checks the unspent credits of each workspace and adds late spends to the rows.
     ///
-    /// Errors: [`AccountFault::OverHold`] if a workspace would spend more than it was granted.
+    /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
     pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), StoreError> {
         for (rowid, amounts) in &mut change.rows {
             let known =
@@ -199,7 +199,7 @@ impl Totals {
             // If the cached value is missing or too small, read it again: the workspace may have received a grant.
             amounts.unspent = known.map_or_else(|| self.unspent(tx, *rowid, &change.progress), Ok)?;
             if amounts.total() > amounts.unspent {
-                return Err(AccountFault::OverHold.into());
+                return Err(AccountError::OverHold.into());
             }
             if amounts.late != 0 {
                 let update = "UPDATE workspace SET spent = spent + ? WHERE rowid = ?";

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
-use enrich_lib::credit::{Account, AccountFault, Hold};
+use enrich_lib::credit::{Account, AccountError, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
@@ -172,7 +172,7 @@ impl Writer {
         let mut account = self.shared.account(&spend.state);
         if !is_committed {
             account.abort_spend(&spend.hold);
-            spend.complete(Err(AccountFault::Ended.into()), wakes);
+            spend.complete(Err(AccountError::Ended.into()), wakes);
         } else if spend.complete(Ok(()), wakes) {
             account.commit_spend(&spend.hold);
             // The spend is acknowledged now, so the void of an earlier, abandoned attempt is cancelled.

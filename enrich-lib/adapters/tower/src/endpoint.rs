@@ -58,7 +58,7 @@ impl Endpoint {
         let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
         let lookup = Box::pin(async move {
             let Self { service, observer, .. } = &*endpoint;
-            service.answer_observed(arrival, request, &**observer).await
+            service.answer_with(arrival, request, &**observer).await
         });
         Answering { lookup: Some(Guarded { lookup, _in_flight: in_flight }) }
     }

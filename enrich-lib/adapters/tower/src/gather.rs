@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyFault};
+use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyError};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
@@ -55,16 +55,16 @@ impl<B: http_body::Body> Future for Gathering<B> {
         let room_bytes = |chunks: &Chunks| this.limits.bytes_max.saturating_sub(chunks.len());
         // Does not read a body that is certain to be too large.
         if this.body.size_hint().lower() > room_bytes(this.chunks) as u64 {
-            return Poll::Ready(Err(BodyFault::TooLarge));
+            return Poll::Ready(Err(BodyError::TooLarge));
         }
         while let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) {
             match frame {
                 None => return Poll::Ready(Ok(this.chunks.take())),
-                Some(Err(_)) => return Poll::Ready(Err(BodyFault::CutOff)),
+                Some(Err(_)) => return Poll::Ready(Err(BodyError::CutOff)),
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
                     if data.remaining() > room_bytes(this.chunks) {
-                        return Poll::Ready(Err(BodyFault::TooLarge));
+                        return Poll::Ready(Err(BodyError::TooLarge));
                     }
                     this.chunks.push(data);
                 }
@@ -74,7 +74,7 @@ impl<B: http_body::Body> Future for Gathering<B> {
             this.timer.set(Some(sleep(this.limits.time_max)));
         }
         let is_too_slow = this.timer.as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready());
-        if is_too_slow { Poll::Ready(Err(BodyFault::TooSlow)) } else { Poll::Pending }
+        if is_too_slow { Poll::Ready(Err(BodyError::TooSlow)) } else { Poll::Pending }
     }
 }
 

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use enrich_compose::FaultKind::Unavailable;
 use enrich_lib::ports::Resolver;
+use enrich_middleware::VendorErrorKind::Unavailable;
 use enrich_provider::Client;
 use http::{Request, Response, Version};
 use http_body_util::Full;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_redis::RedisFault;
+use enrich_redis::WindowStoreError;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::world::{Behavior, World};
@@ -25,7 +25,7 @@ async fn count_fails_at_deadline_and_drops_connection() {
     assert_eq!(world.count().await, Ok(1));
     world.set(Behavior::DelaysReplies);
     let started = Instant::now();
-    assert_eq!(world.count().await, Err(RedisFault::TimedOut(DEADLINE)));
+    assert_eq!(world.count().await, Err(WindowStoreError::TimedOut(DEADLINE)));
     assert_eq!(started.elapsed(), DEADLINE);
     world.set(Behavior::Works);
     // The count with the late reply was made. The error is on the safe side.

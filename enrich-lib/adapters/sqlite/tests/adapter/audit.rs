@@ -71,7 +71,7 @@ fn audit_reports_overspent_workspace() {
         .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 11, 0 FROM workspace", [])
         .unwrap();
     let audit = files.admin().audit().unwrap();
-    assert_eq!(audit.faults, ["there are 1 workspaces that spent more than they were granted"]);
+    assert_eq!(audit.errors, ["there are 1 workspaces that spent more than they were granted"]);
     assert!(!audit.reconciles());
     let refused = message(Ledger::open(&files.dir, START, drop));
     assert!(refused.contains("CHECK constraint failed: spent BETWEEN 0 AND granted"), "{refused}");
@@ -88,6 +88,6 @@ fn audit_reports_orphan_rows_and_missing_triggers() {
         let files = Files::with_credits(10);
         files.sql().execute_batch(&format!("PRAGMA foreign_keys = off; {tampering}")).unwrap();
         let audit = files.admin().audit().unwrap();
-        assert!(!audit.reconciles() && audit.faults[0].contains(expected), "{tampering}: {audit:?}");
+        assert!(!audit.reconciles() && audit.errors[0].contains(expected), "{tampering}: {audit:?}");
     }
 }

@@ -1,0 +1,52 @@
+//! A deadline for lookups.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+
+use crate::error::VendorErrorKind;
+use crate::timeout::timeout;
+
+/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the inner call is dropped.
+pub struct Deadline {
+    resolver: Arc<dyn Resolver>,
+    budget: Duration,
+}
+
+impl Deadline {
+    /// Default budget of a whole lookup.
+    pub const BUDGET: Duration = Duration::from_secs(10);
+
+    /// Wraps `resolver` with a `budget` for each lookup, with a resolution of one millisecond.
+    pub fn new(resolver: Arc<dyn Resolver>, budget: Duration) -> Self {
+        Self { resolver, budget }
+    }
+}
+
+#[async_trait]
+impl Resolver for Deadline {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        in_time(self.budget, &*self.resolver, query).await
+    }
+}
+
+/// Calls `resolver` and fails with [`VendorErrorKind::TimedOut`] if it does not complete within `budget`.
+pub(crate) async fn in_time(
+    budget: Duration,
+    resolver: &dyn Resolver,
+    query: &Query,
+) -> Result<Option<ProfileUrl>, PortError> {
+    timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(VendorErrorKind::TimedOut.into()))
+}
+
+impl fmt::Debug for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadline").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}

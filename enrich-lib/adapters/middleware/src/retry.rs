@@ -1,0 +1,99 @@
+//! Retries of transient failures.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::model::ProfileUrl;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep};
+
+use crate::error::VendorError;
+use crate::lock::lock;
+
+/// A resolver that retries errors that [are safe to repeat](VendorError::is_safe_to_repeat). Other errors and the last
+/// error are returned unchanged.
+///
+/// Pauses use exponential backoff with full jitter: each pause is random, between zero and a ceiling that doubles with each
+/// try. A vendor's `Retry-After` is added to the pause. A pause that does not fit into the remaining budget is not started;
+/// the error is returned instead.
+pub struct Retry {
+    resolver: Arc<dyn Resolver>,
+    policy: RetryPolicy,
+    dice: Mutex<StdRng>,
+}
+
+/// How often a lookup is tried, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Maximum number of tries of one lookup, including the first.
+    pub tries_max: u32,
+    /// Ceiling of the first pause.
+    pub pause_first: Duration,
+    /// Ceiling of every pause, not including a `Retry-After`.
+    pub pause_max: Duration,
+    /// Maximum time from the start of the first try to the start of a later one. Use the budget of the
+    /// [`Deadline`](crate::Deadline) around this resolver, which also ends a try that hangs.
+    pub budget: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            tries_max: 3,
+            pause_first: Duration::from_millis(100),
+            pause_max: Duration::from_secs(2),
+            budget: Duration::from_secs(3),
+        }
+    }
+}
+
+impl Retry {
+    /// Wraps `resolver` with retries. `seed` seeds the jitter.
+    pub fn new(resolver: Arc<dyn Resolver>, policy: RetryPolicy, seed: u64) -> Self {
+        Self { resolver, policy, dice: Mutex::new(StdRng::seed_from_u64(seed)) }
+    }
+
+    /// Returns the pause after try number `tries`, or `None` if there is no further try.
+    fn pause(&self, error: &PortError, tries: u32) -> Option<Duration> {
+        let error = VendorError::of(error).filter(|error| error.is_safe_to_repeat())?;
+        if tries >= self.policy.tries_max {
+            return None;
+        }
+        let doubled = 2_u32.saturating_pow(tries - 1);
+        let ceiling = self.policy.pause_first.saturating_mul(doubled).min(self.policy.pause_max);
+        let jitter = ceiling.mul_f64(lock(&self.dice).random());
+        Some(error.retry_after.unwrap_or_default().saturating_add(jitter))
+    }
+}
+
+#[async_trait]
+impl Resolver for Retry {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        let started = Instant::now();
+        let mut tries = 1;
+        loop {
+            let error = match self.resolver.find(query).await {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            let left = self.policy.budget.saturating_sub(started.elapsed());
+            match self.pause(&error, tries) {
+                Some(pause) if pause < left => sleep(pause).await,
+                _ => return Err(error),
+            }
+            tries += 1;
+        }
+    }
+}
+
+impl fmt::Debug for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
