@@ -7,9 +7,10 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_lib::records::{Contents, CopiedKey, CopiedWorkspace};
-use enrich_postgres::{Copy, CopyDifference, StoreError};
+use enrich_postgres::{Copy, CopyDifference, PostgresError};
 use enrich_sqlite::{Admin, DataDir, Export};
+use enrich_store::Admin as _;
+use enrich_store::records::{Contents, CopiedKey, CopiedWorkspace};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::runtime::Runtime;
 
@@ -35,7 +36,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let (workspaces, keys) = (export.workspaces()?, export.keys()?);
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {
-        Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
+        Err(error @ (PostgresError::NotCopied(_) | PostgresError::KeyExists(_))) => {
             export.cancel(&dir)?; // the data directory can be served as before
             return Err(
                 at(&to, error).advise("copy into a database of its own, or give that workspace up there")
@@ -118,7 +119,7 @@ impl Run<'_> {
 
     fn told<T>(
         &mut self,
-        step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, StoreError>,
+        step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, PostgresError>,
     ) -> Result<T, Failure> {
         let done = step(&self.runtime, &mut self.copy).map_err(|error| at(self.to, error))?;
         self.bar.set_position(self.copy.progress().rows);

@@ -4,8 +4,10 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use enrich_postgres::PostgresError;
 use enrich_provider::{SettingError, SettingErrors};
-use enrich_sqlite::StoreError;
+use enrich_sqlite::SqliteError;
+use enrich_store::StoreError;
 
 #[derive(Debug)]
 pub struct Failure {
@@ -66,32 +68,6 @@ impl Failure {
     }
 }
 
-const UNKNOWN_WORKSPACE: &str = "`enrich workspace list` shows all workspaces";
-const WORKSPACE_EXISTS: &str = "`enrich credits grant` gives it more credits";
-const UNKNOWN_KEY: &str = "`enrich key list WORKSPACE` shows the ids of its keys";
-
-impl From<enrich_postgres::StoreError> for Failure {
-    fn from(error: enrich_postgres::StoreError) -> Self {
-        let failure = Self::new(error.to_string());
-        match error {
-            enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
-            enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
-            enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
-            enrich_postgres::StoreError::Address | enrich_postgres::StoreError::SslMode => {
-                failure.exit(Exit::Usage)
-            }
-            enrich_postgres::StoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
-            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
-            enrich_postgres::StoreError::Refused { ref code, .. }
-                if code.starts_with("28") || code.starts_with("3D") =>
-            {
-                failure.advise("user, password and name stand in --database or ENRICH_DATABASE")
-            }
-            _ => failure,
-        }
-    }
-}
-
 impl From<SettingErrors> for Failure {
     fn from(errors: SettingErrors) -> Self {
         Self::usage(errors.to_string())
@@ -101,20 +77,57 @@ impl From<SettingErrors> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let failure = Self::new(error.to_string());
+        match &error {
+            StoreError::UnknownWorkspace(_) => failure.advise("`enrich workspace list` shows all workspaces"),
+            StoreError::WorkspaceExists(_) => failure.advise("`enrich credits grant` gives it more credits"),
+            StoreError::UnknownKey(_) => {
+                failure.advise("`enrich key list WORKSPACE` shows the ids of its keys")
+            }
+            _ => match (error.backend::<SqliteError>(), error.backend::<PostgresError>()) {
+                (Some(error), _) => failure.of_sqlite(error),
+                (_, Some(error)) => failure.of_postgres(error),
+                _ => failure,
+            },
+        }
+    }
+}
+
+impl From<SqliteError> for Failure {
+    fn from(error: SqliteError) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl From<PostgresError> for Failure {
+    fn from(error: PostgresError) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl Failure {
+    fn of_sqlite(self, error: &SqliteError) -> Self {
         match error {
-            StoreError::NoData(_) => failure.advise(
+            SqliteError::NoData(_) => self.advise(
                 "`enrich serve --sample` makes sample data to try; `enrich workspace create NAME` starts your own; \
                  --data DIR or ENRICH_DATA names another directory",
             ),
-            StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
-            StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
-            StoreError::Moved { mark, .. } => failure.advise(format!(
-                "--database URL serves them from there; `enrich copy` finishes a copy that was interrupted; if it was given \
-                 up, delete {}",
-                mark.display()
+            SqliteError::Moved { marker, .. } => self.advise(format!(
+                "--database URL serves them from there; `enrich copy` finishes an interrupted copy; to abandon it, delete {}",
+                marker.display()
             )),
-            StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
-            _ => failure,
+            _ => self,
+        }
+    }
+
+    fn of_postgres(self, error: &PostgresError) -> Self {
+        match error {
+            PostgresError::InvalidUrl | PostgresError::SslMode => self.exit(Exit::Usage),
+            PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
+            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
+            PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
+                self.advise("check user, password and database name in --database or ENRICH_DATABASE")
+            }
+            _ => self,
         }
     }
 }

@@ -3,8 +3,8 @@
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
-use enrich_lib::records::WorkspaceRow;
 use enrich_lib::window::Quota;
+use enrich_store::records::WorkspaceRow;
 use serde_json::{Value, json};
 
 use crate::accounts::Place;
@@ -18,7 +18,9 @@ pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
             let quota = Quota::new(limit, window).map_err(|error| Failure::usage(error.to_string()))?;
             create(place, name, quota, credits, format)
         }
-        WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),
+        WorkspaceCommand::List { format } => {
+            list(&place.open()?.run(async |admin| admin.workspaces().await)?, format)
+        }
     }
 }
 
@@ -31,7 +33,8 @@ fn create(
     format: Format,
 ) -> Result<(), Failure> {
     let created_at = SystemArrivals::now();
-    place.create()?.create_workspace(&name, quota, credits, created_at)?;
+    let mut accounts = place.create()?;
+    accounts.run(async |admin| admin.create_workspace(&name, quota, credits, created_at).await)?;
     if format.json {
         let balance = Balance { granted: credits, available: credits, held: 0, spent: 0 };
         return output::json(&to_json(&WorkspaceRow { id: name, quota, balance, created_at }));

@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::StoreError;
+use crate::error::PostgresError;
 
 /// A byte stream to the server.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -101,20 +101,20 @@ impl Server {
 }
 
 impl FromStr for Server {
-    type Err = StoreError;
+    type Err = PostgresError;
 
     /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
     /// of a Unix socket; `?host=` may specify it as well.
     ///
-    /// Errors: [`StoreError::Address`], [`StoreError::SslMode`], [`StoreError::Certificates`].
-    fn from_str(url: &str) -> Result<Self, StoreError> {
+    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::SslMode`], [`PostgresError::Certificates`].
+    fn from_str(url: &str) -> Result<Self, PostgresError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(StoreError::Address);
+            return Err(PostgresError::InvalidUrl);
         }
         let (url, certificates) = Certificates::split(url)?;
-        let mut config: tokio_postgres::Config = url.parse().map_err(|_| StoreError::Address)?;
+        let mut config: tokio_postgres::Config = url.parse().map_err(|_| PostgresError::InvalidUrl)?;
         let ([host], true) = (config.get_hosts(), config.get_hostaddrs().is_empty()) else {
-            return Err(StoreError::Address);
+            return Err(PostgresError::InvalidUrl);
         };
         let (host, port) = (host.clone(), config.get_ports().first().copied().unwrap_or(5432));
         if config.get_application_name().is_none() {
@@ -135,7 +135,7 @@ impl FromStr for Server {
 
 impl Certificates {
     /// Removes `sslrootcert` from the address and maps `verify-ca` and `verify-full` to `require`.
-    fn split(url: &str) -> Result<(String, Self), StoreError> {
+    fn split(url: &str) -> Result<(String, Self), PostgresError> {
         let Some((address, query)) = url.split_once('?') else {
             return Ok((url.to_owned(), Self { roots: None }));
         };
@@ -145,14 +145,14 @@ impl Certificates {
                 Some(("sslrootcert", path)) => roots = Some(PathBuf::from(percent_decode(path)?)),
                 Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
                 Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
-                Some(("sslmode", _)) => return Err(StoreError::SslMode),
+                Some(("sslmode", _)) => return Err(PostgresError::SslMode),
                 _ => kept.push(option),
             }
         }
         Ok((format!("{address}?{}", kept.join("&")), Self { roots }))
     }
 
-    fn verifier(&self) -> Result<MakeRustlsConnect, StoreError> {
+    fn verifier(&self) -> Result<MakeRustlsConnect, PostgresError> {
         let mut roots = RootCertStore::empty();
         match &self.roots {
             Some(path) => {
@@ -173,18 +173,18 @@ impl Certificates {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
+fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, PostgresError> {
     let certificates = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, e))?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| unreadable(path, e))?;
     if certificates.is_empty() { Err(unreadable(path, "there are none")) } else { Ok(certificates) }
 }
 
-fn unreadable(path: &Path, reason: impl fmt::Display) -> StoreError {
-    StoreError::Certificates { path: path.to_owned(), reason: reason.to_string() }
+fn unreadable(path: &Path, reason: impl fmt::Display) -> PostgresError {
+    PostgresError::Certificates { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// Decodes the percent-escapes in `text`.
-fn percent_decode(text: &str) -> Result<String, StoreError> {
+fn percent_decode(text: &str) -> Result<String, PostgresError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -192,14 +192,14 @@ fn percent_decode(text: &str) -> Result<String, StoreError> {
             b'%' => {
                 let digits =
                     [rest.next(), rest.next()].map(|digit| digit.and_then(|d| char::from(d).to_digit(16)));
-                let [Some(high), Some(low)] = digits else { return Err(StoreError::Address) };
-                u8::try_from(high * 16 + low).map_err(|_| StoreError::Address)?
+                let [Some(high), Some(low)] = digits else { return Err(PostgresError::InvalidUrl) };
+                u8::try_from(high * 16 + low).map_err(|_| PostgresError::InvalidUrl)?
             }
             byte => byte,
         };
         bytes.push(byte);
     }
-    String::from_utf8(bytes).map_err(|_| StoreError::Address)
+    String::from_utf8(bytes).map_err(|_| PostgresError::InvalidUrl)
 }
 
 /// The system's network.

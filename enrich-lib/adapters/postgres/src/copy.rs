@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
+use enrich_store::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 use tokio_postgres::Transaction;
 
 use crate::admin::{Admin, quota_columns};
 use crate::column::{Uuid, at, bigint, credits};
 use crate::connect::Server;
-use crate::error::StoreError;
+use crate::error::PostgresError;
 
 /// A copy in progress.
 pub struct Copy {
@@ -54,7 +54,7 @@ pub struct CopyDifference {
 impl Copy {
     /// Begins or resumes the copy of the store with this id. Runs without a timeout.
     ///
-    /// Errors: [`StoreError::NotCopied`] or [`StoreError::KeyExists`] if a workspace or key already exists that is not part
+    /// Errors: [`PostgresError::NotCopied`] or [`PostgresError::KeyExists`] if a workspace or key already exists that is not part
     /// of this copy. In that case, nothing is written.
     pub async fn begin(
         server: &Server,
@@ -62,7 +62,7 @@ impl Copy {
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
         now: Timestamp,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, PostgresError> {
         let mut admin = Admin::open(server).await?;
         admin.client.batch_execute("SET statement_timeout = 0").await?;
         let store = Uuid(LookupId::from_bytes(id));
@@ -96,7 +96,7 @@ impl Copy {
     }
 
     /// Copies grants. They must be ordered by row id.
-    pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), StoreError> {
+    pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), PostgresError> {
         let Some(last) = grants.last() else { return Ok(()) };
         let count = bigint(grants.len() as u64);
         let workspaces = self.rowids(grants.iter().map(|grant| grant.workspace))?;
@@ -121,7 +121,7 @@ impl Copy {
     }
 
     /// Copies voids. They must be ordered by lookup id. A voided spend does not count when it is copied later.
-    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), StoreError> {
+    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), PostgresError> {
         let Some(last) = voids.last() else { return Ok(()) };
         let count = bigint(voids.len() as u64);
         let workspaces = self.rowids(voids.iter().map(|void| void.workspace))?;
@@ -144,7 +144,7 @@ impl Copy {
     }
 
     /// Copies spends. They must be ordered by lookup id.
-    pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), StoreError> {
+    pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), PostgresError> {
         let Some(last) = spends.last() else { return Ok(()) };
         let count = bigint(spends.len() as u64);
         let workspaces = self.rowids(spends.iter().map(|spend| spend.workspace))?;
@@ -174,7 +174,7 @@ impl Copy {
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
         now: Timestamp,
-    ) -> Result<Vec<CopyDifference>, StoreError> {
+    ) -> Result<Vec<CopyDifference>, PostgresError> {
         let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET finished_at = $2 WHERE id = $1 AND finished_at IS NULL";
@@ -207,21 +207,21 @@ impl Copy {
     }
 
     /// Maps source row ids of workspaces to row ids in this store.
-    fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
-        let target = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
+    fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, PostgresError> {
+        let target = |rowid| self.rowids.get(&rowid).copied().ok_or(PostgresError::CopyChanged);
         source.map(target).collect()
     }
 }
 
 /// Checks that the progress update matched its row. If not, another process is copying the same store.
-fn check_progress(rows: u64) -> Result<(), StoreError> {
-    if rows == 1 { Ok(()) } else { Err(StoreError::CopyChanged) }
+fn check_progress(rows: u64) -> Result<(), PostgresError> {
+    if rows == 1 { Ok(()) } else { Err(PostgresError::CopyChanged) }
 }
 
-async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), StoreError> {
+async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), PostgresError> {
     let ids: Vec<_> = keys.iter().map(|key| key.row.id.as_str()).collect();
     match tx.query_opt("SELECT id FROM api_key WHERE id = ANY ($1) LIMIT 1", &[&ids]).await? {
-        Some(row) => Err(StoreError::KeyExists(row.get(0))),
+        Some(row) => Err(PostgresError::KeyExists(row.get(0))),
         None => Ok(()),
     }
 }
@@ -230,19 +230,19 @@ async fn create_workspace(
     tx: &Transaction<'_>,
     store: &Uuid,
     workspace: &CopiedWorkspace,
-) -> Result<(), StoreError> {
+) -> Result<(), PostgresError> {
     let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (id) DO NOTHING RETURNING rowid";
     let (limit, window) = quota_columns(workspace.quota);
     let made =
         tx.query_opt(insert, &[&workspace.id.as_str(), &limit, &window, &at(workspace.created_at)]).await?;
-    let rowid: i64 = made.ok_or_else(|| StoreError::NotCopied(workspace.id.clone()))?.get(0);
+    let rowid: i64 = made.ok_or_else(|| PostgresError::NotCopied(workspace.id.clone()))?.get(0);
     let insert = "INSERT INTO copied_workspace (store, source_rowid, workspace) VALUES ($1, $2, $3)";
     tx.execute(insert, &[store, &workspace.rowid, &rowid]).await?;
     Ok(())
 }
 
-async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), StoreError> {
+async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), PostgresError> {
     let insert =
         "INSERT INTO api_key (id, workspace, label, digest, masked, created_at, last_used_at, revoked_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -254,7 +254,7 @@ async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Resul
 }
 
 /// Returns the contents of the copied workspaces in this store, by their row ids in the source store.
-async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, StoreError> {
+async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, PostgresError> {
     let select = "
         WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
              g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),

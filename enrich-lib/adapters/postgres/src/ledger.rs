@@ -17,6 +17,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::StoreError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -24,8 +25,8 @@ use tokio::time::{Instant, timeout};
 use crate::column::credits;
 use crate::connect::Server;
 use crate::database;
-use crate::error::StoreError;
-use crate::keys::KeyCache;
+use crate::error::PostgresError;
+use crate::keys::NodeKeys;
 use crate::listener;
 use crate::pool::Pool;
 use crate::session::{Heartbeat, Session, Sessions};
@@ -65,7 +66,7 @@ impl Default for Config {
 /// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
-    keys: KeyCache,
+    keys: NodeKeys,
     sessions: Sessions,
     pool: Pool,
     own_pool: Pool,
@@ -80,14 +81,14 @@ impl Ledger {
     /// Registers the node with the database, and starts the writer task and the listener task. The ledger reads no wall
     /// clock: `now` is the initial time, and [`Ledger::tick`] advances it.
     ///
-    /// Errors: [`StoreError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
-    pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, StoreError> {
+    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
+    pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, PostgresError> {
         let Config { name, lease, deadline, connections_max } = config;
         let pool = Pool::new(server.clone(), connections_max, deadline);
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, deadline);
         database::check(&own_pool).await?;
         let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
-        let keys = KeyCache::default();
+        let keys = NodeKeys::default();
         keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let changed = Arc::new(Notify::new());
@@ -101,7 +102,7 @@ impl Ledger {
 
     /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
     /// other nodes need. Call it at least four times a second, and whenever [`Ledger::changed`] returns.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn tick(&self, now: Timestamp) -> Result<(), PostgresError> {
         self.keys.set_time(now);
         self.sessions.advance(now);
         let mut reported_at = self.reported_at.lock().await;
@@ -127,7 +128,7 @@ impl Ledger {
     }
 
     /// Returns a workspace's balance. Grants and spends are current; holds of other nodes are up to a second old.
-    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, PostgresError> {
         let session = self.sessions.newest();
         let own = session.find(workspace).map_or(0, |state| state.lease().account.balance().held);
         let select = "SELECT a.granted, a.spent, coalesce((
@@ -144,7 +145,7 @@ impl Ledger {
 
     /// Closes the ledger: waits for pending spends and voids, then returns all leases. Call it after the last lookup has
     /// finished.
-    pub async fn close(&self) -> Result<(), StoreError> {
+    pub async fn close(&self) -> Result<(), PostgresError> {
         let (done, flushed) = oneshot::channel();
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
         // A spend that is not voided by then stays committed, as after a crash.
@@ -152,16 +153,16 @@ impl Ledger {
         self.sessions.close().await
     }
 
-    async fn heartbeat(&self) -> Result<(), StoreError> {
+    async fn heartbeat(&self) -> Result<(), PostgresError> {
         let Heartbeat { requested_at, revision, recalls } = self.sessions.heartbeat().await?;
-        self.keys.revision_seen(revision, requested_at);
+        self.keys.set_revision(revision, requested_at);
         for recall in recalls {
             recall.state.answer_recall(recall.rowid, recall.taken, recall.number);
         }
         Ok(())
     }
 
-    async fn report_returns(&self, states: &[Arc<WorkspaceState>]) -> Result<(), StoreError> {
+    async fn report_returns(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
         for state in states {
             if let Some(unreported) = state.unreported_return() {
                 state.report_return(unreported, &self.own_pool).await?;
@@ -171,7 +172,7 @@ impl Ledger {
     }
 
     /// Reports changed hold totals to the store.
-    async fn report_held(&self, states: &[Arc<WorkspaceState>]) -> Result<(), StoreError> {
+    async fn report_held(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
         let mut changed = Vec::new();
         for state in states {
             let lease = state.lease();
@@ -194,7 +195,7 @@ impl Ledger {
 
     /// Returns the active session. If the newest session has expired, sends a heartbeat, which renews it in the store or
     /// begins a new one.
-    async fn active_session(&self) -> Result<Arc<Session>, StoreError> {
+    async fn active_session(&self) -> Result<Arc<Session>, PostgresError> {
         let session = self.sessions.newest();
         if session.is_active() {
             return Ok(session);
@@ -203,11 +204,11 @@ impl Ledger {
         Ok(self.sessions.newest())
     }
 
-    async fn place_hold(&self, hold: &Hold) -> Result<HoldOutcome, StoreError> {
+    async fn place_hold(&self, hold: &Hold) -> Result<HoldOutcome, PostgresError> {
         loop {
             let session = self.active_session().await?;
             if self.sessions.find_earlier(hold).is_some() {
-                return Err(StoreError::LeaseEnded);
+                return Err(PostgresError::LeaseEnded);
             }
             let state = self.sessions.state(&session, &hold.workspace);
             let started_before = state.requests_started();
@@ -222,7 +223,12 @@ impl Ledger {
         }
     }
 
-    async fn spend(&self, state: Arc<WorkspaceState>, hold: &Hold, credits: u64) -> Result<(), StoreError> {
+    async fn spend(
+        &self,
+        state: Arc<WorkspaceState>,
+        hold: &Hold,
+        credits: u64,
+    ) -> Result<(), PostgresError> {
         let rowid = {
             let mut lease = state.lease();
             if lease.account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
@@ -235,7 +241,7 @@ impl Ledger {
             }
             let Some(rowid) = lease.rowid else {
                 lease.account.abort_spend(hold);
-                return Err(StoreError::UnknownWorkspace(hold.workspace.clone()));
+                return Err(StoreError::UnknownWorkspace(hold.workspace.clone()).into());
             };
             rowid
         };
@@ -245,7 +251,7 @@ impl Ledger {
             Spend { state: state_, rowid, hold: hold_, credits, reply, is_ambiguous: false, is_late: false };
         if self.queue.send(Job::Spend(spend)).is_err() {
             state.lease().account.abort_spend(hold);
-            return Err(StoreError::Stopped);
+            return Err(StoreError::Stopped.into());
         }
         PendingSpend { ledger: self, state: &state, rowid, hold, credits, result }.await
     }
@@ -267,7 +273,7 @@ impl Credits for Ledger {
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let state = self.sessions.state_of(hold);
         let settled = match settlement {
-            Settlement::Release => state.lease().account.release(hold).map_err(StoreError::from),
+            Settlement::Release => state.lease().account.release(hold).map_err(PostgresError::from),
             Settlement::Spend(credits) => self.spend(state, hold, credits).await,
         };
         Ok(settled?)
@@ -282,15 +288,15 @@ struct PendingSpend<'a> {
     rowid: i64,
     hold: &'a Hold,
     credits: u64,
-    result: oneshot::Receiver<Result<(), StoreError>>,
+    result: oneshot::Receiver<Result<(), PostgresError>>,
 }
 
 impl Future for PendingSpend<'_> {
-    type Output = Result<(), StoreError>;
+    type Output = Result<(), PostgresError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = ready!(Pin::new(&mut self.result).poll(cx));
-        Poll::Ready(result.unwrap_or(Err(StoreError::Stopped)))
+        Poll::Ready(result.unwrap_or_else(|_| Err(StoreError::Stopped.into())))
     }
 }
 

@@ -23,9 +23,9 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `sync` locking · `keys` the key cache · `workspace` the in-memory state
-//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `admin`
-//! · `audit` · `copy` import from another store.
+//! `pool` the connection pool · `database` migrations · `keys` the key cache · `workspace` the in-memory state
+//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit`
+//! · `admin` · `copy` import from another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,8 +40,6 @@ mod pool;
 
 mod database;
 
-mod sync;
-
 mod keys;
 
 mod workspace;
@@ -54,9 +52,9 @@ mod listener;
 
 mod ledger;
 
-mod admin;
-
 mod audit;
+
+mod admin;
 
 mod copy;
 
@@ -64,5 +62,5 @@ pub use admin::Admin;
 pub use connect::{Connect, Server, Stream};
 pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
-pub use error::StoreError;
+pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

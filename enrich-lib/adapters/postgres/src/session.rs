@@ -13,10 +13,10 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use tokio::time::Instant;
 
 use crate::column::credits;
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::Pool;
-use crate::sync::{Mutex, lock};
 use crate::workspace::WorkspaceState;
+use enrich_store::sync::Mutex;
 
 pub(crate) struct Session {
     pub(crate) epoch: i64,
@@ -30,21 +30,21 @@ impl Session {
     }
 
     pub(crate) fn is_active(&self) -> bool {
-        Instant::now() < *lock(&self.ends_at)
+        Instant::now() < *self.ends_at.lock()
     }
 
     /// Ends the session now, for example because the store reported that it has ended.
     pub(crate) fn end(&self) {
-        *lock(&self.ends_at) = Instant::now();
+        *self.ends_at.lock() = Instant::now();
     }
 
     /// Returns the workspace states ordered by workspace name, so that every run uses the same order.
     pub(crate) fn states(&self) -> Vec<Arc<WorkspaceState>> {
-        lock(&self.states).values().cloned().collect()
+        self.states.lock().values().cloned().collect()
     }
 
     pub(crate) fn find(&self, workspace: &WorkspaceId) -> Option<Arc<WorkspaceState>> {
-        lock(&self.states).get(workspace).cloned()
+        self.states.lock().get(workspace).cloned()
     }
 }
 
@@ -85,7 +85,7 @@ impl Sessions {
         name: String,
         ttl: Duration,
         now: Timestamp,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, PostgresError> {
         let state = Mutex::new(State { sessions: Vec::new(), now });
         let sessions = Self { pool, name, ttl, state, heartbeat_lock: tokio::sync::Mutex::default() };
         sessions.begin_next().await?;
@@ -94,11 +94,11 @@ impl Sessions {
 
     /// Returns the newest session, which may have expired.
     pub(crate) fn newest(&self) -> Arc<Session> {
-        lock(&self.state).sessions.last().expect("the first has begun").clone()
+        self.state.lock().sessions.last().expect("the first has begun").clone()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        lock(&self.state).sessions.clone()
+        self.state.lock().sessions.clone()
     }
 
     /// Returns the state of a workspace in `session`, creating it if necessary.
@@ -106,8 +106,8 @@ impl Sessions {
         if let Some(state) = session.find(workspace) {
             return state;
         }
-        let now = lock(&self.state).now;
-        let mut states = lock(&session.states);
+        let now = self.state.lock().now;
+        let mut states = session.states.lock();
         let new = || Arc::new(WorkspaceState::new(workspace.clone(), session.epoch, now));
         states.entry(workspace.clone()).or_insert_with(new).clone()
     }
@@ -119,7 +119,7 @@ impl Sessions {
 
     /// Like [`Sessions::state_of`], but searches only sessions before the newest. There are rarely any.
     pub(crate) fn find_earlier(&self, hold: &Hold) -> Option<Arc<WorkspaceState>> {
-        let earlier = match lock(&self.state).sessions.split_last() {
+        let earlier = match self.state.lock().sessions.split_last() {
             Some((_, earlier)) if !earlier.is_empty() => earlier.to_vec(),
             _ => return None,
         };
@@ -129,7 +129,7 @@ impl Sessions {
 
     /// Sets the time to `now` and expires holds. Removes expired sessions that no longer remember a lookup.
     pub(crate) fn advance(&self, now: Timestamp) {
-        lock(&self.state).now = now;
+        self.state.lock().now = now;
         let sessions = self.all();
         for state in sessions.iter().flat_map(|session| session.states()) {
             state.lease().account.advance(now);
@@ -137,18 +137,18 @@ impl Sessions {
         let newest = self.newest().epoch;
         let is_at_rest =
             |session: &Session| session.states().iter().all(|state| state.lease().account.is_at_rest());
-        lock(&self.state).sessions.retain(|session| session.epoch == newest || !is_at_rest(session));
+        self.state.lock().sessions.retain(|session| session.epoch == newest || !is_at_rest(session));
     }
 
     /// Sends a heartbeat. Begins the next session if the store has ended this one.
-    pub(crate) async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
+    pub(crate) async fn heartbeat(&self) -> Result<Heartbeat, PostgresError> {
         let _one_at_a_time = self.heartbeat_lock.lock().await;
         let session = self.newest();
         let requested_at = Instant::now();
         let call = "SELECT is_active, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)";
         let row = self.pool.query_one(call, &[&session.epoch, &self.ttl_ms()]).await?;
         if row.get(0) {
-            *lock(&session.ends_at) = self.end_of(requested_at);
+            *session.ends_at.lock() = self.end_of(requested_at);
         } else {
             session.end();
             self.begin_next().await?;
@@ -163,11 +163,11 @@ impl Sessions {
         Ok(Heartbeat { requested_at, revision: row.get(1), recalls: recalls.collect() })
     }
 
-    async fn begin_next(&self) -> Result<(), StoreError> {
+    async fn begin_next(&self) -> Result<(), PostgresError> {
         let requested_at = Instant::now();
         let row = self.pool.query_one("SELECT node_begin($1, $2)", &[&self.name, &self.ttl_ms()]).await?;
         let session = Session::new(row.get(0), self.end_of(requested_at));
-        lock(&self.state).sessions.push(session);
+        self.state.lock().sessions.push(session);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Sessions {
     }
 
     /// Ends the sessions in the store, which returns the rest of their leases to the workspaces.
-    pub(crate) async fn close(&self) -> Result<(), StoreError> {
+    pub(crate) async fn close(&self) -> Result<(), PostgresError> {
         let session = self.newest();
         session.end();
         self.pool.query("SELECT node_leave($1)", &[&session.epoch]).await?;

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::{Backoff, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::column::{bigint, credits};
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::Pool;
-use crate::sync::{Mutex, MutexGuard, lock};
+use enrich_store::sync::{Mutex, MutexGuard};
 
 /// The initial lease size in credits, if the balance suffices for all nodes. A larger need is leased in full.
 const LEASE_SIZE_FIRST: u64 = 16;
@@ -30,8 +31,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a hold waits for other nodes to return idle credits.
 const RECALL_TIMEOUT: Duration = Duration::from_secs(1);
-const PAUSE_FIRST: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(100);
+const RECALL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(100));
 
 pub(crate) struct WorkspaceState {
     pub(crate) workspace: WorkspaceId,
@@ -118,7 +118,7 @@ impl WorkspaceState {
     }
 
     pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
-        lock(&self.lease)
+        self.lease.lock()
     }
 
     /// Reserves credits from those that the node has leased.
@@ -140,7 +140,7 @@ impl WorkspaceState {
         credits: u64,
         started_before: u64,
         pool: &Pool,
-    ) -> Result<LeaseOutcome, StoreError> {
+    ) -> Result<LeaseOutcome, PostgresError> {
         let mut last = self.request_lock.lock().await;
         let needs = self.missing(credits);
         if needs == 0 {
@@ -168,17 +168,17 @@ impl WorkspaceState {
     }
 
     /// Converts a failure for one of the holds that share it.
-    fn failure(&self, failure: &Failure) -> Result<LeaseOutcome, StoreError> {
+    fn failure(&self, failure: &Failure) -> Result<LeaseOutcome, PostgresError> {
         match failure {
             Failure::Insufficient => Ok(LeaseOutcome::Insufficient),
-            Failure::Undecided => Err(StoreError::Undecided(self.workspace.clone())),
-            Failure::Error(message) => Err(StoreError::NotLeased(message.clone())),
+            Failure::Undecided => Err(PostgresError::Undecided(self.workspace.clone())),
+            Failure::Error(message) => Err(PostgresError::NotLeased(message.clone())),
         }
     }
 
-    async fn request(&self, hold_credits: u64, pool: &Pool) -> Result<LeaseReply, StoreError> {
+    async fn request(&self, hold_credits: u64, pool: &Pool) -> Result<LeaseReply, PostgresError> {
         let started = Instant::now();
-        let (mut is_retry, mut pause) = (false, PAUSE_FIRST);
+        let (mut is_retry, mut backoff) = (false, RECALL_BACKOFF);
         loop {
             let needs = self.missing(hold_credits);
             if needs == 0 {
@@ -205,15 +205,14 @@ impl WorkspaceState {
                     return Ok(LeaseReply::Failed(Failure::Undecided));
                 }
                 "recalled" => {}
-                _ => return Err(StoreError::UnknownWorkspace(self.workspace.clone())),
+                _ => return Err(StoreError::UnknownWorkspace(self.workspace.clone()).into()),
             }
             if !is_retry {
                 // An expired node does not answer recalls.
                 pool.query("SELECT nodes_end()", &[]).await?;
                 is_retry = true;
             }
-            sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
+            sleep(backoff.next_pause()).await;
         }
     }
 
@@ -247,7 +246,7 @@ impl WorkspaceState {
     }
 
     /// Reports returned credits to the store. If the request fails, the next tick repeats it.
-    pub(crate) async fn report_return(&self, unreported: Return, pool: &Pool) -> Result<(), StoreError> {
+    pub(crate) async fn report_return(&self, unreported: Return, pool: &Pool) -> Result<(), PostgresError> {
         let Return { rowid, returned, recall } = unreported;
         let call = "SELECT lease_return($1, $2, $3, $4)";
         pool.query(call, &[&self.epoch, &rowid, &bigint(returned), &recall]).await?;

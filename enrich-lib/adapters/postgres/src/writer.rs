@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use enrich_lib::credit::Hold;
 use enrich_lib::model::LookupId;
+use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::column::{Uuid, at, bigint};
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::{Pool, Value};
 use crate::workspace::WorkspaceState;
 
@@ -24,8 +25,7 @@ use crate::workspace::WorkspaceState;
 const BATCH_MAX: usize = 512;
 
 /// The backoff before a retry.
-const PAUSE_FIRST: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 pub(crate) enum Job {
     Spend(Spend),
@@ -58,7 +58,7 @@ pub(crate) struct UnacknowledgedSpend {
 }
 
 /// The channel for the result. The receiver may be closed.
-type ReplySender = oneshot::Sender<Result<(), StoreError>>;
+type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
 
 pub(crate) struct Writer {
     pool: Pool,
@@ -73,7 +73,7 @@ impl Writer {
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
-        let mut pause = PAUSE_FIRST;
+        let mut backoff = BACKOFF;
         loop {
             if self.spends.is_empty() && self.unacknowledged.is_empty() {
                 for flush in self.flushes.drain(..) {
@@ -90,19 +90,15 @@ impl Writer {
             let settled = self.settle().await;
             let voided = self.void().await;
             match (settled, voided) {
-                (Ok(()), Ok(())) => {
-                    pause = PAUSE_FIRST;
-                    continue;
-                }
-                (Err(_), _) => sleep(pause).await,
+                (Ok(()), Ok(())) => backoff.reset(),
+                (Err(_), _) => sleep(backoff.next_pause()).await,
                 // New spends do not wait for the void's backoff.
                 (Ok(()), Err(_)) => {
-                    if let Ok(Some(job)) = timeout(pause, jobs.recv()).await {
+                    if let Ok(Some(job)) = timeout(backoff.next_pause(), jobs.recv()).await {
                         self.enqueue(job);
                     }
                 }
             }
-            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
@@ -146,7 +142,7 @@ impl Writer {
     }
 
     /// Sends one batch of waiting spends. Late spends form separate batches. Spends without a reply remain queued.
-    async fn settle(&mut self) -> Result<(), StoreError> {
+    async fn settle(&mut self) -> Result<(), PostgresError> {
         let is_late = self.spends.first().is_some_and(|spend| spend.is_late);
         let (mut batch, others): (Vec<_>, Vec<_>) =
             self.spends.drain(..).partition(|spend| spend.is_late == is_late);
@@ -169,7 +165,7 @@ impl Writer {
     }
 
     /// Sends the batch as one atomic statement and reports each spend's result to its caller.
-    async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
+    async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, PostgresError)> {
         let Some(first) = batch.first() else { return Ok(()) };
         let is_late = first.is_late;
         batch.sort_by_key(|spend| spend.hold.lookup_id);
@@ -204,7 +200,7 @@ impl Writer {
             match is_committed {
                 Some(true) => {}
                 Some(false) => {
-                    self.reject(spend, StoreError::LeaseEnded);
+                    self.reject(spend, PostgresError::LeaseEnded);
                     continue;
                 }
                 None => {
@@ -229,7 +225,7 @@ impl Writer {
     }
 
     /// Rejects a spend. If an earlier attempt may still be executed, it is voided as well.
-    fn reject(&mut self, spend: Spend, error: StoreError) {
+    fn reject(&mut self, spend: Spend, error: PostgresError) {
         if spend.is_ambiguous {
             self.unacknowledged.insert(spend.hold.lookup_id, spend.unacknowledged(true));
         } else {
@@ -240,14 +236,14 @@ impl Writer {
 
     /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is retried, and
     /// becomes ambiguous unless connecting failed.
-    fn fail(&mut self, batch: Vec<Spend>, error: StoreError) -> Result<(), StoreError> {
+    fn fail(&mut self, batch: Vec<Spend>, error: PostgresError) -> Result<(), PostgresError> {
         if error.is_constraint() {
             for spend in batch {
-                self.reject(spend, StoreError::NotWritten(error.to_string()));
+                self.reject(spend, StoreError::NotCommitted(error.to_string()).into());
             }
             return Ok(());
         }
-        let is_ambiguous = !matches!(error, StoreError::Unreachable(_));
+        let is_ambiguous = !matches!(error, PostgresError::Unreachable(_));
         let again = batch
             .into_iter()
             .map(|spend| Spend { is_ambiguous: spend.is_ambiguous || is_ambiguous, ..spend });
@@ -256,7 +252,7 @@ impl Writer {
     }
 
     /// Voids unacknowledged spends. Their credits stay held until the store has replied.
-    async fn void(&mut self) -> Result<(), StoreError> {
+    async fn void(&mut self) -> Result<(), PostgresError> {
         if self.unacknowledged.is_empty() {
             return Ok(());
         }
@@ -323,5 +319,5 @@ impl Spend {
 /// Rejects a spend that has already been voided.
 fn reject_voided(spend: Spend) {
     spend.state.lease().account.abort_spend(&spend.hold);
-    let _ = spend.reply.send(Err(StoreError::NotWritten("it was voided before".to_owned())));
+    let _ = spend.reply.send(Err(StoreError::NotCommitted("it was voided before".to_owned()).into()));
 }

@@ -51,15 +51,13 @@
 //!
 //! # Layout
 //!
-//! `error` errors · `lock` locking · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
+//! `error` errors · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
 //! the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod error;
-
-mod lock;
 
 mod url;
 

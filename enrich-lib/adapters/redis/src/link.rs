@@ -9,16 +9,17 @@
 //!                            the next count after the pause
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_store::Backoff;
+use enrich_store::sync::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::error::WindowStoreError;
-use crate::lock::lock;
 use crate::policy::RedisPolicy;
 use crate::server::{Connection, Server};
 
@@ -32,6 +33,7 @@ struct State {
     phase: Phase,
     /// The number of consecutive connections that failed before they counted anything, including failed attempts to connect.
     failures: u32,
+    backoff: Backoff,
     rng: StdRng,
 }
 
@@ -55,7 +57,12 @@ type Connecting = watch::Receiver<Option<Result<Arc<Connection>, WindowStoreErro
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
-        let state = State { phase: Phase::Idle, failures: 0, rng: StdRng::seed_from_u64(seed) };
+        let state = State {
+            phase: Phase::Idle,
+            failures: 0,
+            backoff: Backoff::new(policy.pause_first, policy.pause_max),
+            rng: StdRng::seed_from_u64(seed),
+        };
         Self { server, policy, state: Mutex::new(state) }
     }
 
@@ -71,7 +78,7 @@ impl Link {
     }
 
     fn current(self: &Arc<Self>) -> Result<Current, WindowStoreError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let before = match &state.phase {
             Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
             // The attempt is in progress while the task that reports its outcome exists.
@@ -109,25 +116,29 @@ impl Link {
         };
         let connected =
             timeout(timeout_after, self.server.connect()).await.unwrap_or_else(timed_out).map(Arc::new);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &connected {
             Ok(connection) => state.phase = Phase::Connected(Arc::clone(connection)),
-            Err(error) => state.back_off(error, &self.policy),
+            Err(error) => state.back_off(error),
         }
         connected
     }
 
     /// Resets the failure count after a successful count.
     pub(crate) fn record_success(&self) {
-        lock(&self.state).failures = 0;
+        let mut state = self.state.lock();
+        if state.failures > 0 {
+            state.failures = 0;
+            state.backoff.reset();
+        }
     }
 
     /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
     pub(crate) fn disconnect(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // Only the first failed count of a connection starts the backoff.
         if matches!(&state.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection)) {
-            state.back_off(error, &self.policy);
+            state.back_off(error);
         }
     }
 }
@@ -135,13 +146,14 @@ impl Link {
 impl State {
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
     /// with full jitter, so that nodes do not reconnect simultaneously.
-    fn back_off(&mut self, error: &WindowStoreError, policy: &RedisPolicy) {
-        let ceiling = match self.failures {
+    fn back_off(&mut self, error: &WindowStoreError) {
+        let random = self.rng.random();
+        let pause = match self.failures {
             0 => Duration::ZERO,
-            n => policy.pause_first.saturating_mul(2_u32.saturating_pow(n - 1)).min(policy.pause_max),
+            _ => self.backoff.next_pause_with_jitter(random),
         };
         self.failures = self.failures.saturating_add(1);
-        let until = Instant::now() + ceiling.mul_f64(self.rng.random());
+        let until = Instant::now() + pause;
         self.phase = Phase::Backoff { until, error: error.clone() };
     }
 }

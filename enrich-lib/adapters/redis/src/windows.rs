@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
+use enrich_store::sync::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -17,7 +18,6 @@ use crate::connect::{Connect, OpenError};
 use crate::counter::Counter;
 use crate::error::WindowStoreError;
 use crate::link::Link;
-use crate::lock::lock;
 use crate::policy::RedisPolicy;
 use crate::server::Server;
 use crate::url::{Login, RedisUrl};
@@ -74,7 +74,7 @@ impl Shared {
     /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
     fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
         let (waiter, count) = oneshot::channel();
-        let mut batches = lock(&self.batches);
+        let mut batches = self.batches.lock();
         match batches.get_mut(&counter) {
             // A finished task has panicked or was aborted, and sends nothing.
             Some(batch) if !batch.task.is_finished() => batch.waiting.push(waiter),
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Takes the waiting requests, except cancelled ones. If none remain, removes the counter and returns `None`.
     fn take_waiting(&self, counter: &Counter) -> Option<Vec<Waiter>> {
-        let mut batches = lock(&self.batches);
+        let mut batches = self.batches.lock();
         let mut waiters = std::mem::take(&mut batches.get_mut(counter)?.waiting);
         waiters.retain(|waiter| !waiter.is_closed());
         if waiters.is_empty() {

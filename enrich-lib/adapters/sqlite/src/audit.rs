@@ -1,11 +1,11 @@
 //! Verifies that the totals match the sums of the rows. Any process can run it while another one serves.
 
-use enrich_lib::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally};
 use rusqlite::{Connection, Row};
 
 use crate::admin::Admin;
 use crate::column::parsed;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// The triggers that keep the ledger tables append-only.
 const TRIGGERS: [&str; 6] = [
@@ -39,7 +39,7 @@ const ORPHANS: [(&str, &str); 4] = [
 
 impl Admin {
     /// Adds up all rows in one snapshot and checks the integrity of the file.
-    pub fn audit(&mut self) -> Result<Audit, StoreError> {
+    pub fn audit(&mut self) -> Result<Audit, SqliteError> {
         let tx = self.read()?;
         let workspaces = workspaces(&tx)?;
         let mut errors = orphans(&tx)?;
@@ -49,7 +49,7 @@ impl Admin {
     }
 }
 
-fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, StoreError> {
+fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, SqliteError> {
     let mut select = db.prepare(
         "WITH grants AS (SELECT workspace, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
               spends AS (SELECT workspace, sum(credits) AS credits FROM credit_spend
@@ -74,7 +74,7 @@ fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
     Ok(Tally { total: row.get(column)?, rows: row.get(column + 1)? })
 }
 
-fn orphans(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn orphans(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut errors = Vec::new();
     for (what, count) in ORPHANS {
         let count: u64 = db.query_row(count, [], |row| row.get(0))?;
@@ -85,7 +85,7 @@ fn orphans(db: &Connection) -> Result<Vec<String>, StoreError> {
     Ok(errors)
 }
 
-fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn missing_triggers(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut select = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?")?;
     let mut errors = Vec::new();
     for trigger in TRIGGERS {
@@ -97,7 +97,7 @@ fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
 }
 
 /// Returns the errors that SQLite's integrity check finds in the file.
-fn damage(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn damage(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut select = db.prepare("PRAGMA integrity_check")?;
     let found = select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     Ok(found

@@ -6,17 +6,16 @@
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 use rusqlite::types::Type;
 
 use crate::database::ChangeDetector;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHash;
 use crate::shard::{SHARDS, Shard, ShardBuilder, ShardId, hashes, shard_of};
-use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
+use enrich_store::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Maximum number of shards to read at once: 40,000 of 10⁷ people, in about 10 ms. This bounds how long an opt-out waits
 /// during a refresh.
@@ -57,13 +56,13 @@ struct Disk {
 
 impl Index {
     /// Reads the whole directory, without matches below `confidence_min`.
-    pub(crate) fn load(db: Connection, confidence_min: f64) -> Result<Self, StoreError> {
+    pub(crate) fn load(db: Connection, confidence_min: f64) -> Result<Self, SqliteError> {
         let detector = ChangeDetector::new(&db)?;
         let loader = Loader { detector, disk: Disk { db, confidence_min, opt_out: Cell::new(0) } };
         let shards = (0..SHARDS).map(|_| Entry::default()).collect();
         let index = Self { shards, loader: Mutex::new(loader), has_opt_outs: AtomicBool::new(false) };
         {
-            let disk = &lock(&index.loader).disk;
+            let disk = &index.loader.lock().disk;
             index.apply_opt_outs(disk)?;
             index.read_shards(disk, 0..=ShardId::MAX)?;
         }
@@ -71,8 +70,8 @@ impl Index {
     }
 
     /// Applies the commits since the last call.
-    pub(crate) fn refresh(&self) -> Result<(), StoreError> {
-        let Loader { detector, disk } = &mut *lock(&self.loader);
+    pub(crate) fn refresh(&self) -> Result<(), SqliteError> {
+        let Loader { detector, disk } = &mut *self.loader.lock();
         detector.on_change(&disk.db, || {
             self.apply_opt_outs(disk)?;
             self.changed_shards(disk)?.into_iter().try_for_each(|shards| self.read_shards(disk, shards))
@@ -83,27 +82,27 @@ impl Index {
     pub(crate) fn find<T>(
         &self,
         hash: &EmailHash,
-        make: impl FnOnce(&[u8]) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, StoreError> {
+        make: impl FnOnce(&[u8]) -> Result<T, SqliteError>,
+    ) -> Result<Option<T>, SqliteError> {
         let state = self.shard(hash)?;
         if state.opt_outs.contains(hash) { Ok(None) } else { state.shard.find(hash).map(make).transpose() }
     }
 
-    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, StoreError> {
+    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
         Ok(self.shard(hash)?.opt_outs.contains(hash))
     }
 
     /// Returns the shard of a hash. Fails if the opt-outs could not be read, because a lookup must not find an opted-out
     /// person.
-    fn shard(&self, hash: &EmailHash) -> Result<RwLockReadGuard<'_, ShardState>, StoreError> {
+    fn shard(&self, hash: &EmailHash) -> Result<RwLockReadGuard<'_, ShardState>, SqliteError> {
         if self.has_opt_outs.load(Ordering::Acquire) {
             Ok(self.read(shard_of(hash)))
         } else {
-            Err(StoreError::OptOuts)
+            Err(SqliteError::OptOuts)
         }
     }
 
-    fn apply_opt_outs(&self, disk: &Disk) -> Result<(), StoreError> {
+    fn apply_opt_outs(&self, disk: &Disk) -> Result<(), SqliteError> {
         let taken = disk.opt_outs(|hash| {
             let mut state = self.write(shard_of(&hash));
             state.opt_outs = [&state.opt_outs[..], &[hash]].concat().into();
@@ -113,7 +112,7 @@ impl Index {
     }
 
     /// Returns the shards that changed since they were read. Adjacent shards are merged into ranges.
-    fn changed_shards(&self, disk: &Disk) -> Result<Vec<RangeInclusive<ShardId>>, StoreError> {
+    fn changed_shards(&self, disk: &Disk) -> Result<Vec<RangeInclusive<ShardId>>, SqliteError> {
         let mut changed: Vec<RangeInclusive<ShardId>> = Vec::new();
         disk.changes(0..=ShardId::MAX, |id, changes| {
             if self.read(id).changes == changes {
@@ -127,7 +126,7 @@ impl Index {
         Ok(changed)
     }
 
-    fn read_shards(&self, disk: &Disk, shards: RangeInclusive<ShardId>) -> Result<(), StoreError> {
+    fn read_shards(&self, disk: &Disk, shards: RangeInclusive<ShardId>) -> Result<(), SqliteError> {
         let shards: Vec<ShardId> = shards.collect();
         for group in shards.chunks(SHARDS_PER_READ) {
             if let [first, .., last] | [first @ last] = group {
@@ -147,17 +146,17 @@ impl Index {
     }
 
     fn read(&self, id: ShardId) -> RwLockReadGuard<'_, ShardState> {
-        self.shards[usize::from(id)].0.read().unwrap_or_else(PoisonError::into_inner)
+        self.shards[usize::from(id)].0.read()
     }
 
     fn write(&self, id: ShardId) -> RwLockWriteGuard<'_, ShardState> {
-        self.shards[usize::from(id)].0.write().unwrap_or_else(PoisonError::into_inner)
+        self.shards[usize::from(id)].0.write()
     }
 }
 
 impl Disk {
     /// Passes the opt-outs since the last call to `take`.
-    fn opt_outs(&self, mut take: impl FnMut(EmailHash)) -> Result<(), StoreError> {
+    fn opt_outs(&self, mut take: impl FnMut(EmailHash)) -> Result<(), SqliteError> {
         let mut select =
             self.db.prepare_cached("SELECT id, email_hash FROM suppressed WHERE id > ? ORDER BY id")?;
         let mut rows = select.query([self.opt_out.get()])?;
@@ -174,7 +173,7 @@ impl Disk {
         &self,
         shards: RangeInclusive<ShardId>,
         mut take: impl FnMut(ShardId, i64),
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), SqliteError> {
         let mut select =
             self.db.prepare_cached("SELECT id, changes FROM shard WHERE id BETWEEN ? AND ? ORDER BY id")?;
         let mut rows = select.query([shards.start(), shards.end()])?;
@@ -189,7 +188,7 @@ impl Disk {
         &self,
         shards: RangeInclusive<ShardId>,
         mut take: impl FnMut(ShardId, Shard, i64),
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), SqliteError> {
         let tx = self.db.unchecked_transaction()?;
         let first = *shards.start();
         let mut changes = vec![0; shards.len()];

@@ -17,11 +17,12 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::StoreError;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::durability::{Durability, Work};
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::queue::{self, queue};
 use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend};
@@ -40,7 +41,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Calls [`Ledger::open_with`] with [`Durability::Strict`].
-    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
+    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, SqliteError> {
         Self::open_with(Durability::Strict, dir, now, spawn)
     }
 
@@ -48,14 +49,14 @@ impl Ledger {
     ///
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`].
     ///
-    /// Errors: [`StoreError::Served`] if another process has locked it, [`StoreError::Moved`] if the accounts were
+    /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
     /// moved to another store.
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
         now: Timestamp,
         spawn: impl FnOnce(Work),
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
@@ -71,9 +72,9 @@ impl Ledger {
     /// Overdue holds expire, and changes by other processes since the last tick take effect. Spends that were queued
     /// before the call are durable when it returns.
     ///
-    /// Errors: [`StoreError::NotWritten`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
+    /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
     /// ended, or an error of the database.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn tick(&self, now: Timestamp) -> Result<(), SqliteError> {
         let (done, reply) = oneshot::channel();
         self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
         self.queue.notify();
@@ -81,7 +82,7 @@ impl Ledger {
     }
 
     /// Returns the current credits of a workspace, including spends that are not durable yet.
-    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
     }
 }
@@ -98,7 +99,7 @@ impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let state = self.shared.workspace(&hold.workspace)?;
         let held = self.shared.account(&state).hold(hold);
-        held.map_err(|error| StoreError::from(error).into())
+        held.map_err(|error| SqliteError::from(error).into())
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {

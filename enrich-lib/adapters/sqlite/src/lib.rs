@@ -64,7 +64,7 @@ mod people;
 pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
 pub use durability::{Durability, Work};
-pub use error::StoreError;
+pub use error::SqliteError;
 pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::Ledger;

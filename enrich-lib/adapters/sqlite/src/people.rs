@@ -16,7 +16,7 @@ use crate::column::ms;
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::disk::Readers;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHasher;
 use crate::import::Import;
 use crate::index::Index;
@@ -55,7 +55,7 @@ impl People {
     /// strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     ///
     /// Lookups are answered from disk and use almost no memory.
-    pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, StoreError> {
+    pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people();
         let hasher = EmailHasher::open(dir, new_key)?;
         database::create(&path, Schema::People)?;
@@ -65,7 +65,7 @@ impl People {
 
     /// Loads the directory into memory and answers lookups from there. A million people take about 40 MB, and a lookup
     /// takes a fraction of a microsecond. The disk remains authoritative.
-    pub fn in_memory(self) -> Result<Self, StoreError> {
+    pub fn in_memory(self) -> Result<Self, SqliteError> {
         let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
         Ok(Self { storage: Storage::Memory(Box::new(index)), ..self })
     }
@@ -74,7 +74,7 @@ impl People {
     ///
     /// Call it at least twice a second, on a thread that may block: in memory mode, it reads the changed data again,
     /// which after an import can be the whole directory. Lookups continue meanwhile, and see opt-outs first.
-    pub fn refresh(&self) -> Result<(), StoreError> {
+    pub fn refresh(&self) -> Result<(), SqliteError> {
         match &self.storage {
             Storage::Disk(readers) => readers.refresh(),
             Storage::Memory(index) => index.refresh(),
@@ -82,12 +82,12 @@ impl People {
     }
 
     /// Starts an import: see [`Import`].
-    pub fn import(&self) -> Result<Import<'_>, StoreError> {
+    pub fn import(&self) -> Result<Import<'_>, SqliteError> {
         Import::start(&self.hasher, database::open(&self.path)?)
     }
 
     /// Opts a person out permanently: deletes the record and prevents later imports from adding it again.
-    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), StoreError> {
+    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), SqliteError> {
         let hash = self.hasher.hash(email);
         let mut db = database::open(&self.path)?;
         // Overwrites the deleted content in the file, not only the reference to it.
@@ -103,7 +103,7 @@ impl People {
 
     /// Returns the trusted profile of the person with `email`. Takes a few microseconds from the disk's cache and less
     /// than one from memory.
-    pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, StoreError> {
+    pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, SqliteError> {
         let hash = self.hasher.hash(email);
         match &self.storage {
             Storage::Disk(readers) => readers.find(&hash, self.confidence_min),
@@ -113,7 +113,7 @@ impl People {
 
     /// Returns whether the person with `email`, in any spelling, opted out. For callers that also query other sources
     /// than this directory. The result is as fresh as that of [`People::get`].
-    pub fn is_suppressed(&self, email: &Email) -> Result<bool, StoreError> {
+    pub fn is_suppressed(&self, email: &Email) -> Result<bool, SqliteError> {
         let hash = self.hasher.hash(email);
         match &self.storage {
             Storage::Disk(readers) => readers.is_suppressed(&hash),
@@ -122,7 +122,7 @@ impl People {
     }
 
     /// Counts the entries of the directory. Reads all of it.
-    pub fn stats(&self) -> Result<Stats, StoreError> {
+    pub fn stats(&self) -> Result<Stats, SqliteError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
             Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, suppressed: row.get(2)? })
@@ -140,7 +140,7 @@ impl Resolver for People {
 }
 
 /// Converts a profile name in the directory to a profile URL.
-fn profile(name: &[u8]) -> Result<ProfileUrl, StoreError> {
+fn profile(name: &[u8]) -> Result<ProfileUrl, SqliteError> {
     let name = std::str::from_utf8(name).map_err(|_| ProfileUrlError::Name);
     name.and_then(ProfileUrl::from_name)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)).into())

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::sync::{Mutex, lock};
+use enrich_store::sync::Mutex;
 
 /// Creates a queue for one writer.
 pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
@@ -33,7 +33,7 @@ impl<T> Sender<T> {
     ///
     /// Errors: returns the job if the writer has ended.
     pub(crate) fn send(&self, job: T) -> Result<bool, T> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         if state.is_closed {
             return Err(job);
         }
@@ -43,7 +43,7 @@ impl<T> Sender<T> {
 
     /// Notifies the writer that it may take the queued jobs. Does nothing if it has taken them already.
     pub(crate) fn notify(&self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.is_notified = state.is_closed || !state.jobs.is_empty();
         let writer = if state.is_notified { state.writer.take() } else { None };
         drop(state);
@@ -55,7 +55,7 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        lock(&self.0).is_closed = true;
+        self.0.lock().is_closed = true;
         self.notify();
     }
 }
@@ -74,7 +74,7 @@ impl<T> Receiver<T> {
     /// jobs without one.
     pub(crate) async fn take(&mut self, jobs: &mut Vec<T>, count_max: usize) -> bool {
         poll_fn(|cx| {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let count = state.jobs.len().min(count_max);
             if count > 0 && (state.is_notified || !self.has_taken) {
                 jobs.extend(state.jobs.drain(..count));
@@ -95,7 +95,7 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_closed = true;
         let jobs = mem::take(&mut state.jobs);
         // Dropping a job may wake the task that waits for it, so the lock is released first.

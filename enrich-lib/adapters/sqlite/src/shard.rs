@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHash;
 
 /// The first 16 bits of a hash.
@@ -25,7 +25,7 @@ pub(crate) fn hashes(first: ShardId, last: ShardId) -> [EmailHash; 2] {
 }
 
 /// Increments the change count of a shard. Every transaction that changes `person` must call it.
-pub(crate) fn count_change(db: &Connection, id: ShardId) -> Result<(), StoreError> {
+pub(crate) fn count_change(db: &Connection, id: ShardId) -> Result<(), SqliteError> {
     let count =
         "INSERT INTO shard (id, changes) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET changes = changes + 1";
     db.prepare_cached(count)?.execute([id])?;

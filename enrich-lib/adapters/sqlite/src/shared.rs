@@ -9,12 +9,13 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
+use enrich_store::{KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::dir::ServeLock;
-use crate::error::StoreError;
-use crate::keys::KeyCache;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::error::SqliteError;
+use crate::keys;
+use enrich_store::sync::{Mutex, MutexGuard};
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
@@ -60,25 +61,25 @@ impl Shared {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
-    pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, StoreError> {
-        self.keys.find(key, self.now(), &self.reader)
+    pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
+        keys::find(&self.keys, key, self.now(), &self.reader)
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.
     ///
     /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the insert
     /// could be missed.
-    pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, StoreError> {
+    pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, SqliteError> {
         let mut states = self.states.lock(workspace);
         if let Some(state) = states.get(workspace) {
             return Ok(state.clone());
         }
-        let db = lock(&self.reader);
+        let db = self.reader.lock();
         // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
-            return Err(StoreError::UnknownWorkspace(workspace.clone()));
+            return Err(StoreError::UnknownWorkspace(workspace.clone()).into());
         };
         let state = Arc::new(WorkspaceState {
             rowid,
@@ -97,10 +98,10 @@ impl Shared {
 
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
     pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
-        let mut account = lock(&state.account);
+        let mut account = state.account.lock();
         account.catch_up(self.now());
         if !state.is_touched.load(Ordering::Relaxed) && !state.is_touched.swap(true, Ordering::Relaxed) {
-            lock(&self.touched).push(state.clone());
+            self.touched.lock().push(state.clone());
         }
         account
     }
@@ -113,7 +114,7 @@ impl Shared {
 
     /// Returns the accounts used since the last call.
     pub(crate) fn take_touched(&self) -> Vec<Arc<WorkspaceState>> {
-        let touched = mem::take(&mut *lock(&self.touched));
+        let touched = mem::take(&mut *self.touched.lock());
         // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account again.
         touched.iter().for_each(|state| state.is_touched.store(false, Ordering::Relaxed));
         touched
@@ -123,7 +124,7 @@ impl Shared {
 impl WorkspaceState {
     /// Locks the account to read it or to advance its time. Does not mark it as used.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
-        lock(&self.account)
+        self.account.lock()
     }
 
     pub(crate) fn balance(&self) -> Balance {

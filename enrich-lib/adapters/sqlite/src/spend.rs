@@ -8,9 +8,9 @@ use std::thread::{self, ThreadId};
 
 use enrich_lib::credit::Hold;
 
-use crate::error::StoreError;
 use crate::shared::WorkspaceState;
-use crate::sync::{Mutex, lock};
+use enrich_store::StoreError;
+use enrich_store::sync::Mutex;
 
 /// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
 pub(crate) struct Spend {
@@ -45,12 +45,12 @@ impl Spend {
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
-        !self.is_acknowledged && matches!(*lock(&self.result), SpendResult::Taken)
+        !self.is_acknowledged && matches!(*self.result.lock(), SpendResult::Taken)
     }
 
     /// Polls the result. Returns [`StoreError::Stopped`] if it was received before.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
-        let mut current = lock(&self.result);
+        let mut current = self.result.lock();
         match mem::replace(&mut *current, SpendResult::Taken) {
             SpendResult::Pending(_) => {
                 let waiter = Waiter { waker: cx.waker().clone(), thread: thread::current().id() };
@@ -68,7 +68,7 @@ impl Spend {
 
     /// Stops waiting for the result. Returns the result if it was ready but not received.
     pub(crate) fn abandon(&self) -> Option<Result<(), StoreError>> {
-        let previous = mem::replace(&mut *lock(&self.result), SpendResult::Taken);
+        let previous = mem::replace(&mut *self.result.lock(), SpendResult::Taken);
         let SpendResult::Ready(result, others) = previous else { return None };
         others.into_iter().for_each(|(_, waker)| waker.wake());
         Some(result)
@@ -78,7 +78,7 @@ impl Spend {
     ///
     /// Errors: returns `others` if the result was already received.
     fn add_wakes(&self, others: Vec<PendingWake>) -> Result<(), Vec<PendingWake>> {
-        match &mut *lock(&self.result) {
+        match &mut *self.result.lock() {
             SpendResult::Ready(_, wakes) => {
                 wakes.extend(others);
                 Ok(())
@@ -94,7 +94,7 @@ pub(crate) struct QueuedSpend(pub(crate) Arc<Spend>);
 impl QueuedSpend {
     /// Sets the result and adds the waiting task to `wakes`. Returns `false` if the caller stopped waiting.
     pub(crate) fn complete(&self, result: Result<(), StoreError>, wakes: &mut WakeBatch) -> bool {
-        let mut current = lock(&self.result);
+        let mut current = self.result.lock();
         let SpendResult::Pending(waiter) = &mut *current else { return false };
         let waiter = waiter.take();
         *current = SpendResult::Ready(result, Vec::new());

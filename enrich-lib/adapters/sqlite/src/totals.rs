@@ -16,7 +16,7 @@ use enrich_lib::model::LookupId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the threshold is
 /// eight spends per workspace in the tail. A restart or a balance query adds up at most twice the maximum.
@@ -118,11 +118,11 @@ impl Totals {
     /// time is therefore complete.
     ///
     /// Errors: a constraint violation if a workspace has spent more than it was granted.
-    pub(crate) fn open(db: &mut Connection) -> Result<Self, StoreError> {
+    pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
         Self::open_with(TAIL, db)
     }
 
-    fn open_with(bounds: [usize; 2], db: &mut Connection) -> Result<Self, StoreError> {
+    fn open_with(bounds: [usize; 2], db: &mut Connection) -> Result<Self, SqliteError> {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (all, next) = tx.query_row("SELECT lookup_id, next_id FROM spent_until", [], |row| {
             Ok((LookupId::from_bytes(row.get(0)?), LookupId::from_bytes(row.get(1)?)))
@@ -151,7 +151,7 @@ impl Totals {
     }
 
     /// Starts a change. If the tail is being added to the rows, updates up to `rows_max` of them.
-    pub(crate) fn advance(&mut self, tx: &Transaction<'_>, rows_max: usize) -> Result<Change, StoreError> {
+    pub(crate) fn advance(&mut self, tx: &Transaction<'_>, rows_max: usize) -> Result<Change, SqliteError> {
         let [min, max] = self.bounds;
         if self.moving.is_empty() && self.tail >= (8 * self.tail_rows).clamp(min, max) {
             self.begin();
@@ -159,7 +159,7 @@ impl Totals {
         let mut change = self.change();
         let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
         for (row, credits) in self.moving.iter().take(rows_max) {
-            match update.execute([credits, row]).map_err(StoreError::from) {
+            match update.execute([credits, row]).map_err(SqliteError::from) {
                 // The remaining rows wait. Totals in the view stay correct, and the next start reports the error.
                 Err(error) if error.is_constraint() => break,
                 updated => updated?,
@@ -192,7 +192,7 @@ impl Totals {
     /// Checks the unspent credits of each workspace and adds late spends to the rows.
     ///
     /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
-    pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), SqliteError> {
         for (rowid, amounts) in &mut change.rows {
             let known =
                 self.rows.get(rowid).map(|row| row.unspent).filter(|unspent| *unspent >= amounts.total());
@@ -209,7 +209,7 @@ impl Totals {
         Ok(())
     }
 
-    fn unspent(&self, tx: &Transaction<'_>, rowid: i64, progress: &Progress) -> Result<i64, StoreError> {
+    fn unspent(&self, tx: &Transaction<'_>, rowid: i64, progress: &Progress) -> Result<i64, SqliteError> {
         let select = "SELECT granted - spent FROM workspace WHERE rowid = ?";
         let unspent: i64 = tx.prepare_cached(select)?.query_row([rowid], |row| row.get(0))?;
         let is_moved = progress.of(rowid) == progress.next;
@@ -237,7 +237,7 @@ impl Totals {
     }
 }
 
-fn write_progress(tx: &Transaction<'_>, progress: &Progress) -> Result<(), StoreError> {
+fn write_progress(tx: &Transaction<'_>, progress: &Progress) -> Result<(), SqliteError> {
     let update = "UPDATE spent_until SET lookup_id = ?, next_id = ?, next_workspace = ?";
     tx.prepare_cached(update)?.execute(params![
         progress.all.as_bytes(),

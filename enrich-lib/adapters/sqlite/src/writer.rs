@@ -16,13 +16,14 @@ use std::task::Poll;
 
 use enrich_lib::credit::{Account, AccountError, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
 
 use crate::column::{ms, parsed};
 use crate::database::ChangeDetector;
 use crate::durability::Durability;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::queue::Receiver;
 use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend, WakeBatch};
@@ -31,6 +32,9 @@ use crate::totals::Totals;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 const ROWS: usize = 16;
+
+/// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
+const KEY_USES_MAX: usize = 100;
 
 /// Maximum number of jobs in one commit. Bounds how long the first job waits for the last.
 const BATCH_MAX: usize = 512;
@@ -41,7 +45,7 @@ pub(crate) enum Job {
     Void(Arc<Spend>),
     Tick {
         now: Timestamp,
-        done: oneshot::Sender<Result<(), StoreError>>,
+        done: oneshot::Sender<Result<(), SqliteError>>,
     },
 }
 
@@ -69,7 +73,7 @@ impl Writer {
         mut db: Connection,
         shared: Arc<Shared>,
         durability: Durability,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         // Holds of an earlier process ended with it.
@@ -156,7 +160,7 @@ impl Writer {
                         self.flush_error.get_or_insert_with(|| message.clone());
                     } else {
                         self.shared.account(&spend.state).abort_spend(&spend.hold);
-                        spend.complete(Err(StoreError::NotWritten(message.clone())), wakes);
+                        spend.complete(Err(StoreError::NotCommitted(message.clone())), wakes);
                     }
                 }
             }
@@ -184,7 +188,7 @@ impl Writer {
     }
 
     /// Voids the unacknowledged spends. Until the void is durable, their credits are held.
-    fn void(&mut self) -> Result<(), StoreError> {
+    fn void(&mut self) -> Result<(), SqliteError> {
         if self.unacknowledged.is_empty() {
             return Ok(());
         }
@@ -211,7 +215,7 @@ impl Writer {
     }
 
     /// Writes spends. Returns for each whether it counts, that is, was not voided before.
-    fn write_spends(&mut self, spends: &[QueuedSpend]) -> Result<Vec<bool>, StoreError> {
+    fn write_spends(&mut self, spends: &[QueuedSpend]) -> Result<Vec<bool>, SqliteError> {
         match self.write_rows(spends, ROWS)? {
             Some(committed) => Ok(committed),
             // A multi-row statement does not report which of its rows existed already.
@@ -222,7 +226,7 @@ impl Writer {
     /// Writes spends and advances the totals in one transaction. An error rolls it back.
     ///
     /// Returns `None`, without writing anything, if a multi-row statement includes a spend that exists already.
-    fn write_rows(&mut self, spends: &[QueuedSpend], rows: usize) -> Result<Option<Vec<bool>>, StoreError> {
+    fn write_rows(&mut self, spends: &[QueuedSpend], rows: usize) -> Result<Option<Vec<bool>>, SqliteError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         let mut committed = Vec::with_capacity(spends.len());
@@ -248,16 +252,16 @@ impl Writer {
         Ok(Some(committed))
     }
 
-    fn tick(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let unflushed =
-            self.flush_error.clone().map_or(Ok(()), |flush_error| Err(StoreError::NotWritten(flush_error)));
+    fn tick(&mut self, now: Timestamp) -> Result<(), SqliteError> {
+        let error = self.flush_error.clone().map(StoreError::NotCommitted);
+        let flushed = error.map_or(Ok(()), |error| Err(error.into()));
         let voided = self.void();
         let used = self.advance(now);
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();
             read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        unflushed.and(voided).and(self.write_usage(&used))
+        flushed.and(voided).and(self.write_usage(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
@@ -298,8 +302,8 @@ impl Writer {
     }
 
     /// Writes the values that operators can view: held credits, and when keys were last used.
-    fn write_usage(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), StoreError> {
-        let used = self.shared.keys.take_used();
+    fn write_usage(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
+        let used = self.shared.keys.take_used(KEY_USES_MAX);
         let written = &mut self.held_written;
         let held = states.iter().map(|state| (state.rowid, state.balance().held));
         let changed: BTreeMap<_, _> =
@@ -309,8 +313,8 @@ impl Writer {
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for key in used {
-            let update = "UPDATE api_key SET last_used_at = ? WHERE digest = ?";
-            tx.prepare_cached(update)?.execute(params![key.at_ms, key.digest.as_bytes()])?;
+            let update = "UPDATE api_key SET last_used_at = ? WHERE rowid = ?";
+            tx.prepare_cached(update)?.execute(params![ms(key.at), key.rowid])?;
         }
         for (rowid, held) in &changed {
             tx.prepare_cached("UPDATE workspace SET held = ? WHERE rowid = ?")?
@@ -342,7 +346,7 @@ async fn yield_once() {
 }
 
 /// Applies grants by other processes with a rowid greater than `seen`. A workspace's granted total never decreases.
-fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), StoreError> {
+fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
     let mut select = db.prepare_cached(
         "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
@@ -364,7 +368,7 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
 }
 
 /// Inserts spends. Returns how many of them are new.
-fn insert_spends(tx: &Transaction<'_>, spends: &[QueuedSpend]) -> Result<usize, StoreError> {
+fn insert_spends(tx: &Transaction<'_>, spends: &[QueuedSpend]) -> Result<usize, SqliteError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
     let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
@@ -387,7 +391,7 @@ fn insert_of(rows: usize) -> String {
     )
 }
 
-fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, StoreError> {
+fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, SqliteError> {
     let select = "SELECT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?)";
     Ok(tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?)
 }

@@ -119,7 +119,7 @@ impl Fixture {
     }
 
     /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit.
-    fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), StoreError> {
+    fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), SqliteError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         for (id, workspace) in spends {
@@ -153,7 +153,7 @@ impl Fixture {
         self.totals.apply(change);
     }
 
-    fn reopen(&mut self) -> Result<(), StoreError> {
+    fn reopen(&mut self) -> Result<(), SqliteError> {
         self.totals = Totals::open_with(self.totals.bounds, &mut self.db)?;
         Ok(())
     }

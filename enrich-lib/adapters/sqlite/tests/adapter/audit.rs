@@ -1,7 +1,7 @@
 //! An audit adds up the rows itself, and so finds errors that no balance shows.
 
-use enrich_lib::records::{AuditRow, Tally};
 use enrich_sqlite::Ledger;
+use enrich_store::records::{AuditRow, Tally};
 
 use crate::world::{Files, START, World, message, workspace};
 

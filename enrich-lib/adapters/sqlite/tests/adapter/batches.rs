@@ -125,7 +125,7 @@ fn failed_spend_can_be_retried() {
     let hold = world.hold_of("poor", 1);
     revoke_grants_of_poor(&world);
     let failed = world.spend(&hold).unwrap_err().to_string();
-    assert!(failed.starts_with("the spend was not written: "), "{failed}");
+    assert!(failed.starts_with("the spend was not committed: "), "{failed}");
     world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
     world.spend(&hold).unwrap();
     assert_eq!(totals(world.balance_of("poor")), (9, 0, 1));

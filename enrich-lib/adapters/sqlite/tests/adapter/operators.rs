@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::thread;
 
 use enrich_lib::key::ApiKey;
-use enrich_sqlite::{Admin, DataDir, Ledger, StoreError};
+use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError};
+use enrich_store::StoreError;
 
 use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
 
@@ -15,9 +16,7 @@ fn rejects_second_ledger_with_advice() {
     let path = world.dir.path().display();
     assert_eq!(
         refused,
-        format!(
-            "{path} is already being served by another process; stop that one first, or name another data directory"
-        )
+        format!("{path} is already being served by another process; stop it, or use another data directory")
     );
 }
 
@@ -28,7 +27,7 @@ fn stays_locked_until_queue_is_empty() {
     drop(world.queue_spend(&hold));
     let mut writer = None;
     let second = Ledger::open(&world.dir, START, |work| writer = Some(work));
-    assert!(matches!(second, Err(StoreError::Served(_))) && writer.is_none());
+    assert!(matches!(second, Err(SqliteError::Served(_))) && writer.is_none());
     let files = world.close();
     assert!(!files.dir.is_served());
     assert_eq!(totals(World::serve(files).balance()), (10, 0, 0));
@@ -39,7 +38,7 @@ fn dropped_ledger_with_queued_spends_keeps_lock() {
     let files = Files::with_credits(10);
     let mut work = None;
     drop(Ledger::open(&files.dir, START, |writer| work = Some(writer)).unwrap());
-    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(StoreError::Served(_))));
+    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(SqliteError::Served(_))));
     drop(work);
     assert!(Ledger::open(&files.dir, START, drop).is_ok());
 }
@@ -199,7 +198,7 @@ fn rejects_grant_that_overflows() {
     for credits in [u64::MAX, i64::MAX as u64] {
         assert!(matches!(
             files.admin().grant(&workspace("demo"), credits, START),
-            Err(StoreError::Account(_))
+            Err(SqliteError::Store(StoreError::Account(_)))
         ));
     }
     assert_eq!(totals(files.on_disk()), (10, 0, 0));

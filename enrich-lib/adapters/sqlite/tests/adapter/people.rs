@@ -205,9 +205,9 @@ fn existing_directory_never_gets_a_new_people_key() {
             Some(bytes) => fs::write(&path, bytes).unwrap(),
         }
         let refused = message(People::open(&files.dir, 0.8, [8; 16]));
-        let expected = "is missing or damaged: restore it from a backup, as the people in the directory can't be found \
-                    without it";
+        let expected = "is missing or damaged; restore it from a backup, because nobody in the directory can be found \
+                        without it";
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
-        assert_eq!(fs::read(&path).ok(), damage, "and what is left of it is left alone");
+        assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
     }
 }

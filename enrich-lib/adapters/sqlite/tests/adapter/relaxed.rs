@@ -63,10 +63,10 @@ fn spends_behave_as_strict_while_flush_fails() {
     world.write();
     for _ in 0..2 {
         let error = world.spend(&rejected).unwrap_err().to_string();
-        assert!(error.starts_with("the spend was not written: "), "{error}");
+        assert!(error.starts_with("the spend was not committed: "), "{error}");
     }
     let error = message(world.drive(world.ledger.tick(START)));
-    assert!(error.starts_with("the spend was not written: "), "{error}");
+    assert!(error.starts_with("the spend was not committed: "), "{error}");
     assert_eq!((totals(world.balance()), world.on_disk().spent), ((7, 2, 1), 0));
 
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();

@@ -16,7 +16,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger, StoreError, Work};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -245,7 +245,7 @@ pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
 }
 
 /// Returns the error message that an operator would read.
-pub(crate) fn message<T>(result: Result<T, StoreError>) -> String {
+pub(crate) fn message<T>(result: Result<T, SqliteError>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 
