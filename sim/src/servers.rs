@@ -119,13 +119,6 @@ pub(crate) fn life(node: usize, life: usize) -> String {
 struct Network(Server);
 
 #[async_trait]
-impl enrich_redis::Connect for Network {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_redis::Stream>> {
-        Ok(Box::new(TcpStream::connect((self.0.name(), PORT)).await?))
-    }
-}
-
-#[async_trait]
 impl enrich_postgres::Connect for Network {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
         Ok(Box::new(TcpStream::connect((self.0.name(), PORT)).await?))

@@ -12,36 +12,23 @@
 //! Connections over a Unix socket never use TLS.
 
 use std::fmt;
+use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use async_trait::async_trait;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+#[cfg(unix)]
+use enrich_net::Unix;
+use enrich_net::{Connect, RootCertStore, Stream, Tcp, client_config, pem_roots, system_roots};
+use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
-
-/// A byte stream to the server.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
-
-/// Opens streams to the server. Simulations provide their own implementation.
-#[async_trait]
-pub trait Connect: Send + Sync + 'static {
-    /// Opens a new stream.
-    async fn connect(&self) -> io::Result<Box<dyn Stream>>;
-}
 
 /// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is `Send`.
 pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
@@ -129,7 +116,7 @@ impl FromStr for Server {
         if tls.is_none() {
             config.ssl_mode(SslMode::Disable);
         }
-        Ok(Self { config, tls, network: Arc::new(System { host, port }) })
+        Ok(Self { config, tls, network: network(host, port) })
     }
 }
 
@@ -153,76 +140,30 @@ impl Certificates {
     }
 
     fn verifier(&self) -> Result<MakeRustlsConnect, PostgresError> {
-        let mut roots = RootCertStore::empty();
-        match &self.roots {
+        let roots = match &self.roots {
             Some(path) => {
-                for certificate in read(path)? {
-                    let refused = |e: rustls::Error| unreadable(path, e);
-                    roots.add(certificate).map_err(refused)?;
-                }
+                let unreadable = |reason: String| PostgresError::Certificates { path: path.clone(), reason };
+                let pem = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+                pem_roots(&pem).map_err(|error| unreadable(error.to_string()))?
             }
-            // With no root certificates, verification fails and the handshake reports it.
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has both versions");
-        Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, PostgresError> {
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, e))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| unreadable(path, e))?;
-    if certificates.is_empty() { Err(unreadable(path, "there are none")) } else { Ok(certificates) }
-}
-
-fn unreadable(path: &Path, reason: impl fmt::Display) -> PostgresError {
-    PostgresError::Certificates { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// Decodes the percent-escapes in `text`.
-fn percent_decode(text: &str) -> Result<String, PostgresError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = match byte {
-            b'%' => {
-                let digits =
-                    [rest.next(), rest.next()].map(|digit| digit.and_then(|d| char::from(d).to_digit(16)));
-                let [Some(high), Some(low)] = digits else { return Err(PostgresError::InvalidUrl) };
-                u8::try_from(high * 16 + low).map_err(|_| PostgresError::InvalidUrl)?
-            }
-            byte => byte,
+            // Without root certificates, only a server that offers TLS is an error: verification fails.
+            None => system_roots().unwrap_or_else(|_| RootCertStore::empty()),
         };
-        bytes.push(byte);
+        Ok(MakeRustlsConnect::new(client_config(roots)))
     }
-    String::from_utf8(bytes).map_err(|_| PostgresError::InvalidUrl)
 }
 
-/// The system's network.
-struct System {
-    host: Host,
-    port: u16,
+fn percent_decode(text: &str) -> Result<String, PostgresError> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PostgresError::InvalidUrl)?;
+    Ok(decoded.into_owned())
 }
 
-#[async_trait]
-impl Connect for System {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        match &self.host {
-            Host::Tcp(name) => {
-                let stream = TcpStream::connect((name.as_str(), self.port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
-            }
-            #[cfg(unix)]
-            Host::Unix(directory) => {
-                let path = directory.join(format!(".s.PGSQL.{}", self.port));
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
-            }
-        }
+/// Returns the connector of the system's network.
+fn network(host: Host, port: u16) -> Arc<dyn Connect> {
+    match host {
+        Host::Tcp(host) => Arc::new(Tcp { host, port }),
+        #[cfg(unix)]
+        Host::Unix(directory) => Arc::new(Unix(directory.join(format!(".s.PGSQL.{port}")))),
     }
 }
 

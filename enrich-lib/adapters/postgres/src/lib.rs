@@ -59,8 +59,9 @@ mod admin;
 mod copy;
 
 pub use admin::Admin;
-pub use connect::{Connect, Server, Stream};
+pub use connect::Server;
 pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
+pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_net::{Connect, Tcp, Unix};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -11,10 +12,10 @@ use redis::{
 };
 use tokio::task::AbortHandle;
 
-use crate::connect::{Connect, OpenError, Tcp, Tls, Unix};
+use crate::connect::{self, OpenError};
 use crate::counter::Counter;
 use crate::error::WindowStoreError;
-use crate::url::{Login, Node, RedisUrl, Target};
+use crate::url::{Login, RedisUrl, Target};
 
 /// The server or Cluster to connect to.
 pub(crate) enum Server {
@@ -34,8 +35,8 @@ const REDIRECTS_MAX: u32 = 3;
 impl Server {
     pub(crate) fn open(url: &RedisUrl, response_timeout: Duration) -> Result<Self, OpenError> {
         let connect: Arc<dyn Connect> = match &url.target {
-            Target::Server(node) if url.is_tls => Arc::new(Tls::new(node.clone(), url.authority.as_deref())?),
-            Target::Server(node) => Arc::new(Tcp(node.clone())),
+            Target::Server(node) if url.is_tls => connect::tls(node, url.authority.as_deref())?,
+            Target::Server(node) => Arc::new(node.clone()),
             Target::Socket(path) => Arc::new(Unix(path.clone())),
             Target::Cluster(nodes) => {
                 let client = cluster(url, nodes, response_timeout);
@@ -71,8 +72,8 @@ impl Server {
     }
 }
 
-fn cluster(url: &RedisUrl, nodes: &[Node], response_timeout: Duration) -> RedisResult<ClusterClient> {
-    let infos = nodes.iter().map(|Node { host, port }| {
+fn cluster(url: &RedisUrl, nodes: &[Tcp], response_timeout: Duration) -> RedisResult<ClusterClient> {
+    let infos = nodes.iter().map(|Tcp { host, port }| {
         let (host, port) = (host.clone(), *port);
         let address = if url.is_tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }

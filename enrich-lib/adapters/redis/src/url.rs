@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use enrich_net::Tcp;
 use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 use thiserror::Error;
@@ -31,16 +32,9 @@ pub struct RedisUrl {
 /// The location of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    Server(Node),
+    Server(Tcp),
     Socket(PathBuf),
-    Cluster(Vec<Node>),
-}
-
-/// A host and its port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    Cluster(Vec<Tcp>),
 }
 
 /// The credentials and the database of a connection. `Debug` hides the password.
@@ -152,7 +146,7 @@ fn socket(text: &str) -> Result<Target, RedisUrlError> {
 }
 
 /// Parses `host`, `host:port`, or an IPv6 address in brackets.
-fn node(text: &str) -> Result<Node, RedisUrlError> {
+fn node(text: &str) -> Result<Tcp, RedisUrlError> {
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, ""))) => (host, None),
         Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or(RedisUrlError::Port)?)),
@@ -163,7 +157,7 @@ fn node(text: &str) -> Result<Node, RedisUrlError> {
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlError::Port)?,
         None => 6379,
     };
-    if host.is_empty() { Err(RedisUrlError::Host) } else { Ok(Node { host: host.to_owned(), port }) }
+    if host.is_empty() { Err(RedisUrlError::Host) } else { Ok(Tcp { host: host.to_owned(), port }) }
 }
 
 fn decode(text: &str) -> Result<String, RedisUrlError> {
@@ -217,8 +211,8 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    fn at(host: &str, port: u16) -> Node {
-        Node { host: host.to_owned(), port }
+    fn at(host: &str, port: u16) -> Tcp {
+        Tcp { host: host.to_owned(), port }
     }
 
     #[test]

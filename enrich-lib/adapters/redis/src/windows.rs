@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
+use enrich_net::Connect;
 use enrich_store::sync::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connect::{Connect, OpenError};
+use crate::connect::OpenError;
 use crate::counter::Counter;
 use crate::error::WindowStoreError;
 use crate::link::Link;
