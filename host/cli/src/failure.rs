@@ -50,7 +50,7 @@ impl Failure {
 
     /// Creates an error for a file operation that failed. `verb` names the operation, such as "read".
     pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
-        Self::new(format!("can't {verb} {}: {why}", path.display()))
+        Self::new(format!("cannot {verb} {}: {why}", path.display()))
     }
 
     /// Converts the error to an error in `setting`.
@@ -78,11 +78,13 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let failure = Self::new(error.to_string());
         match &error {
-            StoreError::UnknownWorkspace(_) => failure.advise("`enrich workspace list` shows all workspaces"),
-            StoreError::WorkspaceExists(_) => failure.advise("`enrich credits grant` gives it more credits"),
-            StoreError::UnknownKey(_) => {
-                failure.advise("`enrich key list WORKSPACE` shows the ids of its keys")
+            StoreError::UnknownWorkspace(_) => {
+                failure.advise("list the workspaces with `enrich workspace list`")
             }
+            StoreError::WorkspaceExists(_) => {
+                failure.advise("grant more credits with `enrich credits grant`")
+            }
+            StoreError::UnknownKey(_) => failure.advise("list the ids with `enrich key list WORKSPACE`"),
             _ => match (error.backend::<SqliteError>(), error.backend::<PostgresError>()) {
                 (Some(error), _) => failure.of_sqlite(error),
                 (_, Some(error)) => failure.of_postgres(error),
@@ -108,11 +110,12 @@ impl Failure {
     fn of_sqlite(self, error: &SqliteError) -> Self {
         match error {
             SqliteError::NoData(_) => self.advise(
-                "`enrich serve --sample` makes sample data to try; `enrich workspace create NAME` starts your own; \
-                 --data DIR or ENRICH_DATA names another directory",
+                "create sample data with `enrich serve --sample` or a workspace with `enrich workspace create NAME`, or \
+                 choose another directory with --data or ENRICH_DATA",
             ),
             SqliteError::Moved { marker, .. } => self.advise(format!(
-                "--database URL serves them from there; `enrich copy` finishes an interrupted copy; to abandon it, delete {}",
+                "use --database URL to access them there; run `enrich copy` again to finish an interrupted copy; to cancel \
+                 the copy, delete {}",
                 marker.display()
             )),
             _ => self,
@@ -125,7 +128,7 @@ impl Failure {
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
-                self.advise("check user, password and database name in --database or ENRICH_DATABASE")
+                self.advise("check the user, password and database name in --database or ENRICH_DATABASE")
             }
             _ => self,
         }

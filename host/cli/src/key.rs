@@ -6,15 +6,15 @@ use enrich_lib::model::Timestamp;
 use enrich_store::records::KeyRow;
 use serde_json::json;
 
-use crate::accounts::{Accounts, Place};
+use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{Format, KeyCommand};
 use crate::failure::Failure;
 use crate::output;
 
-pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::Create { workspace, label, format } => {
-            let mut accounts = place.open()?;
+            let mut accounts = store.open()?;
             let key = generate();
             let now = SystemArrivals::now();
             let id = accounts.run(async |admin| admin.create_key(&workspace, &label, &key, now).await)?;
@@ -24,18 +24,18 @@ pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
                 return deliver(&id, &new.to_string(), || revoke(&mut accounts, &id));
             }
             deliver(&id, key.reveal(), || revoke(&mut accounts, &id))?;
-            output::remark(format!("{id} of {workspace}: keep the key now, it is not shown again"));
+            output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
             Ok(())
         }
         KeyCommand::List { workspace, format } => {
-            list(&place.open()?.run(async |admin| admin.keys(&workspace).await)?, format)
+            list(&store.open()?.run(async |admin| admin.keys(&workspace).await)?, format)
         }
         KeyCommand::Revoke { id, format } => {
-            revoke(&mut place.open()?, &id)?;
+            revoke(&mut store.open()?, &id)?;
             if format.json {
                 return output::json(&json!({ "id": id, "revoked": true }));
             }
-            output::line(format!("revoked {id}: within a second it is refused"))
+            output::line(format!("revoked {id}; requests with it are refused within a second"))
         }
     }
 }
@@ -61,7 +61,7 @@ pub fn deliver(id: &str, text: &str, revoke: impl FnOnce() -> Result<(), Failure
     let what = format!("cannot write the key to standard output: {error}");
     Err(match revoke() {
         Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
-            .advise("`enrich key create WORKSPACE LABEL` makes another key"),
+            .advise("create another key with `enrich key create WORKSPACE LABEL`"),
         Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))
             .advise(format!("revoke it with `enrich key revoke {id}`")),
     })
