@@ -67,11 +67,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
-use enrich_tower::{Endpoint, Lookups};
+use enrich_tower::Endpoint;
 use rustls::ServerConfig;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 
@@ -136,7 +137,7 @@ async fn run_logged<L: Listener>(
     shutdown: impl Future<Output = ()>,
 ) {
     let Services { service, arrivals, limits, tls, date_header } = services;
-    let (observer, lookups) = (Arc::new(log.clone()), Lookups::default());
+    let (observer, lookups) = (Arc::new(log.clone()), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let handler = Arc::new(RequestHandler { endpoint, limits });
     let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
@@ -162,14 +163,15 @@ async fn run_logged<L: Listener>(
 
     drop(listener);
     shared.stop.cancel();
+    lookups.close();
     let ended = async {
         while let Some(ended) = connections.join_next().await {
             log_panic(ended);
         }
-        lookups.finished().await;
+        lookups.wait().await;
     };
     if timeout(limits.shutdown_time_max, ended).await.is_err() {
-        tracing::warn!(connections = connections.len(), lookups = lookups.count(), "dropped at the deadline");
+        tracing::warn!(connections = connections.len(), lookups = lookups.len(), "dropped at the deadline");
     }
     log.flush();
 }

@@ -22,7 +22,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::Sent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::Received(number, reply) => {
                 let is_specified = |&(at, sent): &(Duration, &Sent)| {
-                    let is_slow = entry.at >= at + Limits::default().body.time_max;
+                    let is_slow = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
                     (is_possible(sent.wish, reply) || is_refused || is_slow && is_too_slow(sent.wish, reply))
                         && is_specified(sent, reply)

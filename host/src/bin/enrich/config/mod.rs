@@ -167,7 +167,7 @@ impl Default for ConnectionsConfig {
         Self {
             max: limits.connections_max,
             head_ms: ms(limits.head_time_max),
-            body_ms: ms(limits.body.time_max),
+            body_ms: ms(limits.body.timeout),
             idle_ms: ms(limits.idle_time_max),
         }
     }
@@ -325,7 +325,7 @@ impl Config {
         Limits {
             connections_max: max,
             head_time_max: Duration::from_millis(head_ms),
-            body: BodyLimits { time_max: Duration::from_millis(body_ms), ..BodyLimits::default() },
+            body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
             idle_time_max: Duration::from_millis(idle_ms),
             ..Limits::default()
         }
