@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::PersistentCredits;
+use enrich_host::patience::RetryingCredits;
 use enrich_host::{Services, SystemArrivals};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
@@ -180,7 +180,7 @@ async fn sqlite(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
         policy: Arc::default(),
         keys: ledger.clone(),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(PersistentCredits { credits: ledger, deadline: PersistentCredits::DEADLINE }),
+        credits: Arc::new(RetryingCredits { credits: ledger, deadline: RetryingCredits::DEADLINE }),
         resolver: Arc::new(pieces::people(dir, PEOPLE)?),
     })
 }

@@ -138,12 +138,12 @@ impl fmt::Display for Line {
 /// A malformed line in the file of figures.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("instructions.txt: there is no case and its figures in the line: {0}")]
-pub struct FiguresFault(String);
+pub struct FiguresError(String);
 
 impl FromStr for Figures {
-    type Err = FiguresFault;
+    type Err = FiguresError;
 
-    fn from_str(text: &str) -> Result<Self, FiguresFault> {
+    fn from_str(text: &str) -> Result<Self, FiguresError> {
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let toolchain = lines.next().unwrap_or_default().to_owned();
         let lines = lines.skip(1).map(str::parse).collect::<Result<_, _>>()?;
@@ -152,10 +152,10 @@ impl FromStr for Figures {
 }
 
 impl FromStr for Line {
-    type Err = FiguresFault;
+    type Err = FiguresError;
 
-    fn from_str(line: &str) -> Result<Self, FiguresFault> {
-        let fault = || FiguresFault(line.to_owned());
+    fn from_str(line: &str) -> Result<Self, FiguresError> {
+        let fault = || FiguresError(line.to_owned());
         let words: Vec<_> = line.split_whitespace().collect();
         let [name, instructions, sha256, calls] = words[..] else { return Err(fault()) };
         let number = |word: &str| word.parse::<f64>().map_err(|_| fault());

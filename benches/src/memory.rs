@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::PersistentCredits;
+use enrich_host::patience::RetryingCredits;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
@@ -34,10 +34,7 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         policy: Arc::new(Policy::default()),
         keys: Arc::new(known),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(PersistentCredits {
-            credits: accounts.clone(),
-            deadline: PersistentCredits::DEADLINE,
-        }),
+        credits: Arc::new(RetryingCredits { credits: accounts.clone(), deadline: RetryingCredits::DEADLINE }),
         resolver: Arc::new(directory),
     };
     Ok((service, accounts))

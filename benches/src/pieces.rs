@@ -109,10 +109,10 @@ impl Pieces {
         let reply = Reply {
             lookup_id: Arrival::new(now, [7; 10]).id,
             workspace: Some(workspace.id.clone()),
-            standing: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
+            rate_limit: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
             result: Ok(Outcome::Found(ProfileUrl::from_name(&world::profile(1))?)),
             credits_spent: 1,
-            fault: None,
+            error: None,
         };
         let address = world::email(1);
         Ok(Self {

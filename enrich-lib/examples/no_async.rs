@@ -15,15 +15,15 @@ fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
     let lookup = lookup.identify(Ok(Some(acme)))?; // the workspace of lookup.key()
     let lookup = lookup.admit(Ok(1))?; // the first request in lookup.window()
-    let lookup = lookup.read()?;
+    let lookup = lookup.validate()?;
     let is_enough = *balance >= lookup.hold().credits;
     let lookup = lookup.fund(Ok(if is_enough { HoldOutcome::Granted } else { HoldOutcome::Insufficient }))?;
     let is_ada = lookup.query().email.canonical() == "adamarlowe@gmail.com";
-    let lookup = lookup.finish(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
+    let lookup = lookup.resolve(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
     if let Settlement::Spend(credits) = lookup.settlement() {
         *balance -= credits;
     }
-    Ok(lookup.close(Ok(())))
+    Ok(lookup.settle(Ok(())))
 }
 
 fn main() {

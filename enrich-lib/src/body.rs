@@ -13,11 +13,11 @@ use thiserror::Error;
 pub const BODY_BYTES_MAX: usize = 4_096;
 
 /// A request body as read by the server, or the reason why it is unavailable.
-pub type Body = Result<Bytes, BodyFault>;
+pub type Body = Result<Bytes, BodyError>;
 
 /// The reason why a body is invalid. Every variant results in 400 `invalid_request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BodyFault {
+pub enum BodyError {
     /// The HTTP request is malformed, or it is for another path or method.
     #[error("the HTTP request is malformed")]
     Http,
@@ -46,20 +46,20 @@ pub type EmailField<'a> = Option<Cow<'a, str>>;
 
 /// Parses the body (specification 2.1). An unknown field takes precedence over an invalid `email`.
 ///
-/// Fails with [`BodyFault::TooLarge`], [`BodyFault::Json`] or [`BodyFault::UnknownField`].
-pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyFault> {
+/// Fails with [`BodyError::TooLarge`], [`BodyError::Json`] or [`BodyError::UnknownField`].
+pub fn read(bytes: &[u8]) -> Result<EmailField<'_>, BodyError> {
     if bytes.len() > BODY_BYTES_MAX {
-        return Err(BodyFault::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     if let Some(email) = only_email(bytes) {
         return Ok(Some(email.into()));
     }
     // serde_json does not check the UTF-8 of values that it skips.
-    let text = std::str::from_utf8(bytes).map_err(|_| BodyFault::Json)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| BodyError::Json)?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let fields = json.deserialize_any(FieldsVisitor).map_err(|_| BodyFault::Json)?;
-    json.end().map_err(|_| BodyFault::Json)?;
-    if fields.other { Err(BodyFault::UnknownField) } else { Ok(fields.email) }
+    let fields = json.deserialize_any(FieldsVisitor).map_err(|_| BodyError::Json)?;
+    json.end().map_err(|_| BodyError::Json)?;
+    if fields.other { Err(BodyError::UnknownField) } else { Ok(fields.email) }
 }
 
 /// Extracts the email from a body in its most common form, `{"email":"…"}` without escapes. Takes a third of the parser's
@@ -124,7 +124,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use BodyFault::{Json, UnknownField};
+    use BodyError::{Json, UnknownField};
     use proptest::prelude::*;
 
     #[test]
@@ -217,6 +217,6 @@ mod tests {
     fn a_body_over_the_limit_is_refused_whoever_gathered_it() {
         let padded = |bytes: usize| format!("{}{{}}", " ".repeat(bytes - 2));
         assert_eq!(read(padded(BODY_BYTES_MAX).as_bytes()), Ok(None));
-        assert_eq!(read(padded(BODY_BYTES_MAX + 1).as_bytes()), Err(BodyFault::TooLarge));
+        assert_eq!(read(padded(BODY_BYTES_MAX + 1).as_bytes()), Err(BodyError::TooLarge));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::lookup::{Lookup, Policy, Reply, Request};
 use crate::model::Arrival;
-use crate::observe::{Observer, Step, Watch};
+use crate::observe::{Observer, Recorder, Step};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 
 /// A policy and the four ports. Cheap to clone.
@@ -29,18 +29,18 @@ impl Service {
     /// This method is not cancellation safe: if the future is dropped before it completes, credits stay held until the hold
     /// expires. Run it where a disconnecting client cannot drop it, for example in its own task.
     pub async fn answer(&self, arrival: Arrival, request: Request) -> Reply {
-        self.answer_observed(arrival, request, &()).await
+        self.answer_with(arrival, request, &()).await
     }
 
     /// Answers one request and reports the lookup to `observer`, exactly once, even if the future is dropped or a port
     /// panics.
-    pub async fn answer_observed<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
+    pub async fn answer_with<O>(&self, arrival: Arrival, request: Request, observer: &O) -> Reply
     where
         O: Observer + ?Sized,
     {
-        let mut watch = Watch::begin(observer, arrival.id);
-        let (Ok(reply) | Err(reply)) = self.walk(arrival, request, &mut watch).await;
-        watch.end(&reply);
+        let mut recorder = Recorder::start(observer, arrival.id);
+        let (Ok(reply) | Err(reply)) = self.walk(arrival, request, &mut recorder).await;
+        recorder.finish(&reply);
         reply
     }
 
@@ -49,25 +49,25 @@ impl Service {
         &self,
         arrival: Arrival,
         request: Request,
-        watch: &mut Watch<'_, O>,
+        recorder: &mut Recorder<'_, O>,
     ) -> Result<Reply, Reply>
     where
         O: Observer + ?Sized,
     {
         let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
-        let found = watch.ask(Step::Identify, self.keys.find(lookup.key())).await;
+        let found = recorder.call(Step::Identify, self.keys.find(lookup.key())).await;
         let lookup = lookup.identify(found)?; // 401, 500
-        let counted = watch.ask(Step::Admit, self.windows.count(lookup.window())).await;
+        let counted = recorder.call(Step::Admit, self.windows.count(lookup.window())).await;
         let lookup = lookup.admit(counted)?; // 429, 503
-        watch.enter(Step::Read);
-        let lookup = lookup.read()?; // 400 ×3
-        let held = watch.ask(Step::Fund, self.credits.hold(lookup.hold())).await;
+        recorder.enter(Step::Validate);
+        let lookup = lookup.validate()?; // 400 ×3
+        let held = recorder.call(Step::Fund, self.credits.hold(lookup.hold())).await;
         let lookup = lookup.fund(held)?; // 402, 500
-        let found = watch.ask(Step::Finish, self.resolver.find(lookup.query())).await;
-        let lookup = lookup.finish(found); // no `?`: a granted hold is always settled
+        let found = recorder.call(Step::Resolve, self.resolver.find(lookup.query())).await;
+        let lookup = lookup.resolve(found); // no `?`: a granted hold is always settled
         let settling = self.credits.settle(lookup.hold(), lookup.settlement());
-        let settled = watch.ask(Step::Close, settling).await;
-        Ok(lookup.close(settled)) // 200, 404, 500, 502
+        let settled = recorder.call(Step::Settle, settling).await;
+        Ok(lookup.settle(settled)) // 200, 404, 500, 502
     }
 }
 

@@ -81,7 +81,7 @@
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
 //! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`ports`] · [`lookup`] **the state machine** · [`observe`]
-//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`records`] rows for operators · [`by_workspace`] a sharded map
+//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`records`] rows for operators · [`sharded_map`] a sharded map
 //! for stores · [`memory`] in-memory ports.
 
 #![forbid(unsafe_code)]
@@ -117,6 +117,6 @@ pub mod records;
 
 mod sync;
 
-pub mod by_workspace;
+pub mod sharded_map;
 
 pub mod memory;

@@ -1,22 +1,22 @@
 //! One lookup as a state machine.
 //!
 //! ```text
-//! receive ──► Received ─identify─► Known ─admit─► Admitted ─read─► Asked ─fund─► Funded ─finish─► Finished ─close─► Reply
+//! receive ──► Received ─identify─► Identified ─admit─► Admitted ─read─► Validated ─fund─► Funded ─finish─► Resolved ─close─► Reply
 //!       401           401, 500        429, 503        400 ×3        402, 500          (502)       200, 404, 500, 502
 //! ```
 //!
 //! | state | contains | requests | transition |
 //! |---|---|---|---|
 //! | [`Received`] | a well-formed key | the workspace of [`Lookup::key`] | [`Lookup::identify`] |
-//! | [`Known`] | the workspace | the count of [`Lookup::window`] | [`Lookup::admit`] |
-//! | [`Admitted`] | its standing | nothing | [`Lookup::read`] |
-//! | [`Asked`] | a supported email | the outcome of [`Lookup::hold`] | [`Lookup::fund`] |
-//! | [`Funded`] | a granted hold | the profile for [`Lookup::query`] | [`Lookup::finish`] |
-//! | [`Finished`] | the result | the outcome of [`Lookup::settlement`] | [`Lookup::close`] |
+//! | [`Identified`] | the workspace | the count of [`Lookup::window`] | [`Lookup::admit`] |
+//! | [`Admitted`] | its rate-limit status | nothing | [`Lookup::validate`] |
+//! | [`Validated`] | a supported email | the outcome of [`Lookup::hold`] | [`Lookup::fund`] |
+//! | [`Funded`] | a granted hold | the profile for [`Lookup::query`] | [`Lookup::resolve`] |
+//! | [`Resolved`] | the result | the outcome of [`Lookup::settlement`] | [`Lookup::settle`] |
 //!
 //! Each transition consumes its state and is pure: no I/O, no clock, no randomness. Checks in the wrong order do not
-//! compile. A granted hold is always settled: [`Funded`] leads only to [`Finished`], and [`Finished`] leads only to
-//! [`Lookup::close`], which requires the result of the settlement.
+//! compile. A granted hold is always settled: [`Funded`] leads only to [`Resolved`], and [`Resolved`] leads only to
+//! [`Lookup::settle`], which requires the result of the settlement.
 //!
 //! [`crate::drive`] runs the transitions over the ports. A caller with its own I/O runs them itself:
 //!
@@ -35,11 +35,11 @@
 //!     let lookup = Lookup::receive(policy, arrival, request)?;
 //!     let lookup = lookup.identify(Ok(Some(demo)))?; //        the key store found lookup.key()
 //!     let lookup = lookup.admit(Ok(1))?; //                    the first request in lookup.window()
-//!     let lookup = lookup.read()?;
+//!     let lookup = lookup.validate()?;
 //!     let lookup = lookup.fund(Ok(HoldOutcome::Granted))?; //      the ledger granted lookup.hold()
-//!     let lookup = lookup.finish(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // the resolver's result
+//!     let lookup = lookup.resolve(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // the resolver's result
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
-//!     Ok(lookup.close(Ok(()))) //                              the ledger settled it
+//!     Ok(lookup.settle(Ok(()))) //                              the ledger settled it
 //! }
 //!
 //! let key = ApiKey::generate(|| 1);
@@ -53,9 +53,9 @@
 //! The compiler rejects a wrong order, for example a resolver's result before the credits are held:
 //!
 //! ```compile_fail,E0599
-//! # use enrich_lib::lookup::{Asked, Finished, Lookup};
-//! fn free_lunch(lookup: Lookup<'_, Asked>) -> Lookup<'_, Finished> {
-//!     lookup.finish(Ok(None))
+//! # use enrich_lib::lookup::{Validated, Resolved, Lookup};
+//! fn free_lunch(lookup: Lookup<'_, Validated>) -> Lookup<'_, Resolved> {
+//!     lookup.resolve(Ok(None))
 //! }
 //! ```
 
@@ -63,12 +63,12 @@ use std::time::Duration;
 
 use crate::body::{self, Body};
 use crate::credit::{Hold, HoldOutcome, Price, Settlement};
-use crate::email::{Email, EmailFault, EmailPolicy};
+use crate::email::{Email, EmailError, EmailPolicy};
 use crate::key::KeyDigest;
 use crate::model::{Arrival, LookupId, ProfileUrl, WorkspaceId};
 use crate::query::Query;
 use crate::refusal::{PortError, Refusal};
-use crate::window::{Standing, Window, Workspace};
+use crate::window::{RateLimitStatus, Window, Workspace};
 
 /// The operator's settings for all lookups.
 #[derive(Clone, Debug)]
@@ -128,26 +128,31 @@ impl<'p> Lookup<'p, Received> {
 
     /// Continues with the result of [`crate::ports::Keys`]. Fails with 401 if the key is unknown or revoked, and with 500 if
     /// the store failed.
-    pub fn identify(self, found: Result<Option<Workspace>, PortError>) -> Result<Lookup<'p, Known>, Reply> {
+    pub fn identify(
+        self,
+        found: Result<Option<Workspace>, PortError>,
+    ) -> Result<Lookup<'p, Identified>, Reply> {
         match found {
             Ok(Some(Workspace { id, quota })) => {
                 let window = quota.window(&id, self.arrival.now);
-                Ok(self.with(|received| Known { window, body: received.body }))
+                Ok(self.with(|received| Identified { window, body: received.body }))
             }
             Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
-            Err(fault) => Err(Reply::unauthenticated(self.arrival.id, Refusal::ServerError).because(fault)),
+            Err(error) => {
+                Err(Reply::unauthenticated(self.arrival.id, Refusal::ServerError).with_error(error))
+            }
         }
     }
 }
 
 /// The state of a lookup by a known workspace.
 #[derive(Debug)]
-pub struct Known {
+pub struct Identified {
     window: Window,
     body: Body,
 }
 
-impl<'p> Lookup<'p, Known> {
+impl<'p> Lookup<'p, Identified> {
     /// Returns the window in which to count the request.
     pub fn window(&self) -> &Window {
         &self.state.window
@@ -162,13 +167,15 @@ impl<'p> Lookup<'p, Known> {
         });
         let workspace = self.state.window.workspace().clone();
         match counted.map(|count| self.state.window.admit(count, self.arrival.now)) {
-            Ok(Ok(standing)) => Ok(self.with(|known| Admitted { workspace, standing, body: known.body })),
-            Ok(Err(standing)) => {
-                Err(Reply::refused(self.arrival.id, workspace, Some(standing), Refusal::RateLimited))
+            Ok(Ok(rate_limit)) => {
+                Ok(self.with(|identified| Admitted { workspace, rate_limit, body: identified.body }))
             }
-            Err(fault) => {
+            Ok(Err(rate_limit)) => {
+                Err(Reply::refused(self.arrival.id, workspace, Some(rate_limit), Refusal::RateLimited))
+            }
+            Err(error) => {
                 let refusal = Refusal::RateLimitUnavailable;
-                Err(Reply::refused(self.arrival.id, workspace, None, refusal).because(fault))
+                Err(Reply::refused(self.arrival.id, workspace, None, refusal).with_error(error))
             }
         }
     }
@@ -178,14 +185,14 @@ impl<'p> Lookup<'p, Known> {
 #[derive(Debug)]
 pub struct Admitted {
     workspace: WorkspaceId,
-    standing: Standing,
+    rate_limit: RateLimitStatus,
     body: Body,
 }
 
 impl<'p> Lookup<'p, Admitted> {
     /// Parses and checks the body. Fails with 400: `invalid_request` takes precedence over `invalid_email`, and that over
     /// `unsupported_email`.
-    pub fn read(self) -> Result<Lookup<'p, Asked>, Reply> {
+    pub fn validate(self) -> Result<Lookup<'p, Validated>, Reply> {
         match read_email(&self.state.body, &self.policy.emails) {
             Ok(email) => {
                 let hold = Hold {
@@ -197,21 +204,21 @@ impl<'p> Lookup<'p, Admitted> {
                 };
                 Ok(self.with(|admitted| {
                     let query = Query { lookup_id: hold.lookup_id, workspace: admitted.workspace, email };
-                    Asked { standing: admitted.standing, hold, query }
+                    Validated { rate_limit: admitted.rate_limit, hold, query }
                 }))
             }
             Err(refusal) => {
-                let Admitted { workspace, standing, .. } = self.state;
-                Err(Reply::refused(self.arrival.id, workspace, Some(standing), refusal))
+                let Admitted { workspace, rate_limit, .. } = self.state;
+                Err(Reply::refused(self.arrival.id, workspace, Some(rate_limit), refusal))
             }
         }
     }
 }
 
 fn read_email(body: &Body, policy: &EmailPolicy) -> Result<Email, Refusal> {
-    let bytes = body.as_ref().map_err(|fault| Refusal::InvalidRequest(*fault))?;
+    let bytes = body.as_ref().map_err(|error| Refusal::InvalidRequest(*error))?;
     let field = body::read(bytes).map_err(Refusal::InvalidRequest)?;
-    let text = field.ok_or(Refusal::InvalidEmail(EmailFault::Missing))?;
+    let text = field.ok_or(Refusal::InvalidEmail(EmailError::Missing))?;
     let email = Email::parse(&text).map_err(Refusal::InvalidEmail)?;
     policy.check(&email).map_err(Refusal::UnsupportedEmail)?;
     Ok(email)
@@ -219,13 +226,13 @@ fn read_email(body: &Body, policy: &EmailPolicy) -> Result<Email, Refusal> {
 
 /// The state of a lookup for a supported email.
 #[derive(Debug)]
-pub struct Asked {
-    standing: Standing,
+pub struct Validated {
+    rate_limit: RateLimitStatus,
     hold: Hold,
     query: Query,
 }
 
-impl<'p> Lookup<'p, Asked> {
+impl<'p> Lookup<'p, Validated> {
     /// Returns the hold to place.
     pub fn hold(&self) -> &Hold {
         &self.state.hold
@@ -234,22 +241,26 @@ impl<'p> Lookup<'p, Asked> {
     /// Continues with the outcome of [`crate::ports::Credits::hold`]. Fails with 402 if the workspace has too few credits,
     /// and with 500 if the store failed. A hold that was placed in spite of the failure expires by itself.
     pub fn fund(self, held: Result<HoldOutcome, PortError>) -> Result<Lookup<'p, Funded>, Reply> {
-        let (refusal, fault) = match held {
+        let (refusal, error) = match held {
             Ok(HoldOutcome::Granted) => {
-                return Ok(self.with(|Asked { standing, hold, query }| Funded { standing, hold, query }));
+                return Ok(self.with(|Validated { rate_limit, hold, query }| Funded {
+                    rate_limit,
+                    hold,
+                    query,
+                }));
             }
             Ok(HoldOutcome::Insufficient) => (Refusal::InsufficientCredits, None),
-            Err(fault) => (Refusal::ServerError, Some(fault)),
+            Err(error) => (Refusal::ServerError, Some(error)),
         };
-        let Asked { standing, hold, .. } = self.state;
-        Err(Reply { fault, ..Reply::refused(self.arrival.id, hold.workspace, Some(standing), refusal) })
+        let Validated { rate_limit, hold, .. } = self.state;
+        Err(Reply { error, ..Reply::refused(self.arrival.id, hold.workspace, Some(rate_limit), refusal) })
     }
 }
 
 /// The state of a lookup with a granted hold. No later transition fails, so that the hold is always settled.
 #[derive(Debug)]
 pub struct Funded {
-    standing: Standing,
+    rate_limit: RateLimitStatus,
     hold: Hold,
     query: Query,
 }
@@ -261,29 +272,29 @@ impl<'p> Lookup<'p, Funded> {
     }
 
     /// Continues with the result of [`crate::ports::Resolver`].
-    pub fn finish(self, found: Result<Option<ProfileUrl>, PortError>) -> Lookup<'p, Finished> {
+    pub fn resolve(self, found: Result<Option<ProfileUrl>, PortError>) -> Lookup<'p, Resolved> {
         let price = &self.policy.price;
-        let (result, credits, fault) = match found {
+        let (result, credits, error) = match found {
             Ok(Some(profile)) => (Ok(Outcome::Found(profile)), price.found, None),
             Ok(None) => (Ok(Outcome::NotFound), price.not_found, None),
             // "The service could not complete resolver work": errors are free.
-            Err(fault) => (Err(Refusal::LookupError), 0, Some(fault)),
+            Err(error) => (Err(Refusal::LookupError), 0, Some(error)),
         };
-        self.with(|Funded { standing, hold, .. }| Finished { standing, hold, result, credits, fault })
+        self.with(|Funded { rate_limit, hold, .. }| Resolved { rate_limit, hold, result, credits, error })
     }
 }
 
 /// The state of a lookup after the resolver returned or failed.
 #[derive(Debug)]
-pub struct Finished {
-    standing: Standing,
+pub struct Resolved {
+    rate_limit: RateLimitStatus,
     hold: Hold,
     result: Result<Outcome, Refusal>,
     credits: u64,
-    fault: Option<PortError>,
+    error: Option<PortError>,
 }
 
-impl Lookup<'_, Finished> {
+impl Lookup<'_, Resolved> {
     /// Returns the hold to settle.
     pub fn hold(&self) -> &Hold {
         &self.state.hold
@@ -296,9 +307,9 @@ impl Lookup<'_, Finished> {
 
     /// Completes the lookup with the result of [`crate::ports::Credits::settle`]. If a spend failed, the reply is 500 and
     /// contains no result. A failed release does not change the reply: no credits are due, and the hold expires by itself.
-    pub fn close(self, settled: Result<(), PortError>) -> Reply {
+    pub fn settle(self, settled: Result<(), PortError>) -> Reply {
         let settlement = self.settlement();
-        let Finished { standing, hold, result, credits, fault } = self.state;
+        let Resolved { rate_limit, hold, result, credits, error } = self.state;
         let (result, credits_spent) = match (&settled, settlement) {
             (Err(_), Settlement::Spend(_)) => (Err(Refusal::ServerError), 0),
             _ => (result, credits),
@@ -306,10 +317,10 @@ impl Lookup<'_, Finished> {
         Reply {
             lookup_id: self.arrival.id,
             workspace: Some(hold.workspace),
-            standing: Some(standing),
+            rate_limit: Some(rate_limit),
             result,
             credits_spent,
-            fault: fault.or(settled.err()),
+            error: error.or(settled.err()),
         }
     }
 }
@@ -337,20 +348,20 @@ pub struct Reply {
     /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,
     /// The rate-limit headers, if the request was counted.
-    pub standing: Option<Standing>,
+    pub rate_limit: Option<RateLimitStatus>,
     /// The result, or the reason for the refusal.
     pub result: Result<Outcome, Refusal>,
     /// The number of credits spent.
     pub credits_spent: u64,
     /// The port failure that caused the refusal, or the failure of a release. For the log.
-    pub fault: Option<PortError>,
+    pub error: Option<PortError>,
 }
 
 impl Reply {
     /// Creates a refusal of a request without a known workspace.
     pub fn unauthenticated(lookup_id: LookupId, refusal: Refusal) -> Self {
         let result = Err(refusal);
-        Self { lookup_id, workspace: None, standing: None, result, credits_spent: 0, fault: None }
+        Self { lookup_id, workspace: None, rate_limit: None, result, credits_spent: 0, error: None }
     }
 
     /// Returns the HTTP status (specification 4).
@@ -374,13 +385,13 @@ impl Reply {
     fn refused(
         lookup_id: LookupId,
         workspace: WorkspaceId,
-        standing: Option<Standing>,
+        rate_limit: Option<RateLimitStatus>,
         refusal: Refusal,
     ) -> Self {
-        Self { workspace: Some(workspace), standing, ..Self::unauthenticated(lookup_id, refusal) }
+        Self { workspace: Some(workspace), rate_limit, ..Self::unauthenticated(lookup_id, refusal) }
     }
 
-    fn because(self, fault: PortError) -> Self {
-        Self { fault: Some(fault), ..self }
+    fn with_error(self, error: PortError) -> Self {
+        Self { error: Some(error), ..self }
     }
 }

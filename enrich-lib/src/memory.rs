@@ -6,14 +6,14 @@ use std::{fmt, iter, mem};
 use async_trait::async_trait;
 use rustc_hash::FxHashMap;
 
-use crate::by_workspace::{ByWorkspace, Map};
-use crate::credit::{Account, AccountFault, Balance, Hold, HoldOutcome, Settlement};
+use crate::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::email::Email;
 use crate::key::KeyDigest;
 use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::query::Query;
 use crate::refusal::PortError;
+use crate::sharded_map::{Map, ShardedMap};
 use crate::sync::{Mutex, lock};
 use crate::window::{Window, Workspace};
 
@@ -45,7 +45,7 @@ impl Keys for KeyTable {
 ///
 /// The table infers the time from the windows in which it counts. If a clock jumps far ahead and back, counters may be lost.
 #[derive(Debug, Default)]
-pub struct WindowTable(ByWorkspace<Counter>);
+pub struct WindowTable(ShardedMap<Counter>);
 
 #[derive(Debug)]
 struct Counter {
@@ -130,11 +130,11 @@ fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
 
 /// Accounts in memory.
 #[derive(Debug, Default)]
-pub struct AccountTable(ByWorkspace<Account>);
+pub struct AccountTable(ShardedMap<Account>);
 
 impl AccountTable {
-    /// Grants `credits` to `workspace`. Fails with [`AccountFault::TooLarge`].
-    pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountFault> {
+    /// Grants `credits` to `workspace`. Fails with [`AccountError::TooLarge`].
+    pub fn grant(&self, workspace: &WorkspaceId, credits: u64) -> Result<(), AccountError> {
         self.with(workspace, |account| account.grant(credits))
     }
 

@@ -138,7 +138,7 @@ pub struct WorkspaceId(Arc<str>);
 #[error(
     "a workspace is named by 1 to 64 letters, digits, dots, dashes or underscores, and starts with a letter or a digit"
 )]
-pub struct WorkspaceIdFault;
+pub struct WorkspaceIdError;
 
 impl WorkspaceId {
     /// The maximum length of a name, in octets.
@@ -151,14 +151,14 @@ impl WorkspaceId {
 }
 
 impl std::str::FromStr for WorkspaceId {
-    type Err = WorkspaceIdFault;
+    type Err = WorkspaceIdError;
 
-    fn from_str(text: &str) -> Result<Self, WorkspaceIdFault> {
+    fn from_str(text: &str) -> Result<Self, WorkspaceIdError> {
         let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
         let fits = text.len() <= Self::OCTETS_MAX
             && text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
             && text.bytes().all(inner);
-        if fits { Ok(Self(text.into())) } else { Err(WorkspaceIdFault) }
+        if fits { Ok(Self(text.into())) } else { Err(WorkspaceIdError) }
     }
 }
 
@@ -183,7 +183,7 @@ pub struct ProfileUrl(String);
 
 /// The reason why a text is not a valid [`ProfileUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ProfileUrlFault {
+pub enum ProfileUrlError {
     /// The scheme is neither `http` nor `https`.
     #[error("not an https address")]
     Scheme,
@@ -204,29 +204,29 @@ impl ProfileUrl {
 
     /// Parses a profile's URL and converts it to its canonical form. The scheme may be `http` or missing. A country's
     /// subdomain, a trailing slash, a query and a fragment are dropped. Non-ASCII letters are percent-encoded.
-    pub fn parse(text: &str) -> Result<Self, ProfileUrlFault> {
+    pub fn parse(text: &str) -> Result<Self, ProfileUrlError> {
         let rest = match text.trim().split_once("://") {
             Some((scheme, rest)) if ["https", "http"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) => rest,
-            Some(_) => return Err(ProfileUrlFault::Scheme),
+            Some(_) => return Err(ProfileUrlError::Scheme),
             None => text.trim(),
         };
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !is_linkedin(host) {
-            return Err(ProfileUrlFault::Host);
+            return Err(ProfileUrlError::Host);
         }
-        let name = path.strip_prefix("in/").ok_or(ProfileUrlFault::Path)?;
+        let name = path.strip_prefix("in/").ok_or(ProfileUrlError::Path)?;
         let name = name.strip_suffix('/').unwrap_or(name);
         if name.contains('/') {
-            return Err(ProfileUrlFault::Path);
+            return Err(ProfileUrlError::Path);
         }
         Self::from_name(name)
     }
 
     /// Creates the URL of the profile with this name, which is the last segment of the path.
-    pub fn from_name(name: &str) -> Result<Self, ProfileUrlFault> {
+    pub fn from_name(name: &str) -> Result<Self, ProfileUrlError> {
         if name.is_empty() || name.len() > Self::NAME_OCTETS_MAX {
-            return Err(ProfileUrlFault::Name);
+            return Err(ProfileUrlError::Name);
         }
         let mut url = String::with_capacity(Self::PREFIX.len() + name.len());
         url.push_str(Self::PREFIX);
@@ -236,12 +236,12 @@ impl ProfileUrl {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => url.push(char::from(byte)),
                 b'%' if is_percent_encoded(&bytes[i..]) => url.push('%'),
                 0x80.. => url.push_str(&format!("%{byte:02X}")),
-                _ => return Err(ProfileUrlFault::Name),
+                _ => return Err(ProfileUrlError::Name),
             }
         }
         // Stores keep the encoded name and parse it again, so it must not exceed the maximum length either.
         if url.len() > Self::PREFIX.len() + Self::NAME_OCTETS_MAX {
-            return Err(ProfileUrlFault::Name);
+            return Err(ProfileUrlError::Name);
         }
         Ok(Self(url))
     }
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(good.parse::<WorkspaceId>().map(|w| w.to_string()), Ok(good.to_owned()));
         }
         for bad in ["", "-x", "_x", "a b", "a\nb", "é", &"w".repeat(65)] {
-            assert_eq!(bad.parse::<WorkspaceId>(), Err(WorkspaceIdFault), "{bad:?}");
+            assert_eq!(bad.parse::<WorkspaceId>(), Err(WorkspaceIdError), "{bad:?}");
         }
     }
 
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn a_profile_url_is_nothing_else() {
-        use ProfileUrlFault::*;
-        for (text, fault) in [
+        use ProfileUrlError::*;
+        for (text, error) in [
             ("javascript://linkedin.com/in/x", Scheme),
             ("ftp://linkedin.com/in/x", Scheme),
             ("https://evil.example/in/x", Host),
@@ -342,7 +342,7 @@ mod tests {
             (&format!("linkedin.com/in/{}", "x".repeat(301)), Name),
             (&format!("linkedin.com/in/{}", "ë".repeat(51)), Name), // six octets each when percent-encoded
         ] {
-            assert_eq!(ProfileUrl::parse(text), Err(fault), "{text}");
+            assert_eq!(ProfileUrl::parse(text), Err(error), "{text}");
         }
     }
 

@@ -6,7 +6,7 @@
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::time::{Duration, Instant};
 //!
-//! use enrich_lib::observe::{Observed, Observer};
+//! use enrich_lib::observe::{LookupEvent, Observer};
 //!
 //! struct Metrics {
 //!     started: Instant,
@@ -19,9 +19,9 @@
 //!         self.started.elapsed()
 //!     }
 //!
-//!     fn ended(&self, lookup: &Observed<'_>) {
-//!         self.found.fetch_add(u64::from(lookup.ending.outcome() == "found"), Ordering::Relaxed);
-//!         let resolver = lookup.durations.resolver.unwrap_or_default();
+//!     fn finished(&self, event: &LookupEvent<'_>) {
+//!         self.found.fetch_add(u64::from(event.ending.outcome() == "found"), Ordering::Relaxed);
+//!         let resolver = event.durations.resolver.unwrap_or_default();
 //!         self.resolver_us.fetch_add(resolver.as_micros() as u64, Ordering::Relaxed);
 //!     }
 //! }
@@ -42,7 +42,7 @@ pub trait Observer: Send + Sync {
     fn now(&self) -> Duration;
 
     /// Called once per lookup, when it completes, is cancelled or panics.
-    fn ended(&self, lookup: &Observed<'_>);
+    fn finished(&self, event: &LookupEvent<'_>);
 
     /// Returns whether to time each port call, which takes one more clock reading per call. Defaults to `true`.
     fn times_ports(&self) -> bool {
@@ -56,7 +56,7 @@ impl Observer for () {
         Duration::ZERO
     }
 
-    fn ended(&self, _: &Observed<'_>) {}
+    fn finished(&self, _: &LookupEvent<'_>) {}
 
     fn times_ports(&self) -> bool {
         false
@@ -65,7 +65,7 @@ impl Observer for () {
 
 /// A finished lookup.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct LookupEvent<'a> {
     /// The lookup's id.
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid and the lookup produced a reply.
@@ -79,7 +79,7 @@ pub struct Observed<'a> {
     /// The duration of the lookup and of its port calls.
     pub durations: Durations,
     /// The port failure that caused the refusal, or the failure of a release.
-    pub fault: Option<&'a PortError>,
+    pub error: Option<&'a PortError>,
 }
 
 /// How a lookup ended.
@@ -139,13 +139,13 @@ pub enum Step {
     /// Checks the burst limit; calls [`crate::ports::Windows`].
     Admit,
     /// Parses and checks the body.
-    Read,
+    Validate,
     /// Holds the credits; calls [`crate::ports::Credits::hold`].
     Fund,
     /// Finds the person; calls [`crate::ports::Resolver`].
-    Finish,
+    Resolve,
     /// Settles the hold; calls [`crate::ports::Credits::settle`].
-    Close,
+    Settle,
 }
 
 impl Step {
@@ -155,10 +155,10 @@ impl Step {
             Self::Receive => "receive",
             Self::Identify => "identify",
             Self::Admit => "admit",
-            Self::Read => "read",
+            Self::Validate => "validate",
             Self::Fund => "fund",
-            Self::Finish => "finish",
-            Self::Close => "close",
+            Self::Resolve => "resolve",
+            Self::Settle => "settle",
         }
     }
 }
@@ -181,11 +181,11 @@ pub struct Durations {
     /// The duration of [`crate::ports::Credits::settle`].
     pub settle: Option<Duration>,
     /// The duration of the whole lookup.
-    pub whole: Duration,
+    pub total: Duration,
 }
 
 /// Collects one lookup's event and reports it to the observer, at the latest on drop.
-pub(crate) struct Watch<'o, O: Observer + ?Sized> {
+pub(crate) struct Recorder<'o, O: Observer + ?Sized> {
     observer: &'o O,
     lookup_id: LookupId,
     step: Step,
@@ -194,13 +194,13 @@ pub(crate) struct Watch<'o, O: Observer + ?Sized> {
     started_at: Duration,
     /// The time at which a timed port last answered.
     answered_at: Duration,
-    is_over: bool,
+    is_finished: bool,
 }
 
-impl<'o, O: Observer + ?Sized> Watch<'o, O> {
-    pub(crate) fn begin(observer: &'o O, lookup_id: LookupId) -> Self {
-        let now = guarded(|| observer.now()).unwrap_or_default();
-        let times_ports = guarded(|| observer.times_ports()).unwrap_or_default();
+impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
+    pub(crate) fn start(observer: &'o O, lookup_id: LookupId) -> Self {
+        let now = catch_panic(|| observer.now()).unwrap_or_default();
+        let times_ports = catch_panic(|| observer.times_ports()).unwrap_or_default();
         let (step, durations) = (Step::Receive, Durations::default());
         Self {
             observer,
@@ -210,7 +210,7 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
             times_ports,
             started_at: now,
             answered_at: now,
-            is_over: false,
+            is_finished: false,
         }
     }
 
@@ -220,79 +220,79 @@ impl<'o, O: Observer + ?Sized> Watch<'o, O> {
     }
 
     /// Awaits a port's answer in this step and records the duration.
-    pub(crate) async fn ask<T>(&mut self, step: Step, answer: impl Future<Output = T>) -> T {
+    pub(crate) async fn call<T>(&mut self, step: Step, answer: impl Future<Output = T>) -> T {
         self.enter(step);
         let answer = answer.await;
         if !self.times_ports {
             return answer;
         }
         let now = self.now();
-        let asked_at = std::mem::replace(&mut self.answered_at, now);
+        let called_at = std::mem::replace(&mut self.answered_at, now);
         let Durations { keys, windows, hold, resolver, settle, .. } = &mut self.durations;
         let duration = match step {
-            Step::Receive | Step::Read => return answer, // no port call
+            Step::Receive | Step::Validate => return answer, // no port call
             Step::Identify => keys,
             Step::Admit => windows,
             Step::Fund => hold,
-            Step::Finish => resolver,
-            Step::Close => settle,
+            Step::Resolve => resolver,
+            Step::Settle => settle,
         };
-        *duration = Some(self.answered_at.saturating_sub(asked_at));
+        *duration = Some(self.answered_at.saturating_sub(called_at));
         answer
     }
 
-    pub(crate) fn end(mut self, reply: &Reply) {
-        self.is_over = true;
+    pub(crate) fn finish(mut self, reply: &Reply) {
+        self.is_finished = true;
         let ending = Ending::of(reply);
         if ending == Ending::Refused(Refusal::LookupError) {
-            self.step = Step::Finish; // the release of the hold came after it
+            self.step = Step::Resolve; // the release of the hold came after it
         }
-        if !self.times_ports || matches!(self.step, Step::Receive | Step::Read) {
+        if !self.times_ports || matches!(self.step, Step::Receive | Step::Validate) {
             self.answered_at = self.now();
         }
-        self.report(&Observed {
+        self.report(&LookupEvent {
             workspace: reply.workspace.as_ref(),
             credits_spent: reply.credits_spent,
-            fault: reply.fault.as_ref(),
-            ..self.observed(ending)
+            error: reply.error.as_ref(),
+            ..self.event(ending)
         });
     }
 
     fn now(&self) -> Duration {
-        guarded(|| self.observer.now()).unwrap_or(self.answered_at)
+        catch_panic(|| self.observer.now()).unwrap_or(self.answered_at)
     }
 
-    fn report(&self, lookup: &Observed<'_>) {
-        guarded(|| self.observer.ended(lookup));
+    fn report(&self, event: &LookupEvent<'_>) {
+        catch_panic(|| self.observer.finished(event));
     }
 
-    fn observed(&self, ending: Ending) -> Observed<'static> {
-        let whole = self.answered_at.saturating_sub(self.started_at);
-        Observed {
+    fn event(&self, ending: Ending) -> LookupEvent<'static> {
+        let total = self.answered_at.saturating_sub(self.started_at);
+        LookupEvent {
             lookup_id: self.lookup_id,
             workspace: None,
             ending,
             step: self.step,
             credits_spent: 0,
-            durations: Durations { whole, ..self.durations },
-            fault: None,
+            durations: Durations { total, ..self.durations },
+            error: None,
         }
     }
 }
 
-impl<O: Observer + ?Sized> Drop for Watch<'_, O> {
+impl<O: Observer + ?Sized> Drop for Recorder<'_, O> {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.is_finished {
             return;
         }
         let ending = if std::thread::panicking() { Ending::Panicked } else { Ending::Abandoned };
         self.answered_at = self.now();
-        self.report(&self.observed(ending));
+        self.report(&self.event(ending));
     }
 }
 
 /// Calls the observer and returns `None` if it panics. The panic must not reach the lookup, which may have spent credits.
 /// During unwinding, it would abort the process.
-fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

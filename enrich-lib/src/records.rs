@@ -41,7 +41,7 @@ pub struct Audit {
     /// All workspaces, by name.
     pub workspaces: Vec<AuditRow>,
     /// All other inconsistencies of the store, one sentence each.
-    pub faults: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 /// The totals of a workspace and the sums of its rows.
@@ -69,7 +69,7 @@ pub struct Tally {
 impl Audit {
     /// Returns `true` if no inconsistency was found.
     pub fn reconciles(&self) -> bool {
-        self.faults.is_empty() && self.workspaces.iter().all(AuditRow::reconciles)
+        self.errors.is_empty() && self.workspaces.iter().all(AuditRow::reconciles)
     }
 }
 

@@ -4,18 +4,18 @@ use std::error::Error;
 
 use thiserror::Error;
 
-use crate::body::BodyFault;
-use crate::email::{EmailFault, Unsupported};
+use crate::body::BodyError;
+use crate::email::{EmailError, Unsupported};
 
 /// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."
     #[error("{0}")]
-    InvalidRequest(BodyFault),
+    InvalidRequest(BodyError),
     /// 400: "The email input is invalid."
     #[error("{0}")]
-    InvalidEmail(EmailFault),
+    InvalidEmail(EmailError),
     /// 400: "The email input is not supported for enrichment."
     #[error("{0}")]
     UnsupportedEmail(Unsupported),
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_port_error_gives_its_source_to_who_knows_its_type() {
-        let error = PortError::new(BodyFault::TooLarge);
-        assert_eq!(error.downcast_ref(), Some(&BodyFault::TooLarge));
-        assert_eq!(error.downcast_ref::<EmailFault>(), None);
-        assert!(PortError::new("a sentence").downcast_ref::<BodyFault>().is_none());
+        let error = PortError::new(BodyError::TooLarge);
+        assert_eq!(error.downcast_ref(), Some(&BodyError::TooLarge));
+        assert_eq!(error.downcast_ref::<EmailError>(), None);
+        assert!(PortError::new("a sentence").downcast_ref::<BodyError>().is_none());
     }
 }

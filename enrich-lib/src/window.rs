@@ -19,7 +19,7 @@ pub struct Quota {
 
 /// The reason why two numbers are not a valid [`Quota`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum QuotaFault {
+pub enum QuotaError {
     /// The limit is 0, which would refuse every request.
     #[error("a burst limit is at least 1 request")]
     Limit,
@@ -34,11 +34,11 @@ impl Quota {
 
     /// Creates a quota of `limit` requests per `window_seconds`. Fails if the limit is 0, or if the window is 0 s or longer
     /// than [`Quota::WINDOW_SECONDS_MAX`].
-    pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaFault> {
-        let limit = NonZeroU32::new(limit).ok_or(QuotaFault::Limit)?;
+    pub fn new(limit: u32, window_seconds: u32) -> Result<Self, QuotaError> {
+        let limit = NonZeroU32::new(limit).ok_or(QuotaError::Limit)?;
         let window_seconds = NonZeroU32::new(window_seconds)
             .filter(|seconds| seconds.get() <= Self::WINDOW_SECONDS_MAX)
-            .ok_or(QuotaFault::Window)?;
+            .ok_or(QuotaError::Window)?;
         Ok(Self { limit, window_seconds })
     }
 
@@ -133,22 +133,22 @@ impl Window {
 
     /// Returns the rate-limit state after the `count`-th request of this window, counted from 1. It is an `Err` if the count
     /// exceeds the limit.
-    pub fn admit(&self, count: u64, now: Timestamp) -> Result<Standing, Standing> {
+    pub fn admit(&self, count: u64, now: Timestamp) -> Result<RateLimitStatus, RateLimitStatus> {
         let limit = u64::from(self.quota.limit());
         let left_ms = self.closes_at.unix_ms().saturating_sub(now.unix_ms());
-        let standing = Standing {
+        let status = RateLimitStatus {
             limit: self.quota.limit(),
             remaining: u32::try_from(limit.saturating_sub(count)).unwrap_or(u32::MAX),
             // Rounded up and at least 1, so that clients do not retry too early.
             reset_seconds: left_ms.div_ceil(1_000).max(1),
         };
-        if count <= limit { Ok(standing) } else { Err(standing) }
+        if count <= limit { Ok(status) } else { Err(status) }
     }
 }
 
 /// The rate-limit state of a workspace: the headers of specification 8.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RateLimitStatus {
     /// `RateLimit-Limit`: the maximum number of requests in the current window.
     pub limit: u32,
     /// `RateLimit-Remaining`: requests left in the current window.
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn a_quota_that_lets_nothing_through_or_never_resets_is_refused() {
-        assert_eq!(Quota::new(0, 60), Err(QuotaFault::Limit));
-        assert_eq!(Quota::new(1, 0), Err(QuotaFault::Window));
-        assert_eq!(Quota::new(1, 86_401), Err(QuotaFault::Window));
+        assert_eq!(Quota::new(0, 60), Err(QuotaError::Limit));
+        assert_eq!(Quota::new(1, 0), Err(QuotaError::Window));
+        assert_eq!(Quota::new(1, 86_401), Err(QuotaError::Window));
         assert_eq!(Quota::new(500, 60), Ok(Quota::default()));
     }
 

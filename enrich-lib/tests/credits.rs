@@ -1,6 +1,6 @@
 //! An account's behaviour when operations arrive late, twice, out of order or not at all.
 
-use enrich_lib::credit::AccountFault::{Ended, NoHold, OtherHold, OverHold, TooLarge};
+use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLarge};
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};

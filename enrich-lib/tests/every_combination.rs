@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::body::BodyFault;
+use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::wire;
@@ -66,7 +66,7 @@ fn each_reply_tells_the_log_whose_request_it_was_and_which_port_failed() {
             [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
         assert_eq!(reply.lookup_id, arrival().id);
         assert_eq!(reply.workspace, (ports_asked > 1).then(|| demo().id), "{combination:?}");
-        assert_eq!(reply.fault.is_some(), failures[..ports_asked].contains(&true), "{combination:?}");
+        assert_eq!(reply.error.is_some(), failures[..ports_asked].contains(&true), "{combination:?}");
     });
 }
 
@@ -108,7 +108,7 @@ enum Form {
     ObjectTwice,
     Array,
     Unclosed,
-    Lost(BodyFault),
+    Lost(BodyError),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,8 +129,8 @@ const FORMS: [Form; 7] = [
     Form::ObjectTwice,
     Form::Array,
     Form::Unclosed,
-    Form::Lost(BodyFault::TooLarge),
-    Form::Lost(BodyFault::CutOff),
+    Form::Lost(BodyError::TooLarge),
+    Form::Lost(BodyError::CutOff),
 ];
 const EMAILS: [EmailInput; 5] = [
     EmailInput::Supported,
@@ -202,7 +202,7 @@ impl Combination {
             Form::ObjectTwice => format!("{{{email}}}{{{email}}}"),
             Form::Array => format!("[{{{email}}}]"),
             Form::Unclosed => format!("{{{email}"),
-            Form::Lost(fault) => return Err(fault),
+            Form::Lost(error) => return Err(error),
         }
         .into())
     }

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::body::BodyFault;
+use enrich_lib::body::BodyError;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
-use enrich_lib::email::EmailFault;
+use enrich_lib::email::EmailError;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Request};
 use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp, WorkspaceId};
-use enrich_lib::observe::{Durations, Ending, Observed, Observer, Step};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Refusal};
@@ -61,11 +61,17 @@ fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port
     let to_windows = [Some(1), Some(2), None, None, None];
     let to_keys = [Some(1), None, None, None, None];
     let table = [
-        (GOOD, Found, Step::Close, all, 1),
-        (World { is_found: Answers(false, 8), ..GOOD }, NotFound, Step::Close, all, 0),
-        (World { settle: Fails(16), ..GOOD }, Refused(ServerError), Step::Close, all, 0),
-        (World { is_found: Fails(8), ..GOOD }, Refused(LookupError), Step::Finish, all, 0),
-        (World { is_found: Fails(8), settle: Fails(16), ..GOOD }, Refused(LookupError), Step::Finish, all, 0),
+        (GOOD, Found, Step::Settle, all, 1),
+        (World { is_found: Answers(false, 8), ..GOOD }, NotFound, Step::Settle, all, 0),
+        (World { settle: Fails(16), ..GOOD }, Refused(ServerError), Step::Settle, all, 0),
+        (World { is_found: Fails(8), ..GOOD }, Refused(LookupError), Step::Resolve, all, 0),
+        (
+            World { is_found: Fails(8), settle: Fails(16), ..GOOD },
+            Refused(LookupError),
+            Step::Resolve,
+            all,
+            0,
+        ),
         (World { hold: Fails(4), ..GOOD }, Refused(ServerError), Step::Fund, to_hold, 0),
         (
             World { hold: Answers(HoldOutcome::Insufficient, 4), ..GOOD },
@@ -74,8 +80,20 @@ fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port
             to_hold,
             0,
         ),
-        (World { body: "{", ..GOOD }, Refused(InvalidRequest(BodyFault::Json)), Step::Read, to_windows, 0),
-        (World { body: "{}", ..GOOD }, Refused(InvalidEmail(EmailFault::Missing)), Step::Read, to_windows, 0),
+        (
+            World { body: "{", ..GOOD },
+            Refused(InvalidRequest(BodyError::Json)),
+            Step::Validate,
+            to_windows,
+            0,
+        ),
+        (
+            World { body: "{}", ..GOOD },
+            Refused(InvalidEmail(EmailError::Missing)),
+            Step::Validate,
+            to_windows,
+            0,
+        ),
         (World { count: Answers(501, 2), ..GOOD }, Refused(RateLimited), Step::Admit, to_windows, 0),
         (World { count: Fails(2), ..GOOD }, Refused(RateLimitUnavailable), Step::Admit, to_windows, 0),
         (World { is_known: Fails(1), ..GOOD }, Refused(ServerError), Step::Identify, to_keys, 0),
@@ -94,7 +112,7 @@ fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port
             world.count.fails(),
             world.is_known.fails(),
         ];
-        assert_eq!(told.fault.is_some(), failed.contains(&true), "{ending:?}");
+        assert_eq!(told.error.is_some(), failed.contains(&true), "{ending:?}");
     }
 }
 
@@ -111,8 +129,8 @@ fn a_port_that_panics_is_told_once_with_its_step() {
         (World { is_known: Panics, ..GOOD }, Step::Identify),
         (World { count: Panics, ..GOOD }, Step::Admit),
         (World { hold: Panics, ..GOOD }, Step::Fund),
-        (World { is_found: Panics, ..GOOD }, Step::Finish),
-        (World { settle: Panics, ..GOOD }, Step::Close),
+        (World { is_found: Panics, ..GOOD }, Step::Resolve),
+        (World { settle: Panics, ..GOOD }, Step::Settle),
     ];
     for (world, step) in panics {
         let told = one(world.told(Some(api_key().digest())));
@@ -124,7 +142,7 @@ fn a_port_that_panics_is_told_once_with_its_step() {
 #[test]
 fn a_lookup_that_is_dropped_is_told_once_with_the_step_it_was_in() {
     let told = one(World { is_found: Hangs, ..GOOD }.told(Some(api_key().digest())));
-    assert_eq!((told.ending, told.step), (Ending::Abandoned, Step::Finish));
+    assert_eq!((told.ending, told.step), (Ending::Abandoned, Step::Resolve));
     assert_eq!(told.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
 }
 
@@ -177,12 +195,12 @@ impl Observer for PanicsIn {
         true
     }
 
-    fn ended(&self, _: &Observed<'_>) {
+    fn finished(&self, _: &LookupEvent<'_>) {
         self.call(Method::Ended);
     }
 }
 
-/// An owned copy of [`Observed`].
+/// An owned copy of [`LookupEvent`].
 struct Told {
     lookup_id: LookupId,
     workspace: Option<WorkspaceId>,
@@ -190,7 +208,7 @@ struct Told {
     step: Step,
     credits_spent: u64,
     durations: Durations,
-    fault: Option<String>,
+    error: Option<String>,
 }
 
 /// A clock that only ports advance, and the events received.
@@ -205,7 +223,7 @@ impl Observer for Notes {
         Duration::from_millis(self.ms.load(Ordering::Relaxed))
     }
 
-    fn ended(&self, lookup: &Observed<'_>) {
+    fn finished(&self, lookup: &LookupEvent<'_>) {
         for secret in ["ada", "gmail", "linkedin", &*api_key().reveal().to_string()] {
             assert!(!format!("{lookup:?}").contains(secret), "{lookup:?}");
         }
@@ -216,7 +234,7 @@ impl Observer for Notes {
             step: lookup.step,
             credits_spent: lookup.credits_spent,
             durations: lookup.durations,
-            fault: lookup.fault.map(ToString::to_string),
+            error: lookup.error.map(ToString::to_string),
         });
     }
 }
@@ -258,7 +276,7 @@ impl Ports {
         };
         let request = Request { key, body: Ok(self.world.body.into()) };
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let lookup = pin!(service.answer_observed(arrival(), request, observer));
+            let lookup = pin!(service.answer_with(arrival(), request, observer));
             lookup.poll(&mut Context::from_waker(Waker::noop()))
         }));
         match polled {
@@ -342,7 +360,7 @@ fn one(told: Vec<Told>) -> Told {
 
 /// Returns the given durations of the ports and their sum.
 fn in_ms(ports: [Option<u64>; 5]) -> Durations {
-    let whole = Duration::from_millis(ports.iter().flatten().sum());
+    let total = Duration::from_millis(ports.iter().flatten().sum());
     let [keys, windows, hold, resolver, settle] = ports.map(|ms| ms.map(Duration::from_millis));
-    Durations { keys, windows, hold, resolver, settle, whole }
+    Durations { keys, windows, hold, resolver, settle, total }
 }

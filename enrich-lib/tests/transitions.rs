@@ -2,18 +2,27 @@
 
 use std::time::Duration;
 
-use enrich_lib::body::{Body, BodyFault};
+use enrich_lib::body::{Body, BodyError};
 use enrich_lib::credit::{HoldOutcome, Price, Settlement};
 use enrich_lib::email::EmailPolicy;
 use enrich_lib::key::{ApiKey, KeyDigest};
-use enrich_lib::lookup::{Admitted, Asked, Funded, Known, Lookup, Policy, Received, Reply, Request};
+use enrich_lib::lookup::{Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, Validated};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 
 #[test]
 fn each_state_makes_one_thing_of_each_answer() {
-    let rows = [receives(), identifies(), admits(), reads(), funds(), finishes(), closes()].concat();
+    let rows = [
+        receives(),
+        identify_rows(),
+        admit_rows(),
+        validate_rows(),
+        fund_rows(),
+        resolve_rows(),
+        settle_rows(),
+    ]
+    .concat();
     let table = table(&rows);
     insta::assert_snapshot!(table);
 }
@@ -21,28 +30,28 @@ fn each_state_makes_one_thing_of_each_answer() {
 /// An input of a state and its result.
 type Row = [String; 6];
 
-const HEADINGS: [&str; 6] = ["state", "is told", "becomes", "left", "spent", "for the log"];
+const HEADINGS: [&str; 6] = ["state", "is input", "becomes", "left", "spent", "for the log"];
 
 fn receives() -> Vec<Row> {
     let policy = policy();
     [("a key of the right form", Some(key())), ("no key of the right form", None)]
-        .map(|(told, key)| {
+        .map(|(input, key)| {
             let received = Lookup::receive(&policy, arrival(), Request { key, body: Ok(ADA.into()) });
-            row("-", told, received, nothing)
+            row("-", input, received, nothing)
         })
         .into()
 }
 
-fn identifies() -> Vec<Row> {
+fn identify_rows() -> Vec<Row> {
     let policy = policy();
-    [("a workspace", Ok(Some(demo()))), ("nobody", Ok(None)), ("the store fails", Err(fault()))]
-        .map(|(told, found)| {
-            row("Received", told, received(&policy, Ok(ADA.into())).identify(found), nothing)
+    [("a workspace", Ok(Some(demo()))), ("unknown key", Ok(None)), ("the store fails", Err(error()))]
+        .map(|(input, found)| {
+            row("Received", input, received(&policy, Ok(ADA.into())).identify(found), nothing)
         })
         .into()
 }
 
-fn admits() -> Vec<Row> {
+fn admit_rows() -> Vec<Row> {
     let policy = policy();
     [
         ("count 1 of 500", Ok(1)),
@@ -51,22 +60,24 @@ fn admits() -> Vec<Row> {
         ("count 501 of 500", Ok(501)),
         ("count 2^64 - 1 of 500", Ok(u64::MAX)),
         ("count 0 of 500", Ok(0)),
-        ("the store fails", Err(fault())),
+        ("the store fails", Err(error())),
     ]
-    .map(|(told, counted)| row("Known", told, known(&policy, Ok(ADA.into())).admit(counted), nothing))
+    .map(|(input, counted)| {
+        row("Identified", input, identified(&policy, Ok(ADA.into())).admit(counted), nothing)
+    })
     .into()
 }
 
-fn reads() -> Vec<Row> {
+fn validate_rows() -> Vec<Row> {
     let policy = policy();
     let long = format!(r#"{{"email":"{}@gmail.com"}}"#, "a".repeat(255));
-    let email = |told: &'static str, body: &str| (told, Ok(body.to_owned()));
+    let email = |input: &'static str, body: &str| (input, Ok(body.to_owned()));
     [
-        ("the HTTP is malformed", Err(BodyFault::Http)),
-        ("another content type", Err(BodyFault::ContentType)),
-        ("too large", Err(BodyFault::TooLarge)),
-        ("cut off", Err(BodyFault::CutOff)),
-        ("too slow", Err(BodyFault::TooSlow)),
+        ("the HTTP is malformed", Err(BodyError::Http)),
+        ("another content type", Err(BodyError::ContentType)),
+        ("too large", Err(BodyError::TooLarge)),
+        ("cut off", Err(BodyError::CutOff)),
+        ("too slow", Err(BodyError::TooSlow)),
         email("no JSON", "email"),
         email("no object", r#"["ada@gmail.com"]"#),
         email("email twice", r#"{"email":"ada@gmail.com","email":"ada@gmail.com"}"#),
@@ -88,46 +99,46 @@ fn reads() -> Vec<Row> {
         email("a provider that is not allowed", r#"{"email":"ada@yahoo.com"}"#),
         email("a supported email", ADA),
     ]
-    .map(|(told, body)| {
-        let read = admitted(&policy, body.map(Into::into)).read();
-        row("Admitted", told, read, |asked| format!("hold {}", asked.hold().credits))
+    .map(|(input, body)| {
+        let validated = admitted(&policy, body.map(Into::into)).validate();
+        row("Admitted", input, validated, |lookup| format!("hold {}", lookup.hold().credits))
     })
     .into()
 }
 
-fn funds() -> Vec<Row> {
+fn fund_rows() -> Vec<Row> {
     let policy = policy();
     [
         ("granted", Ok(HoldOutcome::Granted)),
         ("insufficient", Ok(HoldOutcome::Insufficient)),
-        ("the store fails", Err(fault())),
+        ("the store fails", Err(error())),
     ]
-    .map(|(told, held)| row("Asked", told, asked(&policy).fund(held), nothing))
+    .map(|(input, held)| row("Validated", input, validated(&policy).fund(held), nothing))
     .into()
 }
 
-fn finishes() -> Vec<Row> {
+fn resolve_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (priced, price) in PRICES {
         let policy = Policy { price, ..policy() };
-        rows.extend(people().map(|(told, found)| {
-            let finished = Ok(funded(&policy).finish(found));
-            row("Funded", &format!("{told}, {priced}"), finished, |finished| show(finished.settlement()))
+        rows.extend(people().map(|(input, found)| {
+            let resolved = Ok(funded(&policy).resolve(found));
+            row("Funded", &format!("{input}, {priced}"), resolved, |lookup| show(lookup.settlement()))
         }));
     }
     rows
 }
 
-fn closes() -> Vec<Row> {
+fn settle_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for ((_, price), fails) in PRICES.into_iter().flat_map(|price| [(price, false), (price, true)]) {
         let policy = Policy { price, ..policy() };
         rows.extend(people().map(|(person, found)| {
-            let finished = funded(&policy).finish(found);
-            let state = format!("Finished: {person}, {}", show(finished.settlement()));
-            let settled = if fails { Err(fault()) } else { Ok(()) };
-            let told = if fails { "the store fails" } else { "settled" };
-            row::<()>(&state, told, Err(finished.close(settled)), nothing)
+            let resolved = funded(&policy).resolve(found);
+            let state = format!("Resolved: {person}, {}", show(resolved.settlement()));
+            let settled = if fails { Err(error()) } else { Ok(()) };
+            let input = if fails { "the store fails" } else { "settled" };
+            row::<()>(&state, input, Err(resolved.settle(settled)), nothing)
         }));
     }
     rows.sort();
@@ -138,7 +149,7 @@ fn closes() -> Vec<Row> {
 /// Returns the row of one transition. `asks` returns the next state's request, as far as it depends on the input.
 fn row<Next>(
     state: &str,
-    told: &str,
+    input: &str,
     became: Result<Lookup<'_, Next>, Reply>,
     asks: impl Fn(&Lookup<'_, Next>) -> String,
 ) -> Row {
@@ -151,15 +162,15 @@ fn row<Next>(
         }
         Err(reply) => reply_columns(&reply),
     };
-    [state.to_owned(), told.to_owned(), becomes, left, spent, log]
+    [state.to_owned(), input.to_owned(), becomes, left, spent, log]
 }
 
 fn reply_columns(reply: &Reply) -> [String; 4] {
     let becomes = format!("{} {}", reply.status(), reply.outcome());
-    let left = reply.standing.map_or("-".to_owned(), |standing| standing.remaining.to_string());
+    let left = reply.rate_limit.map_or("-".to_owned(), |rate_limit| rate_limit.remaining.to_string());
     let reason = reply.result.as_ref().err().map(ToString::to_string);
-    let fault = reply.fault.as_ref().map(|fault| format!("({fault})"));
-    let log: Vec<_> = reason.into_iter().chain(fault).collect();
+    let error = reply.error.as_ref().map(|error| format!("({error})"));
+    let log: Vec<_> = reason.into_iter().chain(error).collect();
     [becomes, left, reply.credits_spent.to_string(), log.join(" ")]
 }
 
@@ -201,7 +212,7 @@ fn people() -> [(&'static str, Result<Option<ProfileUrl>, PortError>); 3] {
     [
         ("a profile", Ok(ProfileUrl::from_name("ada-marlowe").ok())),
         ("no profile", Ok(None)),
-        ("the resolver fails", Err(fault())),
+        ("the resolver fails", Err(error())),
     ]
 }
 
@@ -220,7 +231,7 @@ fn arrival() -> Arrival {
     Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
 }
 
-fn fault() -> PortError {
+fn error() -> PortError {
     PortError::new("no connection")
 }
 
@@ -232,18 +243,18 @@ fn received(policy: &Policy, body: Body) -> Lookup<'_, Received> {
     Lookup::receive(policy, arrival(), Request { key: Some(key()), body }).expect("received")
 }
 
-fn known(policy: &Policy, body: Body) -> Lookup<'_, Known> {
-    received(policy, body).identify(Ok(Some(demo()))).expect("known")
+fn identified(policy: &Policy, body: Body) -> Lookup<'_, Identified> {
+    received(policy, body).identify(Ok(Some(demo()))).expect("identified")
 }
 
 fn admitted(policy: &Policy, body: Body) -> Lookup<'_, Admitted> {
-    known(policy, body).admit(Ok(1)).expect("admitted")
+    identified(policy, body).admit(Ok(1)).expect("admitted")
 }
 
-fn asked(policy: &Policy) -> Lookup<'_, Asked> {
-    admitted(policy, Ok(ADA.into())).read().expect("asked")
+fn validated(policy: &Policy) -> Lookup<'_, Validated> {
+    admitted(policy, Ok(ADA.into())).validate().expect("validated")
 }
 
 fn funded(policy: &Policy) -> Lookup<'_, Funded> {
-    asked(policy).fund(Ok(HoldOutcome::Granted)).expect("funded")
+    validated(policy).fund(Ok(HoldOutcome::Granted)).expect("funded")
 }

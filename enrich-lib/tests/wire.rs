@@ -1,6 +1,6 @@
 //! The HTTP mapping: the headers that contain a key or announce a JSON body, and the requests for the only operation.
 
-use enrich_lib::body::BodyFault;
+use enrich_lib::body::BodyError;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Request;
 use enrich_lib::wire::{self, PATH};
@@ -118,16 +118,16 @@ fn every_other_content_type_takes_the_place_of_the_body() {
         &["application/json", "application/json"],
         &["application/json", "text/plain"],
     ] {
-        assert_eq!(content_type(values), Err(BodyFault::ContentType), "{values:?}");
+        assert_eq!(content_type(values), Err(BodyError::ContentType), "{values:?}");
     }
 }
 
 #[test]
 fn why_a_body_is_lost_is_passed_on_unless_its_content_type_is_wrong_too() {
-    for fault in [BodyFault::Http, BodyFault::TooLarge, BodyFault::CutOff, BodyFault::TooSlow] {
+    for error in [BodyError::Http, BodyError::TooLarge, BodyError::CutOff, BodyError::TooSlow] {
         let json = headers(&[("content-type", "application/json")]);
-        assert_eq!(wire::request(&json, Err(fault)).body, Err(fault));
-        assert_eq!(wire::request(&HeaderMap::new(), Err(fault)).body, Err(BodyFault::ContentType));
+        assert_eq!(wire::request(&json, Err(error)).body, Err(error));
+        assert_eq!(wire::request(&HeaderMap::new(), Err(error)).body, Err(BodyError::ContentType));
     }
 }
 
@@ -135,7 +135,7 @@ fn why_a_body_is_lost_is_passed_on_unless_its_content_type_is_wrong_too() {
 fn key_and_content_type_are_judged_apart() {
     let authorization = format!("Bearer {}", key().reveal());
     let key_alone = request(&[("authorization", &authorization)]);
-    assert_eq!((key_alone.key, key_alone.body), (Some(key().digest()), Err(BodyFault::ContentType)));
+    assert_eq!((key_alone.key, key_alone.body), (Some(key().digest()), Err(BodyError::ContentType)));
     let json_alone = request(&[("content-type", "application/json")]);
     assert_eq!((json_alone.key, json_alone.body), (None, Ok("{}".into())));
 }

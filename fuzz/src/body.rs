@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use enrich_lib::body::{BODY_BYTES_MAX, BodyFault, read};
+use enrich_lib::body::{BODY_BYTES_MAX, BodyError, read};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Error, Value};
 
@@ -10,25 +10,25 @@ use serde_json::{Error, Value};
 pub fn body(data: &[u8]) {
     let ours = read(data);
     if data.len() > BODY_BYTES_MAX {
-        return assert_eq!(ours, Err(BodyFault::TooLarge));
+        return assert_eq!(ours, Err(BodyError::TooLarge));
     }
     match serde_json::from_slice::<Fields>(data) {
         Ok(fields) => assert_eq!(ours.map(|email| email.map(Into::into)), expected(fields)),
         // Both parsers accept the same strings as an email, so a body on which they differ never leads to a lookup.
         Err(error) if is_explained(&error) => assert!(!matches!(ours, Ok(Some(_))), "{error}"),
-        Err(error) => assert_eq!(ours, Err(BodyFault::Json), "{error}"),
+        Err(error) => assert_eq!(ours, Err(BodyError::Json), "{error}"),
     }
 }
 
 /// Returns the expected result for an object that serde_json parsed: specification 2.1, and the documented decision to
 /// reject duplicate keys.
-fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyFault> {
+fn expected(Fields(fields): Fields) -> Result<Option<String>, BodyError> {
     let (emails, others): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == "email");
     if emails.len() > 1 {
-        return Err(BodyFault::Json);
+        return Err(BodyError::Json);
     }
     if !others.is_empty() {
-        return Err(BodyFault::UnknownField);
+        return Err(BodyError::UnknownField);
     }
     Ok(emails.into_iter().find_map(|(_, value)| match value {
         Value::String(email) => Some(email),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::body::{self, Body, BodyFault};
+use enrich_lib::body::{self, Body, BodyError};
 use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
@@ -102,8 +102,8 @@ impl Script {
     fn body(&self, data: &[u8]) -> Body {
         match self.has_body {
             Answer::Yes => Ok(data.to_vec().into()),
-            Answer::No => Err(BodyFault::TooSlow),
-            Answer::Fails => Err(BodyFault::CutOff),
+            Answer::No => Err(BodyError::TooSlow),
+            Answer::Fails => Err(BodyError::CutOff),
         }
     }
 
@@ -203,10 +203,10 @@ fn check_credits(script: &Script, reply: &Reply, calls: &[Call]) {
 }
 
 fn check_standing(script: &Script, reply: &Reply) {
-    if let Some(standing) = reply.standing {
-        assert_eq!(standing.limit, script.quota.limit());
-        assert!(u64::from(standing.remaining) < u64::from(standing.limit).max(1), "one is counted");
-        assert!((1..=u64::from(script.quota.window_seconds())).contains(&standing.reset_seconds));
+    if let Some(status) = reply.rate_limit {
+        assert_eq!(status.limit, script.quota.limit());
+        assert!(u64::from(status.remaining) < u64::from(status.limit).max(1), "one is counted");
+        assert!((1..=u64::from(script.quota.window_seconds())).contains(&status.reset_seconds));
     }
     let is_stranger = matches!(reply.status(), 401) || script.is_known == Answer::Fails;
     assert_eq!(reply.workspace.is_none(), is_stranger);

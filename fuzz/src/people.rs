@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 
-use enrich_host::rows::{Columns, FileFault, RowFault, Rows};
+use enrich_files::{Columns, FileError, RowError, Rows};
 use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::model::ProfileUrl;
 use flate2::Compression;
@@ -74,7 +74,7 @@ fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
                 let (email, profile) = (person.email.as_str(), person.profile.name());
                 told.push(format!("{email} {profile} {}", person.confidence));
             }
-            Err(RowFault::Rejected { line, reason }) => {
+            Err(RowError::Rejected { line, reason }) => {
                 assert!((line_before.max(1)..=lines).contains(&line), "line {line} of {lines}");
                 assert!(reason.lines().count() == 1, "{reason}");
                 check_privacy(&reason, text);
@@ -82,7 +82,7 @@ fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
                 told.push(format!("{line}: {reason}"));
             }
             // The import ends at the first read error.
-            Err(RowFault::Unreadable(error)) => {
+            Err(RowError::Unreadable(error)) => {
                 check_privacy(&error.to_string(), text);
                 told.push("unreadable".to_owned());
                 break;
@@ -93,12 +93,12 @@ fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
     told
 }
 
-fn tell_file(fault: &FileFault, text: &Text) -> String {
+fn tell_file(fault: &FileError, text: &Text) -> String {
     let message = fault.to_string();
     check_privacy(&message, text);
     match fault {
-        FileFault::Unreadable(_) => "unreadable".to_owned(),
-        FileFault::Empty => {
+        FileError::Unreadable(_) => "unreadable".to_owned(),
+        FileError::Empty => {
             let bytes = &text.bytes[..text.bytes.len().min(BLANK_BYTES_MAX)];
             let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
             assert!(
@@ -108,7 +108,7 @@ fn tell_file(fault: &FileFault, text: &Text) -> String {
             );
             message
         }
-        FileFault::NotText(_) | FileFault::NoHeader | FileFault::NoColumn { .. } => message,
+        FileError::NotText(_) | FileError::NoHeader | FileError::NoColumn { .. } => message,
     }
 }
 

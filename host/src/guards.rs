@@ -1,5 +1,5 @@
 //! Assembles the resolver middleware of [`enrich_middleware`] in the order that its crate documentation recommends: [`Guards`]
-//! for each vendor, [`Assembly`] for the whole chain.
+//! for each vendor, [`ResolverStack`] for the whole chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_middleware::{
     Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, Hedge, HedgeDelay, Limit,
-    OptOuts, Permits, Retry, RetryPolicy, Suppress, VendorFault, Waterfall,
+    OptOuts, Permits, Retry, RetryPolicy, Suppress, VendorError, Waterfall,
 };
 
 use crate::causes::chain;
@@ -53,15 +53,15 @@ impl Guards {
 
 /// Settings of the whole resolver chain.
 #[derive(Clone, Copy, Debug)]
-pub struct Assembly {
+pub struct ResolverStack {
     /// Time budget of a whole lookup.
     pub deadline: Duration,
     /// Cache settings; `None` disables the cache.
     pub cache: Option<CachePolicy>,
 }
 
-impl Assembly {
-    /// Returns the time budget of the waterfall. It ends before [`Assembly::deadline`], so that a failure can name the
+impl ResolverStack {
+    /// Returns the time budget of the waterfall. It ends before [`ResolverStack::deadline`], so that a failure can name the
     /// vendors that caused it.
     pub fn budget(&self) -> Duration {
         self.deadline - (self.deadline / 20).min(Duration::from_millis(100))
@@ -88,7 +88,7 @@ impl Assembly {
 fn log(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, error_text) = (workspace.as_str(), chain(error));
-    if VendorFault::of(error).is_none_or(|fault| !fault.is_skipped()) {
+    if VendorError::of(error).is_none_or(|error| !error.is_skipped()) {
         tracing::warn!(
             target: "enrich::vendor", vendor, %lookup_id, workspace, error = error_text, "vendor request failed",
         );

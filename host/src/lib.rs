@@ -23,8 +23,8 @@
 //! - [`run`]: the accept loop
 //! - [`workers`]: the server on several threads
 //!
-//! The command line also uses [`patience`] (port timeouts), [`guards`] (resolver middleware), [`vendors`] (the vendors of a
-//! lookup) and [`rows`] (files of people).
+//! The command line also uses [`patience`] (port timeouts), [`guards`] (resolver middleware) and [`vendors`] (the vendors of a
+//! lookup).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -60,8 +60,6 @@ pub mod patience;
 pub mod guards;
 
 pub mod vendors;
-
-pub mod rows;
 
 use std::fmt;
 use std::sync::Arc;

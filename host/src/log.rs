@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::WorkspaceId;
-use enrich_lib::observe::{Durations, Ending, Observed, Observer};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
 use enrich_lib::refusal::Refusal;
 use tokio::time::{Instant, sleep};
 
@@ -40,24 +40,24 @@ impl Observer for Log {
         tracing::enabled!(target: "enrich::lookup", tracing::Level::DEBUG)
     }
 
-    fn ended(&self, lookup: &Observed<'_>) {
+    fn finished(&self, lookup: &LookupEvent<'_>) {
         let lookup_id = lookup.lookup_id;
         let workspace = lookup.workspace.map(WorkspaceId::as_str);
         let (outcome, status, credits) =
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
-        let duration_us = us(lookup.durations.whole);
-        match (lookup.ending, lookup.fault) {
+        let duration_us = us(lookup.durations.total);
+        match (lookup.ending, lookup.error) {
             // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
             // the email.
             (Ending::Panicked, _) => tracing::error!(
                 target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
-                fault = "panicked",
+                error = "panicked",
             ),
             // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
-            (_, Some(fault)) => tracing::warn!(
+            (_, Some(error)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-                fault = chain(fault),
+                error = chain(error),
             ),
             (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
                 target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us,

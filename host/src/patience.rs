@@ -21,40 +21,40 @@ use enrich_middleware::timeout;
 use tokio::time::sleep;
 
 /// API keys with a timeout. A lookup whose key is not found in time fails with 500.
-pub struct TimelyKeys {
+pub struct KeysWithTimeout {
     /// The wrapped key store.
     pub keys: Arc<dyn Keys>,
     /// Timeout of one call.
     pub deadline: Duration,
 }
 
-impl TimelyKeys {
+impl KeysWithTimeout {
     /// The default timeout.
     pub const DEADLINE: Duration = Duration::from_secs(1);
 }
 
 #[async_trait]
-impl Keys for TimelyKeys {
+impl Keys for KeysWithTimeout {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         in_time(self.deadline, "no key was found", self.keys.find(key)).await
     }
 }
 
 /// Rate-limit windows with a timeout. A count that is late fails closed: 503.
-pub struct TimelyWindows {
+pub struct WindowsWithTimeout {
     /// The wrapped rate-limit store.
     pub windows: Arc<dyn Windows>,
     /// Timeout of one count.
     pub deadline: Duration,
 }
 
-impl TimelyWindows {
+impl WindowsWithTimeout {
     /// The default timeout. A rate limiter that takes longer is considered down.
     pub const DEADLINE: Duration = Duration::from_millis(100);
 }
 
 #[async_trait]
-impl Windows for TimelyWindows {
+impl Windows for WindowsWithTimeout {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         in_time(self.deadline, "nothing was counted", self.windows.count(window)).await
     }
@@ -63,14 +63,14 @@ impl Windows for TimelyWindows {
 /// Credits that retry settlements, with the same lookup id, until one succeeds or the deadline passes.
 ///
 /// Retries ensure that every result is billed and that transient failures are not visible to the client.
-pub struct PersistentCredits {
+pub struct RetryingCredits {
     /// The wrapped credits.
     pub credits: Arc<dyn Credits>,
     /// Timeout of a hold, and of a settlement with all its retries.
     pub deadline: Duration,
 }
 
-impl PersistentCredits {
+impl RetryingCredits {
     /// The default timeout.
     pub const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -79,18 +79,18 @@ impl PersistentCredits {
 }
 
 #[async_trait]
-impl Credits for PersistentCredits {
+impl Credits for RetryingCredits {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         in_time(self.deadline, "no hold was granted", self.credits.hold(hold)).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let mut last_fault = None;
+        let mut last_error = None;
         let settled = {
             let in_the_end = pin!(async {
                 let mut pause = Self::PAUSE_FIRST;
-                while let Err(fault) = self.credits.settle(hold, settlement).await {
-                    last_fault = Some(fault);
+                while let Err(error) = self.credits.settle(hold, settlement).await {
+                    last_error = Some(error);
                     Box::pin(sleep(pause)).await; // boxed because it is rarely needed
                     pause = (pause * 2).min(Self::PAUSE_MAX);
                 }
@@ -98,7 +98,7 @@ impl Credits for PersistentCredits {
             timeout(self.deadline, in_the_end).await
         };
         settled.ok_or_else(|| {
-            last_fault.unwrap_or_else(|| too_late(self.deadline, "no settlement was answered"))
+            last_error.unwrap_or_else(|| too_late(self.deadline, "no settlement was answered"))
         })
     }
 }
@@ -116,20 +116,20 @@ fn too_late(deadline: Duration, failure: &str) -> PortError {
     PortError::new(format!("{failure} in {deadline:?}"))
 }
 
-impl fmt::Debug for TimelyKeys {
+impl fmt::Debug for KeysWithTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimelyKeys").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("KeysWithTimeout").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for TimelyWindows {
+impl fmt::Debug for WindowsWithTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimelyWindows").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("WindowsWithTimeout").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for PersistentCredits {
+impl fmt::Debug for RetryingCredits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PersistentCredits").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("RetryingCredits").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }

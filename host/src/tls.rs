@@ -19,7 +19,7 @@ use crate::swap::Swap;
 
 /// An error that prevents HTTPS. The message names the file and the remedy.
 #[derive(Debug, Error)]
-pub enum TlsFault {
+pub enum TlsError {
     /// The file cannot be read as PEM.
     #[error("can't read {}: {source}; it has to be a readable PEM file", path.display())]
     Unreadable {
@@ -48,7 +48,7 @@ pub enum TlsFault {
 
 /// Builds the TLS configuration of [`Services`](crate::Services) from two PEM files. Later changes to the files have no
 /// effect.
-pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsFault> {
+pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(config(Arc::new(Swap::new(read(cert, key, |_| ())?))))
 }
 
@@ -64,13 +64,13 @@ pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
 }
 
 /// Reads a certificate and its key from two PEM files. Calls `before` with each path before it reads the file.
-pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<CertifiedKey>, TlsFault> {
+pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<CertifiedKey>, TlsError> {
     before(cert);
     let chain = read_chain(cert)?;
     before(key);
     let secret = read_key(key)?;
     let certified = CertifiedKey::from_der(chain, secret, &ring::default_provider());
-    certified.map(Arc::new).map_err(|source| TlsFault::Unusable {
+    certified.map(Arc::new).map_err(|source| TlsError::Unusable {
         cert: cert.into(),
         key: key.into(),
         source,
@@ -105,16 +105,16 @@ fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     })
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
-    let unreadable = |source| TlsFault::Unreadable { path: path.into(), source };
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable { path: path.into(), source };
     let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
     let chain: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
-    if chain.is_empty() { Err(TlsFault::NoCertificate(path.into())) } else { Ok(chain) }
+    if chain.is_empty() { Err(TlsError::NoCertificate(path.into())) } else { Ok(chain) }
 }
 
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFault> {
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|source| match source {
-        pem::Error::NoItemsFound => TlsFault::NoKey(path.into()),
-        source => TlsFault::Unreadable { path: path.into(), source },
+        pem::Error::NoItemsFound => TlsError::NoKey(path.into()),
+        source => TlsError::Unreadable { path: path.into(), source },
     })
 }

@@ -11,7 +11,7 @@ use enrich_middleware::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall
 use enrich_provider::Provider;
 use enrich_sqlite::People;
 
-use crate::guards::{Assembly, Guards};
+use crate::guards::{Guards, ResolverStack};
 
 /// The configured vendors and their shared settings.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Vendors {
         if self.asked.iter().all(|asked| matches!(asked, Asked::People)) {
             return Arc::new(Deadline::new(people.clone(), self.deadline));
         }
-        let assembly = Assembly { deadline: self.deadline, cache: self.cache };
+        let assembly = ResolverStack { deadline: self.deadline, cache: self.cache };
         let opt_outs = Arc::new(SuppressedPeople(people.clone()));
         assembly.around(self.waterfall(people, assembly.budget()), opt_outs, rand::random())
     }

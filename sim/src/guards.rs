@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_host::guards::{Assembly, Guards};
+use enrich_host::guards::{Guards, ResolverStack};
 use enrich_lib::ports::Resolver;
 use enrich_middleware::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 
@@ -33,7 +33,7 @@ const CACHE: CachePolicy = CachePolicy {
     not_found_ttl: Duration::from_secs(1),
 };
 
-const ASSEMBLY: Assembly = Assembly { deadline: Deadline::BUDGET, cache: Some(CACHE) };
+const ASSEMBLY: ResolverStack = ResolverStack { deadline: Deadline::BUDGET, cache: Some(CACHE) };
 
 /// Wraps `vendor` in the middleware. If it fails or finds no profile, the lookup tries it again under a second name.
 pub(crate) fn guarded(

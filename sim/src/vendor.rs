@@ -16,7 +16,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::FaultKind;
+use enrich_middleware::VendorErrorKind;
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
@@ -146,13 +146,13 @@ pub(crate) struct VendorClient;
 #[async_trait]
 impl Resolver for VendorClient {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        let stream = TcpStream::connect((NAME, PORT)).await.map_err(|_| FaultKind::Unavailable)?;
-        match ask(stream, &query.email).await.map_err(|_| FaultKind::BadAnswer)? {
+        let stream = TcpStream::connect((NAME, PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
+        match ask(stream, &query.email).await.map_err(|_| VendorErrorKind::BadAnswer)? {
             (StatusCode::OK, profile) => {
-                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| FaultKind::BadAnswer)?))
+                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::BadAnswer)?))
             }
             (StatusCode::NOT_FOUND, _) => Ok(None),
-            _ => Err(FaultKind::Unavailable.into()),
+            _ => Err(VendorErrorKind::Unavailable.into()),
         }
     }
 }

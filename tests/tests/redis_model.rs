@@ -13,7 +13,7 @@ use enrich_fakes::redis::Redis as Fake;
 use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
-use enrich_redis::{Connect, Login, RedisFault, RedisPolicy, RedisUrl, RedisWindows, Stream};
+use enrich_redis::{Connect, Login, RedisPolicy, RedisUrl, RedisWindows, Stream, WindowStoreError};
 use enrich_tests::servers::Redis;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -101,8 +101,8 @@ async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<
 
 /// Formats an error without its delay, which differs between the two servers.
 fn text(counted: Result<u64, enrich_lib::refusal::PortError>) -> Result<u64, String> {
-    counted.map_err(|error| match error.downcast_ref::<RedisFault>() {
-        Some(RedisFault::ClocksDiffer(_)) => "the clocks differ".to_owned(),
+    counted.map_err(|error| match error.downcast_ref::<WindowStoreError>() {
+        Some(WindowStoreError::ClocksDiffer(_)) => "the clocks differ".to_owned(),
         _ => error.to_string(),
     })
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::agenda::Agenda;
 use super::entries::Entries;
-use super::{AccountFault, Balance, Hold, HoldOutcome, Settlement};
+use super::expiry_queue::ExpiryQueue;
+use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::model::{LookupId, Timestamp};
 
 /// The credits of one workspace.
@@ -25,8 +25,8 @@ struct Lookups {
     held: u64,
     entries: Entries<Entry>,
     /// Each lookup is in one of two queues: in `running` until its hold expires, then in `run_out` until it is forgotten.
-    running: Agenda,
-    run_out: Agenda,
+    running: ExpiryQueue,
+    run_out: ExpiryQueue,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +64,10 @@ impl Account {
 
     /// Creates an account with these totals and no holds, as read from a store.
     ///
-    /// Fails with [`AccountFault::OverHold`] if `spent` exceeds `granted`.
-    pub fn new(granted: u64, spent: u64) -> Result<Self, AccountFault> {
+    /// Fails with [`AccountError::OverHold`] if `spent` exceeds `granted`.
+    pub fn new(granted: u64, spent: u64) -> Result<Self, AccountError> {
         if spent > granted {
-            return Err(AccountFault::OverHold);
+            return Err(AccountError::OverHold);
         }
         Ok(Self { granted, spent, ..Self::default() })
     }
@@ -85,9 +85,9 @@ impl Account {
         self.lookups.as_ref().map_or(0, |lookups| lookups.held)
     }
 
-    /// Grants `credits`. Fails with [`AccountFault::TooLarge`] and then grants nothing.
-    pub fn grant(&mut self, credits: u64) -> Result<(), AccountFault> {
-        self.granted = self.granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
+    /// Grants `credits`. Fails with [`AccountError::TooLarge`] and then grants nothing.
+    pub fn grant(&mut self, credits: u64) -> Result<(), AccountError> {
+        self.granted = self.granted.checked_add(credits).ok_or(AccountError::TooLarge)?;
         Ok(())
     }
 
@@ -118,24 +118,24 @@ impl Account {
     /// Returns the time at which [`Account::advance`] next has work to do, if any.
     pub fn next_due(&self) -> Option<Timestamp> {
         let lookups = self.lookups.as_ref()?;
-        [&lookups.running, &lookups.run_out].into_iter().filter_map(Agenda::next_due).min()
+        [&lookups.running, &lookups.run_out].into_iter().filter_map(ExpiryQueue::next_due).min()
     }
 
     /// Holds credits. A repeated call with the same hold returns the same outcome.
     ///
-    /// Fails with [`AccountFault::OtherHold`] if the lookup holds another number of credits, and with
-    /// [`AccountFault::Ended`] if the hold was settled or has expired.
-    pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountFault> {
+    /// Fails with [`AccountError::OtherHold`] if the lookup holds another number of credits, and with
+    /// [`AccountError::Ended`] if the hold was settled or has expired.
+    pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
         self.pass(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
             return match known.state {
                 State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
-                State::Held => Err(AccountFault::OtherHold),
-                State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+                State::Held => Err(AccountError::OtherHold),
+                State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountError::Ended),
             };
         }
         if hold.expires_at <= self.now {
-            return Err(AccountFault::Ended);
+            return Err(AccountError::Ended);
         }
         if hold.credits > self.available() {
             return Ok(HoldOutcome::Insufficient);
@@ -147,7 +147,7 @@ impl Account {
     /// Settles `hold`. A repeated call with the same settlement returns the same result.
     ///
     /// Fails with the errors of [`Account::release`] and [`Account::begin_spend`].
-    pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountFault> {
+    pub fn settle(&mut self, hold: &Hold, settlement: Settlement) -> Result<(), AccountError> {
         match settlement {
             Settlement::Release => self.release(hold),
             Settlement::Spend(credits) => {
@@ -161,8 +161,8 @@ impl Account {
 
     /// Releases all credits of `hold`. A release that arrives before its hold leaves a tombstone.
     ///
-    /// Fails with [`AccountFault::Ended`] if the hold was spent or a spend is in progress.
-    pub fn release(&mut self, hold: &Hold) -> Result<(), AccountFault> {
+    /// Fails with [`AccountError::Ended`] if the hold was spent or a spend is in progress.
+    pub fn release(&mut self, hold: &Hold) -> Result<(), AccountError> {
         match self.find(hold) {
             Some((entry, held)) => match entry.state {
                 State::Held => {
@@ -171,7 +171,7 @@ impl Account {
                     Ok(())
                 }
                 State::Over => Ok(()),
-                State::Spending { .. } | State::Spent(_) => Err(AccountFault::Ended),
+                State::Spending { .. } | State::Spent(_) => Err(AccountError::Ended),
             },
             None => {
                 if hold.expires_at > self.now {
@@ -185,12 +185,12 @@ impl Account {
     /// Begins a spend. Durable stores settle a spend in two steps, of which this is the first. Until the second step, the
     /// hold can neither expire nor be released.
     ///
-    /// Fails with [`AccountFault::NoHold`], with [`AccountFault::OverHold`], or with [`AccountFault::Ended`] if the hold was
+    /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`] if the hold was
     /// released, has expired, or was spent with another number of credits.
-    pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountFault> {
-        let (entry, _) = self.find(hold).ok_or(AccountFault::NoHold)?;
+    pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountError> {
+        let (entry, _) = self.find(hold).ok_or(AccountError::NoHold)?;
         if credits > entry.credits {
-            return Err(AccountFault::OverHold);
+            return Err(AccountError::OverHold);
         }
         match &mut entry.state {
             State::Held => {
@@ -202,7 +202,7 @@ impl Account {
                 Ok(SpendStart::Begun)
             }
             State::Spent(before) if *before == credits => Ok(SpendStart::AlreadySpent),
-            State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountFault::Ended),
+            State::Spending { .. } | State::Spent(_) | State::Over => Err(AccountError::Ended),
         }
     }
 

@@ -11,8 +11,8 @@
 //! the arithmetic for one workspace. It is also the model that every store is tested against.
 
 mod account;
-mod agenda;
 mod entries;
+mod expiry_queue;
 
 use thiserror::Error;
 
@@ -85,7 +85,7 @@ impl Settlement {
 
 /// The reason why an account refuses an operation. The cause is the caller or the timing, never the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AccountFault {
+pub enum AccountError {
     /// The lookup's hold was settled in another way or has expired.
     #[error("the hold of this lookup has already ended")]
     Ended,

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use support::{EmailPolicy, Unsupported};
-pub use syntax::EmailFault;
+pub use syntax::EmailError;
 
 /// A well-formed email address (RFC 5321, 4.1.2, `Mailbox`).
 ///
@@ -28,7 +28,7 @@ impl Email {
     pub const OCTETS_MAX: usize = 254;
 
     /// Parses an address, without trimming spaces or decoding. A failure results in 400 `invalid_email`.
-    pub fn parse(text: &str) -> Result<Self, EmailFault> {
+    pub fn parse(text: &str) -> Result<Self, EmailError> {
         let at = syntax::check(text)?;
         Ok(Self { address: text.to_owned(), at })
     }

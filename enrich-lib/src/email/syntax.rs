@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// The reason why a text is not an email address. Messages do not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum EmailFault {
+pub enum EmailError {
     /// The `email` field is missing or not a string.
     #[error("the email is missing or no string")]
     Missing,
@@ -30,21 +30,21 @@ const DOMAIN_OCTETS_MAX: usize = 253; // RFC 1035, 2.3.4, as text
 const LABEL_OCTETS_MAX: usize = 63; // RFC 1035, 2.3.4
 
 /// Checks an address and returns the position of its `@`.
-pub(super) fn check(text: &str) -> Result<usize, EmailFault> {
+pub(super) fn check(text: &str) -> Result<usize, EmailError> {
     if text.len() > super::Email::OCTETS_MAX {
-        return Err(EmailFault::TooLong);
+        return Err(EmailError::TooLong);
     }
     let first_at = || text.bytes().position(|byte| byte == b'@');
-    let at = if text.starts_with('"') { quoted_end(text) } else { first_at() }.ok_or(EmailFault::NoAt)?;
+    let at = if text.starts_with('"') { quoted_end(text) } else { first_at() }.ok_or(EmailError::NoAt)?;
     let (local, domain) = (&text[..at], &text[at + 1..]);
     if local.len() > LOCAL_OCTETS_MAX || !(local.starts_with('"') || is_dot_string(local)) {
-        return Err(EmailFault::LocalPart);
+        return Err(EmailError::LocalPart);
     }
     let domain_fits = match domain.strip_prefix('[') {
         Some(literal) => literal.strip_suffix(']').is_some_and(is_address_literal),
         None => is_domain(domain),
     };
-    if domain_fits { Ok(at) } else { Err(EmailFault::Domain) }
+    if domain_fits { Ok(at) } else { Err(EmailError::Domain) }
 }
 
 /// Parses `Quoted-string = DQUOTE *QcontentSMTP DQUOTE` followed by `@`, and returns the position of the `@`.
@@ -132,7 +132,7 @@ fn is_snum(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use EmailFault::*;
+    use EmailError::*;
 
     /// The addresses of the JSON Schema test suite (draft 2020-12, `optional/format/email.json`) with their expected
     /// results.
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        for (text, fault) in [
+        for (text, error) in [
             ("", NoAt),
             ("ada", NoAt),
             ("\"ada@b.c", NoAt),
@@ -218,7 +218,7 @@ mod tests {
             ("ada@[x:1]", Domain),
             ("ada@[]", Domain),
         ] {
-            assert_eq!(check(text), Err(fault), "{text:?}");
+            assert_eq!(check(text), Err(error), "{text:?}");
         }
     }
 

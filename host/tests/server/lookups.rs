@@ -87,7 +87,7 @@ async fn a_lookup_that_breaks_down_is_500_and_the_connection_goes_on() {
     assert_eq!((reply.status, reply.body.as_str()), (500, r#"{"error":"server_error"}"#));
     assert_eq!(client.ask(good()).await.status, 404);
     let told = log.lines();
-    assert!(told.contains("ERROR enrich::lookup") && told.contains(r#"fault="panicked""#), "{told}");
+    assert!(told.contains("ERROR enrich::lookup") && told.contains(r#"error="panicked""#), "{told}");
     assert!(!told.contains("ada"), "{told}");
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_host::tls::{TlsFault, load};
+use enrich_host::tls::{TlsError, load};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -65,11 +65,11 @@ fn a_file_that_does_not_serve_is_named() {
     let other = Files::new();
     let (cert, key) = (files.path("cert.pem"), files.path("key.pem"));
     let missing = files.path("missing.pem");
-    assert!(matches!(load(&missing, &key), Err(TlsFault::Unreadable { path, .. }) if path == missing));
-    assert!(matches!(load(&key, &key), Err(TlsFault::NoCertificate(path)) if path == key));
-    assert!(matches!(load(&cert, &cert), Err(TlsFault::NoKey(path)) if path == cert));
+    assert!(matches!(load(&missing, &key), Err(TlsError::Unreadable { path, .. }) if path == missing));
+    assert!(matches!(load(&key, &key), Err(TlsError::NoCertificate(path)) if path == key));
+    assert!(matches!(load(&cert, &cert), Err(TlsError::NoKey(path)) if path == cert));
     let fault = load(&cert, &other.path("key.pem")).unwrap_err();
-    assert!(matches!(fault, TlsFault::Unusable { .. }) && fault.to_string().contains("cert.pem"), "{fault}");
+    assert!(matches!(fault, TlsError::Unusable { .. }) && fault.to_string().contains("cert.pem"), "{fault}");
 }
 
 fn pair(protocol: &str) -> (Arc<ServerConfig>, TlsConnector) {

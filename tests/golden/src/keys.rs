@@ -17,7 +17,7 @@ pub struct Keys(BTreeMap<(String, String), String>);
 /// A line that does not have the form `SCENARIO NAME KEY`.
 #[derive(Debug, Error)]
 #[error("line {0} is not `SCENARIO NAME KEY`")]
-pub struct KeysFault(usize);
+pub struct KeysError(usize);
 
 impl Keys {
     /// Sets the key that `name` stands for in `scenario`.
@@ -36,14 +36,14 @@ impl Keys {
 }
 
 impl FromStr for Keys {
-    type Err = KeysFault;
+    type Err = KeysError;
 
-    fn from_str(text: &str) -> Result<Self, KeysFault> {
+    fn from_str(text: &str) -> Result<Self, KeysError> {
         let mut keys = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 [scenario, name, key] => keys.insert(scenario, name, key),
-                _ => return Err(KeysFault(number)),
+                _ => return Err(KeysError(number)),
             }
         }
         Ok(keys)

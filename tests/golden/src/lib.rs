@@ -41,15 +41,15 @@ mod server;
 
 use std::path::Path;
 
-pub use crate::keys::{Keys, KeysFault};
-pub use crate::operator::{Operator, OperatorFault};
+pub use crate::keys::{Keys, KeysError};
+pub use crate::operator::{Operator, OperatorError};
 pub use crate::scenario::{
-    Given, GivenKey, GivenPerson, GivenWorkspace, Port, Scenario, ScenarioFault, Step,
+    Given, GivenKey, GivenPerson, GivenWorkspace, Port, Scenario, ScenarioError, Step,
 };
 pub use crate::server::{Kind, Report, Server};
 pub use crate::stores::{Faults, Stores};
 
 /// Reads all transcripts of this crate, sorted by name.
-pub fn scenarios() -> Result<Vec<Scenario>, ScenarioFault> {
+pub fn scenarios() -> Result<Vec<Scenario>, ScenarioError> {
     Scenario::read_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios"))
 }

@@ -18,7 +18,7 @@ pub struct Operator {
 
 /// A failure to prepare a store.
 #[derive(Debug, Error)]
-pub enum OperatorFault {
+pub enum OperatorError {
     /// The command cannot be started.
     #[error("{0} can't be run")]
     Run(String, #[source] io::Error),
@@ -42,7 +42,7 @@ impl Operator {
     }
 
     /// Fills a new store with the data of `scenarios`. A running server sees the data after a short delay.
-    pub fn prepare(&self, scenarios: &[Scenario]) -> Result<Keys, OperatorFault> {
+    pub fn prepare(&self, scenarios: &[Scenario]) -> Result<Keys, OperatorError> {
         let mut keys = Keys::default();
         for scenario in scenarios {
             self.make_workspaces(scenario)?;
@@ -55,7 +55,7 @@ impl Operator {
         Ok(keys)
     }
 
-    fn make_workspaces(&self, scenario: &Scenario) -> Result<(), OperatorFault> {
+    fn make_workspaces(&self, scenario: &Scenario) -> Result<(), OperatorError> {
         for workspace in &scenario.given.workspaces {
             let (id, quota) = (workspace.id.as_str(), workspace.quota);
             let numbers = [workspace.credits, quota.limit().into(), quota.window_seconds().into()];
@@ -66,11 +66,11 @@ impl Operator {
         Ok(())
     }
 
-    fn make_keys(&self, scenario: &Scenario, keys: &mut Keys) -> Result<(), OperatorFault> {
+    fn make_keys(&self, scenario: &Scenario, keys: &mut Keys) -> Result<(), OperatorError> {
         for given in &scenario.given.keys {
             let key = self.call(&["key", "create", given.workspace.as_str(), &given.name])?;
             if given.revoked {
-                let id = ApiKey::parse(&key).ok_or(OperatorFault::Key)?.digest().key_id();
+                let id = ApiKey::parse(&key).ok_or(OperatorError::Key)?.digest().key_id();
                 self.call(&["key", "revoke", &id])?;
             }
             keys.insert(&scenario.name, &given.name, &key);
@@ -78,27 +78,27 @@ impl Operator {
         Ok(())
     }
 
-    fn import_people(&self, scenarios: &[Scenario]) -> Result<(), OperatorFault> {
+    fn import_people(&self, scenarios: &[Scenario]) -> Result<(), OperatorError> {
         let people = scenarios.iter().flat_map(|scenario| &scenario.given.people);
         let rows = people.map(|person| format!("{},{}\n", person.email, person.profile.as_str()));
         let table = "email,linkedin_url\n".to_owned() + &rows.collect::<String>();
         let file = env::temp_dir().join(format!("golden-people-{}.csv", std::process::id()));
-        fs::write(&file, table).map_err(OperatorFault::File)?;
+        fs::write(&file, table).map_err(OperatorError::File)?;
         let imported = self.call(&["people", "import", &file.to_string_lossy()]);
-        fs::remove_file(&file).map_err(OperatorFault::File)?;
+        fs::remove_file(&file).map_err(OperatorError::File)?;
         imported.map(|_| ())
     }
 
     /// Runs a command and returns its trimmed output.
-    fn call(&self, args: &[&str]) -> Result<String, OperatorFault> {
+    fn call(&self, args: &[&str]) -> Result<String, OperatorError> {
         let output = Command::new(&self.program).args(&self.args).args(args).output();
-        let output = output.map_err(|error| OperatorFault::Run(self.program.clone(), error))?;
+        let output = output.map_err(|error| OperatorError::Run(self.program.clone(), error))?;
         let stdout = String::from_utf8(output.stdout);
         match stdout {
             Ok(stdout) if output.status.success() => Ok(stdout.trim().to_owned()),
             _ => {
                 let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                Err(OperatorFault::Failed(args.join(" "), stderr))
+                Err(OperatorError::Failed(args.join(" "), stderr))
             }
         }
     }

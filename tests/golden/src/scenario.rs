@@ -102,7 +102,7 @@ pub enum Port {
 
 /// An error when reading a transcript.
 #[derive(Debug, Error)]
-pub enum ScenarioFault {
+pub enum ScenarioError {
     /// The file or directory cannot be read.
     #[error("{0} can't be read")]
     Io(String, #[source] io::Error),
@@ -113,8 +113,8 @@ pub enum ScenarioFault {
 
 impl Scenario {
     /// Reads all `*.http` files of a directory, sorted by name.
-    pub fn read_dir(dir: &Path) -> Result<Vec<Self>, ScenarioFault> {
-        let fault = |error| ScenarioFault::Io(dir.display().to_string(), error);
+    pub fn read_dir(dir: &Path) -> Result<Vec<Self>, ScenarioError> {
+        let fault = |error| ScenarioError::Io(dir.display().to_string(), error);
         let entries = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|ending| ending == "http"));
@@ -123,22 +123,22 @@ impl Scenario {
     }
 
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, ScenarioFault> {
+    pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let text =
-            fs::read_to_string(path).map_err(|error| ScenarioFault::Io(path.display().to_string(), error))?;
+            fs::read_to_string(path).map_err(|error| ScenarioError::Io(path.display().to_string(), error))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         Self::parse(&name, &text)
     }
 
     /// Parses the text of a file.
-    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioFault> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let mut scenario =
             Self { name: name.to_owned(), host_only: None, given: Given::default(), steps: Vec::new() };
         let mut goes_on = false; // whether the next line may continue the current message
         for (number, line) in (1..).zip(text.lines()) {
             goes_on = scenario
                 .line(number, line, goes_on)
-                .map_err(|what| ScenarioFault::Line(format!("{name}.http"), number, what))?;
+                .map_err(|what| ScenarioError::Line(format!("{name}.http"), number, what))?;
         }
         Ok(scenario)
     }

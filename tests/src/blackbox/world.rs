@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_host::patience::{PersistentCredits, TimelyKeys, TimelyWindows};
+use enrich_host::patience::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
 use enrich_host::vendors::{Asked, Vendors};
 use enrich_host::{Arrivals, Limits, Services, SystemArrivals, run};
 use enrich_lib::drive::Service;
@@ -203,9 +203,9 @@ impl World {
 fn services(tap: &Arc<Tap>, Settings { policy, limits, deadline, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
-        keys: Arc::new(TimelyKeys { keys: tap.clone(), deadline }),
-        windows: Arc::new(TimelyWindows { windows: tap.clone(), deadline }),
-        credits: Arc::new(PersistentCredits { credits: tap.clone(), deadline }),
+        keys: Arc::new(KeysWithTimeout { keys: tap.clone(), deadline }),
+        windows: Arc::new(WindowsWithTimeout { windows: tap.clone(), deadline }),
+        credits: Arc::new(RetryingCredits { credits: tap.clone(), deadline }),
         resolver: Arc::new(Deadline::new(tap.clone(), deadline)),
     };
     Services { limits, ..Services::new(service) }

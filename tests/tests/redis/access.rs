@@ -1,6 +1,6 @@
 //! Authentication, permissions and transports.
 
-use enrich_redis::{OpenFault, RedisFault, RedisPolicy, RedisUrl, RedisWindows};
+use enrich_redis::{OpenError, RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisOptions};
 
 use crate::{cause, count, key, open, patient, window};
@@ -30,7 +30,7 @@ async fn a_user_who_lacks_a_right_does_not_count_and_is_told_which_are_needed() 
         let counts =
             [count(&windows, &new).await, count(&windows, &new).await, count(&windows, &endless).await];
         let fault = counts.into_iter().find_map(Result::err).unwrap();
-        assert_eq!(fault, RedisFault::NotAllowed, "without {right}");
+        assert_eq!(fault, WindowStoreError::NotAllowed, "without {right}");
         assert!(fault.to_string().contains(right), "{fault}");
         assert_ne!(redis.ask::<i64>(&format!("TTL {}", key(&new))), -1, "left without an end");
     }
@@ -43,7 +43,7 @@ async fn a_wrong_password_is_refused_and_told_nowhere() {
     for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
         let windows = open(&redis.url_of(user, password), patient());
         let fault = count(&windows, &window("demo")).await.unwrap_err();
-        assert_eq!(fault, RedisFault::LoginRefused);
+        assert_eq!(fault, WindowStoreError::LoginRefused);
         assert!(!format!("{fault} {fault:?} {windows:?}").contains("hunter3"), "{fault:?} {windows:?}");
     }
 }
@@ -53,7 +53,7 @@ async fn a_server_that_demands_a_password_counts_only_with_it() {
     let redis = Redis::start();
     redis.ask::<()>("CONFIG SET requirepass hunter2");
     let stranger = open(&redis.url(), patient());
-    assert_eq!(count(&stranger, &window("demo")).await, Err(RedisFault::LoginRefused));
+    assert_eq!(count(&stranger, &window("demo")).await, Err(WindowStoreError::LoginRefused));
     let windows = open(&redis.url_of("", "hunter2"), patient());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }
@@ -75,9 +75,12 @@ async fn over_tls_only_a_server_of_the_trusted_authority_is_counted_with() {
     for stranger in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
         let Ok(stranger) = stranger else { continue }; // no root certificates are installed
         let fault = cause(count(&stranger, &window("demo")).await.unwrap_err());
-        assert!(matches!(&fault, RedisFault::Unreachable(why) if why.contains("certificate")), "{fault}");
+        assert!(
+            matches!(&fault, WindowStoreError::Unreachable(why) if why.contains("certificate")),
+            "{fault}"
+        );
     }
-    assert!(matches!(trusting("no certificate"), Err(OpenFault::Authority)));
+    assert!(matches!(trusting("no certificate"), Err(OpenError::Authority)));
     let plain = redis.url().replace("redis:", "rediss:");
     let no_tls = plain.parse::<RedisUrl>().unwrap().trusting(redis.authority());
     let no_tls = RedisWindows::open(&no_tls, RedisPolicy::default(), 7).unwrap();

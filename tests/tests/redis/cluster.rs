@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use enrich_redis::{RedisFault, RedisUrl, RedisWindows};
+use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
 use crate::{PATIENCE, count, open, patient, recovered, window};
@@ -30,7 +30,7 @@ async fn a_cluster_is_counted_with_over_tls() {
     assert_eq!(count(&trusting(&cluster.masters[0]), &window("demo")).await, Ok(1));
     let other = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
     let fault = count(&trusting(&other), &window("demo")).await.unwrap_err();
-    assert!(matches!(fault, RedisFault::Unreachable(_)), "{fault}");
+    assert!(matches!(fault, WindowStoreError::Unreachable(_)), "{fault}");
 }
 
 #[tokio::test]

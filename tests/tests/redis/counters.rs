@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::Quota;
-use enrich_redis::RedisFault;
+use enrich_redis::WindowStoreError;
 use enrich_tests::servers::Redis;
 
 use crate::{count, key, now, open, patient, window};
@@ -53,7 +53,7 @@ async fn a_window_that_is_over_by_redis_clock_is_not_counted() {
     assert_eq!(count(&windows, &recent).await, Ok(2));
     for _ in 0..2 {
         let fault = count(&windows, &second(3_600_000)).await.unwrap_err();
-        let RedisFault::ClocksDiffer(late_ms) = fault else { panic!("{fault}") };
+        let WindowStoreError::ClocksDiffer(late_ms) = fault else { panic!("{fault}") };
         assert!((3_580_000..3_600_000).contains(&late_ms), "{late_ms}");
         assert!(fault.to_string().contains("clocks differ"), "{fault}");
     }
@@ -77,11 +77,11 @@ async fn what_is_no_counter_is_not_counted() {
     for foreign in ["SET", "LPUSH"] {
         redis.ask::<()>("FLUSHALL");
         redis.ask::<()>(&format!("{foreign} {} people", key(&window)));
-        assert_eq!(count(&windows, &window).await, Err(RedisFault::ForeignKey));
+        assert_eq!(count(&windows, &window).await, Err(WindowStoreError::ForeignKey));
     }
     redis.ask::<()>("FLUSHALL");
     redis.ask::<()>(&format!("SET {} -10", key(&window)));
-    assert_eq!(count(&windows, &window).await, Err(RedisFault::ForeignKey), "less than was counted");
+    assert_eq!(count(&windows, &window).await, Err(WindowStoreError::ForeignKey), "less than was counted");
     redis.ask::<()>("FLUSHALL");
     assert_eq!(count(&windows, &window).await, Ok(1));
 }

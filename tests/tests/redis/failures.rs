@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use enrich_redis::RedisFault;
+use enrich_redis::WindowStoreError;
 use enrich_tests::servers::{Redis, RedisOptions};
 
 use crate::{cause, count, hurried, key, open, patient, recovered, window};
@@ -18,7 +18,7 @@ async fn a_redis_that_is_down_fails_at_once_and_is_found_when_it_is_there() {
     let started = Instant::now();
     for _ in 0..1_000 {
         let fault = count(&windows, &window).await.unwrap_err();
-        assert!(matches!(cause(fault.clone()), RedisFault::Unreachable(_)), "{fault}");
+        assert!(matches!(cause(fault.clone()), WindowStoreError::Unreachable(_)), "{fault}");
     }
     assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
     redis.restart();
@@ -48,7 +48,7 @@ async fn after_a_connection_that_worked_the_next_is_made_at_once() {
     redis.ask::<()>("CLIENT KILL TYPE normal SKIPME yes");
     let (first, second) = (count(&windows, &window).await, count(&windows, &window).await);
     // The client may notice the closed connection before or after it sends the request.
-    assert!(matches!(first, Err(RedisFault::Disconnected(_))), "{first:?}");
+    assert!(matches!(first, Err(WindowStoreError::Disconnected(_))), "{first:?}");
     assert_eq!(second, Ok(2));
 }
 
@@ -61,7 +61,7 @@ async fn a_redis_that_hangs_fails_counts_within_the_deadline_and_its_connection_
     redis.pause();
     let started = Instant::now();
     let fault = count(&windows, &window).await.unwrap_err();
-    assert_eq!(fault, RedisFault::TimedOut(Duration::from_millis(100)));
+    assert_eq!(fault, WindowStoreError::TimedOut(Duration::from_millis(100)));
     assert!(started.elapsed() < SLACK, "{:?}", started.elapsed());
     redis.resume();
     // Redis may have executed the count that timed out, which only counts too many.
@@ -101,7 +101,7 @@ async fn a_replica_is_refused_until_it_takes_writes() {
     let before = connections(&redis);
     redis.ask::<()>("REPLICAOF 127.0.0.1 1");
     for _ in 0..10 {
-        assert_eq!(cause(count(&windows, &window).await.unwrap_err()), RedisFault::ReadOnly);
+        assert_eq!(cause(count(&windows, &window).await.unwrap_err()), WindowStoreError::ReadOnly);
     }
     // The adapter reconnects, because the host name may resolve to the new master by now.
     assert!(connections(&redis).iter().all(|id| !before.contains(id)), "{before:?}");
@@ -117,7 +117,7 @@ async fn a_redis_that_is_full_counts_nothing() {
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CONFIG SET maxmemory 1");
     for _ in 0..2 {
-        assert_eq!(count(&windows, &window).await, Err(RedisFault::Full));
+        assert_eq!(count(&windows, &window).await, Err(WindowStoreError::Full));
     }
     redis.ask::<()>("CONFIG SET maxmemory 0");
     assert_eq!(count(&windows, &window).await, Ok(2), "the connection is kept");

@@ -15,7 +15,7 @@ use enrich_host::{Arrivals, SystemArrivals};
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
-use enrich_redis::{RedisFault, RedisPolicy, RedisUrl, RedisWindows};
+use enrich_redis::{RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
 
 /// The timeout for operations that are expected to succeed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,8 +44,8 @@ fn window(workspace: &str) -> Window {
     quota.window(&workspace.parse().unwrap(), now())
 }
 
-async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, RedisFault> {
-    windows.count(window).await.map_err(|error| error.downcast_ref::<RedisFault>().unwrap().clone())
+async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, WindowStoreError> {
+    windows.count(window).await.map_err(|error| error.downcast_ref::<WindowStoreError>().unwrap().clone())
 }
 
 /// Repeats a count until it succeeds and returns it.
@@ -60,10 +60,10 @@ async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     }
 }
 
-/// Returns the fault behind [`RedisFault::Resting`], which is returned while no reconnect is due.
-fn cause(fault: RedisFault) -> RedisFault {
+/// Returns the fault behind [`WindowStoreError::Resting`], which is returned while no reconnect is due.
+fn cause(fault: WindowStoreError) -> WindowStoreError {
     match fault {
-        RedisFault::Resting(fault) => cause(*fault),
+        WindowStoreError::Resting(fault) => cause(*fault),
         fault => fault,
     }
 }

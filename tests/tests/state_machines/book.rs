@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountFault, Balance, Hold, Settlement};
+use enrich_lib::credit::{Account, AccountError, Balance, Hold, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use proptest::prelude::*;
 
 pub(crate) const LOOKUPS: usize = 6;
 
 /// The result of any operation on an account.
-pub(crate) type Answer = Result<&'static str, AccountFault>;
+pub(crate) type Answer = Result<&'static str, AccountError>;
 
 /// The results that are allowed.
 pub(crate) type Answers = &'static [Answer];
@@ -19,12 +19,12 @@ pub(crate) const GRANTED: Answers = &[Ok("granted")];
 pub(crate) const INSUFFICIENT: Answers = &[Ok("insufficient")];
 pub(crate) const BEGUN: Answers = &[Ok("begun")];
 pub(crate) const ALREADY_SPENT: Answers = &[Ok("already spent")];
-pub(crate) const ENDED: Answers = &[Err(AccountFault::Ended)];
-const NO_HOLD: Answers = &[Err(AccountFault::NoHold)];
-const OTHER_HOLD: Answers = &[Err(AccountFault::OtherHold)];
-const OVER_HOLD: Answers = &[Err(AccountFault::OverHold)];
+pub(crate) const ENDED: Answers = &[Err(AccountError::Ended)];
+const NO_HOLD: Answers = &[Err(AccountError::NoHold)];
+const OTHER_HOLD: Answers = &[Err(AccountError::OtherHold)];
+const OVER_HOLD: Answers = &[Err(AccountError::OverHold)];
 /// The hold has ended, and the amount may exceed it as well. Either error is allowed.
-const ENDED_OR_OVER_HOLD: Answers = &[Err(AccountFault::Ended), Err(AccountFault::OverHold)];
+const ENDED_OR_OVER_HOLD: Answers = &[Err(AccountError::Ended), Err(AccountError::OverHold)];
 
 /// The lookups of a test case and its clock. A repeated lookup has the same hold.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ use enrich_lib::refusal::PortError;
 use tokio::time::Instant;
 
 use crate::circuit::{BreakerPolicy, Circuit, Outcome, Ticket};
-use crate::fault::{FaultKind, VendorFault};
+use crate::error::{VendorError, VendorErrorKind};
 use crate::lock::lock;
 
-/// A resolver that rejects lookups with [`FaultKind::BreakerOpen`] while too many of its recent calls failed.
+/// A resolver that rejects lookups with [`VendorErrorKind::BreakerOpen`] while too many of its recent calls failed.
 ///
 /// ```text
 ///            too many of the last calls failed
@@ -25,7 +25,7 @@ use crate::lock::lock;
 ///     └───────────────────────────────────── half-open
 /// ```
 ///
-/// "No match" is a success. A fault for which [`VendorFault::is_the_vendors`] is false counts as neither success nor
+/// "No match" is a success. An error for which [`VendorError::is_the_vendors`] is false counts as neither success nor
 /// failure. A dropped call does not count either, as the caller may have spent its time elsewhere. To detect a vendor that
 /// hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It must be shorter than the deadlines around the
 /// breaker.
@@ -56,12 +56,12 @@ impl Breaker {
 impl Resolver for Breaker {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let admitted = lock(&self.circuit).admit(&self.policy, Instant::now());
-        let ticket = admitted.ok_or(FaultKind::BreakerOpen)?;
+        let ticket = admitted.ok_or(VendorErrorKind::BreakerOpen)?;
         let mut call = Call { breaker: self, ticket, outcome: Outcome::ToldNothing };
         let found = self.resolver.find(query).await;
         call.outcome = match &found {
             Ok(_) => Outcome::Succeeded,
-            Err(error) if VendorFault::of(error).is_none_or(VendorFault::is_the_vendors) => Outcome::Failed,
+            Err(error) if VendorError::of(error).is_none_or(VendorError::is_the_vendors) => Outcome::Failed,
             Err(_) => Outcome::ToldNothing,
         };
         found

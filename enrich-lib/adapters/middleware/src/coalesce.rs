@@ -13,7 +13,7 @@ use enrich_lib::refusal::PortError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
-use crate::fault::SharedFault;
+use crate::error::SharedError;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::lock::lock;
 
@@ -28,7 +28,7 @@ pub struct Coalesce {
     in_flight: Arc<Mutex<InFlight>>,
 }
 
-type Answer = Result<Option<ProfileUrl>, SharedFault>;
+type Answer = Result<Option<ProfileUrl>, SharedError>;
 type Ask = BoxFuture<'static, Answer>;
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Coalesce {
             let answer = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
             drop(landing);
             let answer = answer.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")));
-            answer.map_err(|fault| SharedFault(Arc::new(fault)))
+            answer.map_err(|error| SharedError(Arc::new(error)))
         });
         let ask = ask.shared();
         if let Some(weak) = ask.downgrade() {

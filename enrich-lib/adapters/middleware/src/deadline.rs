@@ -10,10 +10,10 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 
-use crate::fault::FaultKind;
+use crate::error::VendorErrorKind;
 use crate::timeout::timeout;
 
-/// A resolver that completes within a budget or fails with [`FaultKind::TimedOut`], in which case the inner call is dropped.
+/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the inner call is dropped.
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,
@@ -36,13 +36,13 @@ impl Resolver for Deadline {
     }
 }
 
-/// Calls `resolver` and fails with [`FaultKind::TimedOut`] if it does not complete within `budget`.
+/// Calls `resolver` and fails with [`VendorErrorKind::TimedOut`] if it does not complete within `budget`.
 pub(crate) async fn in_time(
     budget: Duration,
     resolver: &dyn Resolver,
     query: &Query,
 ) -> Result<Option<ProfileUrl>, PortError> {
-    timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(FaultKind::TimedOut.into()))
+    timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(VendorErrorKind::TimedOut.into()))
 }
 
 impl fmt::Debug for Deadline {

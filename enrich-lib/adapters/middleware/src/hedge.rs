@@ -119,7 +119,7 @@ where
     let (sooner, later) = select(one, other).await.factor_first();
     match sooner {
         Ok(profile) => Ok(profile),
-        Err(fault) => later.await.map_err(|_| fault),
+        Err(error) => later.await.map_err(|_| error),
     }
 }
 

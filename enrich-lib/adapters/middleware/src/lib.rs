@@ -2,7 +2,7 @@
 //!
 //! Each type here is a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind. Time comes from
 //! tokio, so that tests can pause it and simulations can control it. Randomness comes from a seed. Failures are reported as
-//! a [`VendorFault`] inside a [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an
+//! a [`VendorError`] inside a [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an
 //! email. No email is stored: entries are keyed by a keyed hash.
 //!
 //! # Order of composition
@@ -76,14 +76,14 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `fault` the error types · `lock` · `hash` keyed hashes of emails ·
+//! Each module uses only those before it: `error` the error types · `lock` · `hash` keyed hashes of emails ·
 //! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` ·
 //! `coalesce` · `cache` · `suppress`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod fault;
+mod error;
 
 mod lock;
 
@@ -118,7 +118,7 @@ pub use cache::{Cache, CachePolicy};
 pub use circuit::BreakerPolicy;
 pub use coalesce::Coalesce;
 pub use deadline::Deadline;
-pub use fault::{FaultKind, VendorFault};
+pub use error::{VendorError, VendorErrorKind};
 pub use hash::{EmailHash, EmailHasher};
 pub use hedge::{Hedge, HedgeDelay};
 pub use limit::Limit;
@@ -126,4 +126,4 @@ pub use permits::{Permit, Permits};
 pub use retry::{Retry, RetryPolicy};
 pub use suppress::{HashedOptOuts, OptOuts, Suppress};
 pub use timeout::{Timeout, timeout};
-pub use waterfall::{Waterfall, WaterfallFault};
+pub use waterfall::{Waterfall, WaterfallError};

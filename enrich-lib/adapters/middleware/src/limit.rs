@@ -10,14 +10,14 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 
-use crate::fault::FaultKind;
+use crate::error::VendorErrorKind;
 use crate::permits::{Permits, QueueFull};
 use crate::timeout::timeout;
 
 /// A resolver that runs as many lookups concurrently as there are [`Permits`]. Other lookups wait.
 ///
-/// A lookup that finds no place in the queue fails at once with [`FaultKind::QueueFull`]. One that waits longer than
-/// `wait_max` fails with [`FaultKind::QueueTimeout`]. Neither is a failure of the vendor.
+/// A lookup that finds no place in the queue fails at once with [`VendorErrorKind::QueueFull`]. One that waits longer than
+/// `wait_max` fails with [`VendorErrorKind::QueueTimeout`]. Neither is a failure of the vendor.
 ///
 /// Place it around the vendor's [`Breaker`](crate::Breaker) and [`Deadline`](crate::Deadline), so that the deadline
 /// starts when the permit is granted.
@@ -38,8 +38,8 @@ impl Limit {
 impl Resolver for Limit {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let permit = Box::pin(self.permits.acquire(&query.workspace));
-        let permit = timeout(self.wait_max, permit).await.ok_or(FaultKind::QueueTimeout)?;
-        let _permit = permit.map_err(|QueueFull| FaultKind::QueueFull)?;
+        let permit = timeout(self.wait_max, permit).await.ok_or(VendorErrorKind::QueueTimeout)?;
+        let _permit = permit.map_err(|QueueFull| VendorErrorKind::QueueFull)?;
         self.resolver.find(query).await
     }
 }

@@ -13,10 +13,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
-use crate::fault::VendorFault;
+use crate::error::VendorError;
 use crate::lock::lock;
 
-/// A resolver that retries faults that [are safe to repeat](VendorFault::is_safe_to_repeat). Other errors and the last
+/// A resolver that retries errors that [are safe to repeat](VendorError::is_safe_to_repeat). Other errors and the last
 /// error are returned unchanged.
 ///
 /// Pauses use exponential backoff with full jitter: each pause is random, between zero and a ceiling that doubles with each
@@ -60,15 +60,15 @@ impl Retry {
     }
 
     /// Returns the pause after try number `tries`, or `None` if there is no further try.
-    fn pause(&self, fault: &PortError, tries: u32) -> Option<Duration> {
-        let fault = VendorFault::of(fault).filter(|fault| fault.is_safe_to_repeat())?;
+    fn pause(&self, error: &PortError, tries: u32) -> Option<Duration> {
+        let error = VendorError::of(error).filter(|error| error.is_safe_to_repeat())?;
         if tries >= self.policy.tries_max {
             return None;
         }
         let doubled = 2_u32.saturating_pow(tries - 1);
         let ceiling = self.policy.pause_first.saturating_mul(doubled).min(self.policy.pause_max);
         let jitter = ceiling.mul_f64(lock(&self.dice).random());
-        Some(fault.retry_after.unwrap_or_default().saturating_add(jitter))
+        Some(error.retry_after.unwrap_or_default().saturating_add(jitter))
     }
 }
 
@@ -78,14 +78,14 @@ impl Resolver for Retry {
         let started = Instant::now();
         let mut tries = 1;
         loop {
-            let fault = match self.resolver.find(query).await {
+            let error = match self.resolver.find(query).await {
                 Ok(found) => return Ok(found),
-                Err(fault) => fault,
+                Err(error) => error,
             };
             let left = self.policy.budget.saturating_sub(started.elapsed());
-            match self.pause(&fault, tries) {
+            match self.pause(&error, tries) {
                 Some(pause) if pause < left => sleep(pause).await,
-                _ => return Err(fault),
+                _ => return Err(error),
             }
             tries += 1;
         }

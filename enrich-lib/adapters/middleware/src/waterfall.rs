@@ -17,7 +17,7 @@ use crate::deadline::in_time;
 /// A resolver that calls vendors in order until one returns a trusted match.
 ///
 /// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at least
-/// one vendor failed, the lookup fails with a [`WaterfallFault`], so that incomplete evidence is never reported as
+/// one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
 /// `not_found`.
 pub struct Waterfall {
     vendors: Vec<Vendor>,
@@ -83,18 +83,18 @@ impl Resolver for Waterfall {
             match found {
                 Ok(Some(profile)) => return Ok(Some(profile)),
                 Ok(None) => {}
-                Err(fault) => {
+                Err(error) => {
                     if let Some(on_failure) = &self.on_failure {
-                        on_failure(query, &vendor.name, &fault);
+                        on_failure(query, &vendor.name, &error);
                     }
-                    failures.push((vendor.name.clone(), fault));
+                    failures.push((vendor.name.clone(), error));
                 }
             }
         }
         if failures.is_empty() {
             Ok(None)
         } else {
-            Err(PortError::new(WaterfallFault { failures, vendors: self.vendors.len() }))
+            Err(PortError::new(WaterfallError { failures, vendors: self.vendors.len() }))
         }
     }
 }
@@ -102,15 +102,15 @@ impl Resolver for Waterfall {
 /// No vendor found the person, and at least one vendor failed. `Display` lists the failed vendors with their errors.
 #[derive(Debug, Error)]
 #[error("{} of {vendors} vendors failed{}", .failures.len(), Reasons(.failures))]
-pub struct WaterfallFault {
+pub struct WaterfallError {
     failures: Vec<(Arc<str>, PortError)>,
     vendors: usize,
 }
 
-impl WaterfallFault {
+impl WaterfallError {
     /// Iterates over the names and errors of the vendors that failed, in the order of the waterfall.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &PortError)> {
-        self.failures.iter().map(|(name, fault)| (&**name, fault))
+        self.failures.iter().map(|(name, error)| (&**name, error))
     }
 }
 
@@ -118,7 +118,7 @@ struct Reasons<'a>(&'a [(Arc<str>, PortError)]);
 
 impl fmt::Display for Reasons<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(name, fault)| write!(f, "; {name}: {fault}"))
+        self.0.iter().try_for_each(|(name, error)| write!(f, "; {name}: {error}"))
     }
 }
 

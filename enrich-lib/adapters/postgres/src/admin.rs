@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use enrich_lib::credit::{AccountFault, Balance};
+use enrich_lib::credit::{AccountError, Balance};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::records::{KeyRow, WorkspaceRow};
@@ -149,10 +149,10 @@ async fn grant(
     credits: u64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let credits = i64::try_from(credits).map_err(|_| AccountFault::TooLarge)?;
+    let credits = i64::try_from(credits).map_err(|_| AccountError::TooLarge)?;
     let select = "SELECT granted FROM workspace WHERE rowid = $1 FOR UPDATE";
     let granted: i64 = tx.query_one(select, &[&workspace]).await?.get(0);
-    let granted = granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
+    let granted = granted.checked_add(credits).ok_or(AccountError::TooLarge)?;
     let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES ($1, $2, $3)";
     tx.execute(insert, &[&workspace, &credits, &at(now)]).await?;
     tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", &[&granted, &workspace]).await?;

@@ -20,12 +20,12 @@ impl Admin {
         let tx = tx.read_only(true).start().await?;
         tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
         let workspaces = workspaces(&tx).await?;
-        let mut faults = strays(&tx).await?;
-        faults.extend(leases(&tx).await?);
-        faults.extend(unfinished_copies(&tx).await?);
-        faults.extend(missing(&tx).await?);
+        let mut errors = strays(&tx).await?;
+        errors.extend(leases(&tx).await?);
+        errors.extend(unfinished_copies(&tx).await?);
+        errors.extend(missing(&tx).await?);
         tx.commit().await?;
-        Ok(Audit { workspaces, faults })
+        Ok(Audit { workspaces, errors })
     }
 }
 
@@ -95,19 +95,19 @@ async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, StoreErr
 }
 
 async fn missing(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for trigger in TRIGGERS {
         let select = "SELECT FROM pg_trigger WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";
         if tx.query_opt(select, &[&trigger]).await?.is_none() {
-            faults.push(format!("the trigger {trigger} is missing: rows can be changed"));
+            errors.push(format!("the trigger {trigger} is missing: rows can be changed"));
         }
     }
     for constraint in CONSTRAINTS {
         let select =
             "SELECT FROM pg_constraint WHERE conname = $1 AND convalidated AND pg_table_is_visible(conrelid)";
         if tx.query_opt(select, &[&constraint]).await?.is_none() {
-            faults.push(format!("the constraint {constraint} is missing: a balance can become negative"));
+            errors.push(format!("the constraint {constraint} is missing: a balance can become negative"));
         }
     }
-    Ok(faults)
+    Ok(errors)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use enrich_lib::credit::AccountFault;
+use enrich_lib::credit::AccountError;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
@@ -74,7 +74,7 @@ pub enum StoreError {
     UnknownKey(String),
     /// The account rejected the operation.
     #[error(transparent)]
-    Account(#[from] AccountFault),
+    Account(#[from] AccountError),
     /// The balance is undecided: another node with leased credits was asked to return them and has not replied.
     #[error("other nodes hold credits of workspace {0}, and have not answered yet: ask again")]
     Undecided(WorkspaceId),

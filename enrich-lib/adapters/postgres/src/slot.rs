@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountFault, Hold, HoldOutcome};
+use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use tokio::time::{Instant, sleep};
 
@@ -121,7 +121,7 @@ impl Slot {
     }
 
     /// Reserves credits from those that the node has leased.
-    pub(crate) fn hold(&self, hold: &Hold) -> Result<HoldOutcome, AccountFault> {
+    pub(crate) fn hold(&self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
         let mut books = self.books();
         books.used_at = Instant::now();
         books.account.hold(hold)

@@ -2,7 +2,7 @@
 //!
 //! Answers are untrusted input. An answer that does not match the description is an error, never "no match".
 
-use enrich_lib::model::{ProfileUrl, ProfileUrlFault};
+use enrich_lib::model::{ProfileUrl, ProfileUrlError};
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
@@ -56,28 +56,28 @@ pub(crate) struct Pointer(String);
 
 /// Why an answer is invalid. It contains the position or the pointer, never the value.
 #[derive(Debug, Error)]
-pub(crate) enum AnswerFault {
+pub(crate) enum AnswerError {
     #[error("the answer is no JSON (in its line {line}, column {column})")]
     Json { line: usize, column: usize },
     #[error("{at} is neither a text nor null")]
     NoText { at: String },
-    #[error("{at} is no profile: {fault}")]
-    NoProfile { at: String, fault: ProfileUrlFault },
+    #[error("{at} is no profile: {error}")]
+    NoProfile { at: String, error: ProfileUrlError },
     #[error("{at} is no number on its scale")]
     NoConfidence { at: String },
 }
 
 impl AnswerShape {
     /// Reads the body of a 200. Returns `None` if there is no trusted match.
-    pub(crate) fn read(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerFault> {
+    pub(crate) fn read(&self, body: &[u8]) -> Result<Option<ProfileUrl>, AnswerError> {
         // The parser stops at 128 levels of nesting. Its own message could quote the text.
         let answer: Value = serde_json::from_slice(body)
-            .map_err(|e| AnswerFault::Json { line: e.line(), column: e.column() })?;
+            .map_err(|e| AnswerError::Json { line: e.line(), column: e.column() })?;
         let Some(profile) = self.profile(&answer)? else { return Ok(None) };
         Ok(self.is_trusted(&answer)?.then_some(profile))
     }
 
-    fn profile(&self, answer: &Value) -> Result<Option<ProfileUrl>, AnswerFault> {
+    fn profile(&self, answer: &Value) -> Result<Option<ProfileUrl>, AnswerError> {
         for pointer in &self.profile {
             let at = || pointer.0.clone();
             match pointer.find(answer) {
@@ -85,15 +85,15 @@ impl AnswerShape {
                 Some(Value::String(text)) if text.trim().is_empty() => {}
                 Some(Value::String(text)) => {
                     let profile = self.form.parse(text.trim());
-                    return profile.map(Some).map_err(|fault| AnswerFault::NoProfile { at: at(), fault });
+                    return profile.map(Some).map_err(|error| AnswerError::NoProfile { at: at(), error });
                 }
-                Some(_) => return Err(AnswerFault::NoText { at: at() }),
+                Some(_) => return Err(AnswerError::NoText { at: at() }),
             }
         }
         Ok(None)
     }
 
-    fn is_trusted(&self, answer: &Value) -> Result<bool, AnswerFault> {
+    fn is_trusted(&self, answer: &Value) -> Result<bool, AnswerError> {
         if self.untrusted_if.iter().any(|(pointer, value)| pointer.find(answer) == Some(value)) {
             return Ok(false);
         }
@@ -101,12 +101,12 @@ impl AnswerShape {
         let confidence = at.find(answer).and_then(Value::as_f64).and_then(|number| scale.confidence(number));
         confidence
             .map(|confidence| confidence >= *min)
-            .ok_or_else(|| AnswerFault::NoConfidence { at: at.0.clone() })
+            .ok_or_else(|| AnswerError::NoConfidence { at: at.0.clone() })
     }
 }
 
 impl ProfileForm {
-    fn parse(self, text: &str) -> Result<ProfileUrl, ProfileUrlFault> {
+    fn parse(self, text: &str) -> Result<ProfileUrl, ProfileUrlError> {
         let name = match self {
             Self::Url => None,
             Self::UrlOrName if text.contains('/') => text.strip_prefix("in/"),
@@ -160,7 +160,7 @@ mod tests {
 
     /// Returns the profile's name or the error message.
     fn read(shape: &AnswerShape, answer: &Value) -> Result<Option<String>, String> {
-        let profile = shape.read(answer.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
+        let profile = shape.read(answer.to_string().as_bytes()).map_err(|error| error.to_string())?;
         Ok(profile.map(|profile| profile.name().to_owned()))
     }
 

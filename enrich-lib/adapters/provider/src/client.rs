@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
-use hyper_util::client::legacy::{self, Error as ClientError};
+use hyper_util::client::legacy::{self, Error as RequestError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::crypto::ring;
 use thiserror::Error;
@@ -35,9 +35,9 @@ pub struct Client(Arc<dyn Exchange>);
 /// Why an HTTPS client cannot be created.
 #[derive(Debug, Error)]
 #[error("can't use the certificates that this machine trusts: {0}")]
-pub struct ClientFault(#[source] io::Error);
+pub struct ClientError(#[source] io::Error);
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Incoming>, ClientError>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Incoming>, RequestError>> + Send>>;
 
 /// A client with any connector.
 trait Exchange: Send + Sync {
@@ -46,7 +46,7 @@ trait Exchange: Send + Sync {
 
 /// Why a body cannot be read.
 #[derive(Debug, Error)]
-pub(crate) enum BodyFault {
+pub(crate) enum BodyError {
     #[error("the answer is over {ANSWER_BYTES_MAX} bytes")]
     TooLarge,
     #[error("the answer broke off")]
@@ -55,7 +55,7 @@ pub(crate) enum BodyFault {
 
 impl Client {
     /// Creates a client that uses the trust store of the system.
-    pub fn new() -> Result<Self, ClientFault> {
+    pub fn new() -> Result<Self, ClientError> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -63,7 +63,7 @@ impl Client {
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
         let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
-        Ok(Self::over(tls.map_err(ClientFault)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
+        Ok(Self::over(tls.map_err(ClientError)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
     /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles TLS.
@@ -87,7 +87,7 @@ impl Client {
     pub(crate) async fn send(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, ClientError> {
+    ) -> Result<Response<Incoming>, RequestError> {
         self.0.send(request).await
     }
 }
@@ -108,14 +108,14 @@ impl fmt::Debug for Client {
 }
 
 /// Reads a whole body. Fails as soon as it exceeds the maximum size, regardless of its `Content-Length`.
-pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyFault> {
+pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyError> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
+        let frame = frame.map_err(|_| BodyError::BrokenOff)?;
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > ANSWER_BYTES_MAX {
-            return Err(BodyFault::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         bytes.extend_from_slice(&data);
     }
@@ -147,7 +147,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Returns whether the connection failed because this process or the machine has too many open files.
-pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
+pub(crate) fn is_out_of_files(error: &RequestError) -> bool {
     /// `ENFILE` and `EMFILE` on every Unix. `io::ErrorKind` has no variants for them.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
@@ -160,7 +160,7 @@ pub(crate) fn is_out_of_files(error: &ClientError) -> bool {
 
 /// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send debug
 /// data, which could contain parts of the request.
-pub(crate) fn reason(error: &ClientError) -> String {
+pub(crate) fn reason(error: &RequestError) -> String {
     if !error.is_connect() {
         return "the connection ended before an answer".to_owned();
     }

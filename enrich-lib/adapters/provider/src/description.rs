@@ -14,7 +14,7 @@ use crate::answer::{AnswerShape, Confidence, Pointer, ProfileForm, Scale};
 use crate::parse::parse_toml;
 use crate::request::RequestShape;
 use crate::secret::SecretSource;
-use crate::setting::{SettingFault, SettingFaults};
+use crate::setting::{SettingError, SettingErrors};
 use crate::status::Statuses;
 
 /// The description of a vendor: requests, the meaning of answers, and billing.
@@ -64,22 +64,22 @@ impl Default for Limits {
 
 impl Description {
     /// Parses and validates a description. Does not load the key. Returns all mistakes on failure.
-    pub fn parse(text: &str) -> Result<Self, SettingFaults> {
-        let (settings, mut faults) = parse_toml::<Settings>(text);
-        let Some(settings) = settings else { return Err(faults) };
+    pub fn parse(text: &str) -> Result<Self, SettingErrors> {
+        let (settings, mut errors) = parse_toml::<Settings>(text);
+        let Some(settings) = settings else { return Err(errors) };
         match Self::try_from(settings) {
-            Ok(description) if faults.is_empty() => return Ok(description),
+            Ok(description) if errors.is_empty() => return Ok(description),
             Ok(_) => {}
-            Err(more) => faults.extend(more.into_iter().map(|fault| fault.on_its_line(text))),
+            Err(more) => errors.extend(more.into_iter().map(|error| error.on_its_line(text))),
         }
-        Err(faults)
+        Err(errors)
     }
 
     /// Reads and validates the description in a file. A relative path of the key is resolved against the file's directory.
-    pub fn read(path: &Path) -> Result<Self, SettingFaults> {
+    pub fn read(path: &Path) -> Result<Self, SettingErrors> {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| SettingFault::new("", error.to_string()).in_file(path))?;
-        let description = Self::parse(&text).map_err(|faults| faults.map(|fault| fault.in_file(path)))?;
+            .map_err(|error| SettingError::new("", error.to_string()).in_file(path))?;
+        let description = Self::parse(&text).map_err(|errors| errors.map(|error| error.in_file(path)))?;
         let secret = description.secret.map(|source| source.beside(path));
         Ok(Self { secret, ..description })
     }
@@ -110,13 +110,13 @@ impl Description {
     }
 
     /// Returns the same description with other limits.
-    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingFault> {
+    pub fn with_limits(self, limits: Limits) -> Result<Self, SettingError> {
         limits.check()?;
         Ok(Self { limits, ..self })
     }
 
     /// Returns the same description with another source of the key. Has no effect on a vendor that uses no key.
-    pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingFault> {
+    pub fn with_secret(self, source: SecretSource) -> Result<Self, SettingError> {
         check_secret(&source)?;
         Ok(Self { secret: self.secret.is_some().then_some(source), ..self })
     }
@@ -188,47 +188,47 @@ struct DoubtSettings {
 }
 
 impl TryFrom<Settings> for Description {
-    type Error = SettingFaults;
+    type Error = SettingErrors;
 
-    fn try_from(settings: Settings) -> Result<Self, SettingFaults> {
+    fn try_from(settings: Settings) -> Result<Self, SettingErrors> {
         let Settings { name, bills, request, secret, answer, statuses, limits } = settings;
-        let mut faults = SettingFaults::default();
-        faults.check(check_name(&name));
+        let mut errors = SettingErrors::default();
+        errors.check(check_name(&name));
         if let Some(source) = &secret {
-            faults.check(check_secret(source));
+            errors.check(check_secret(source));
         }
         let method = match request.method {
             MethodSetting::Get => Method::GET,
             MethodSetting::Post => Method::POST,
         };
         let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
-        let request = faults.check(request.map_err(|(setting, why)| SettingFault::new(setting, why)));
+        let request = errors.check(request.map_err(|(setting, why)| SettingError::new(setting, why)));
         if request.as_ref().is_some_and(|request| request.takes_secret() != secret.is_some()) {
             let why = "has to be there if, and only if, {secret} stands in the request";
-            faults.push(SettingFault::new("secret", why));
+            errors.push(SettingError::new("secret", why));
         }
-        let answer = faults.check(answer.check());
-        faults.check(statuses.check().map_err(|(setting, why)| SettingFault::new(setting, why)));
-        faults.check(limits.check());
+        let answer = errors.check(answer.check());
+        errors.check(statuses.check().map_err(|(setting, why)| SettingError::new(setting, why)));
+        errors.check(limits.check());
         match (request, answer) {
-            (Some(request), Some(answer)) if faults.is_empty() => {
+            (Some(request), Some(answer)) if errors.is_empty() => {
                 Ok(Self { name: name.into(), request, secret, answer, statuses, bills, limits })
             }
-            _ => Err(faults),
+            _ => Err(errors),
         }
     }
 }
 
-fn check_name(name: &str) -> Result<(), SettingFault> {
+fn check_name(name: &str) -> Result<(), SettingError> {
     let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     if (1..=64).contains(&name.len()) && name.bytes().all(is_name) {
         Ok(())
     } else {
-        Err(SettingFault::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
+        Err(SettingError::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
     }
 }
 
-fn check_secret(source: &SecretSource) -> Result<(), SettingFault> {
+fn check_secret(source: &SecretSource) -> Result<(), SettingError> {
     let why = match source {
         SecretSource::Env(name) => {
             let is_name = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
@@ -240,23 +240,23 @@ fn check_secret(source: &SecretSource) -> Result<(), SettingFault> {
             path.as_os_str().is_empty().then_some(("secret.file", "has to be the path of a file"))
         }
     };
-    why.map_or(Ok(()), |(setting, why)| Err(SettingFault::new(setting, why)))
+    why.map_or(Ok(()), |(setting, why)| Err(SettingError::new(setting, why)))
 }
 
-fn check_confidence_min(min: f64) -> Result<(), SettingFault> {
+fn check_confidence_min(min: f64) -> Result<(), SettingError> {
     if (0.0..=1.0).contains(&min) {
         Ok(())
     } else {
-        Err(SettingFault::new("answer.confidence.min", "has to be from 0 to 1, whatever the vendor's scale"))
+        Err(SettingError::new("answer.confidence.min", "has to be from 0 to 1, whatever the vendor's scale"))
     }
 }
 
 impl AnswerSettings {
-    fn check(self) -> Result<AnswerShape, SettingFault> {
+    fn check(self) -> Result<AnswerShape, SettingError> {
         let pointer =
-            |setting: &str, text: &str| Pointer::parse(text).map_err(|why| SettingFault::new(setting, why));
+            |setting: &str, text: &str| Pointer::parse(text).map_err(|why| SettingError::new(setting, why));
         if self.profile.is_empty() {
-            return Err(SettingFault::new("answer.profile", "has to name at least one JSON pointer"));
+            return Err(SettingError::new("answer.profile", "has to name at least one JSON pointer"));
         }
         let profile = self.profile.iter().map(|text| pointer("answer.profile", text));
         let confidence = self.confidence.map(|ConfidenceSettings { at, scale, min }| {
@@ -266,7 +266,7 @@ impl AnswerSettings {
         let untrusted_if = self.untrusted_if.into_iter().map(|DoubtSettings { at, is }| {
             if is.is_array() || is.is_object() || is.is_null() {
                 let why = "has to be true, false, a number or a text";
-                return Err(SettingFault::new("answer.untrusted_if.is", why));
+                return Err(SettingError::new("answer.untrusted_if.is", why));
             }
             Ok((pointer("answer.untrusted_if.at", &at)?, is))
         });
@@ -280,7 +280,7 @@ impl AnswerSettings {
 }
 
 impl Limits {
-    fn check(&self) -> Result<(), SettingFault> {
+    fn check(&self) -> Result<(), SettingError> {
         for (setting, value, max) in [
             // A lookup must end before its hold expires.
             ("limits.deadline_ms", self.deadline_ms, 20_000),
@@ -288,7 +288,7 @@ impl Limits {
             ("limits.tries", self.tries.into(), 5),
         ] {
             if !(1..=max).contains(&value) {
-                return Err(SettingFault::new(setting, format!("has to be from 1 to {max}")));
+                return Err(SettingError::new(setting, format!("has to be from 1 to {max}")));
             }
         }
         Ok(())

@@ -37,7 +37,7 @@
 //!
 //! // Descriptions of some vendors are built in.
 //! assert!(Description::ready_made("people-data-labs").is_some());
-//! # Ok::<(), enrich_provider::SettingFaults>(())
+//! # Ok::<(), enrich_provider::SettingErrors>(())
 //! ```
 //!
 //! `secret`, `answer.confidence`, `answer.untrusted_if`, `statuses` and `limits` are optional.
@@ -53,7 +53,7 @@
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
 //! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
 //! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
-//! `ready_made` built-in descriptions · `client` HTTP · `fault` · `provider` the resolver.
+//! `ready_made` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -80,13 +80,13 @@ mod ready_made;
 
 mod client;
 
-mod fault;
+mod error;
 
 mod provider;
 
-pub use client::{Client, ClientFault};
+pub use client::{Client, ClientError};
 pub use description::{Bills, Description, Limits};
 pub use parse::parse_toml;
-pub use provider::{Provider, ProviderFault, Trial};
-pub use secret::{Secret, SecretFault, SecretSource};
-pub use setting::{SettingFault, SettingFaults};
+pub use provider::{Provider, ProviderError, Trial};
+pub use secret::{Secret, SecretError, SecretSource};
+pub use setting::{SettingError, SettingErrors};

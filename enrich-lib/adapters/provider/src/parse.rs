@@ -6,18 +6,18 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::setting::{SettingFault, SettingFaults, line_at};
+use crate::setting::{SettingError, SettingErrors, line_at};
 use crate::wording;
 
 /// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check the
 /// others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
-pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults) {
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingErrors) {
     let (mut root, errors) = DeTable::parse_recoverable(text);
     let is_broken = !errors.is_empty();
-    let mut faults: SettingFaults = errors.iter().map(|error| syntax_fault(text, error)).collect();
+    let mut errors: SettingErrors = errors.iter().map(|error| syntax_error(text, error)).collect();
     loop {
         let error = match T::deserialize(toml::Deserializer::from(root.clone())) {
-            Ok(settings) => return ((!is_broken).then_some(settings), faults),
+            Ok(settings) => return ((!is_broken).then_some(settings), errors),
             Err(error) => error,
         };
         let path = error.span().and_then(|span| match is_missing(&error) {
@@ -25,34 +25,34 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingFaults)
             false => path_to(root.get_ref(), &|name, value| holds(&name, &span) || holds(&value, &span)),
         });
         let path = path.unwrap_or_default();
-        let fault = value_fault(text, &path, &error);
+        let mistake = value_error(text, &path, &error);
         // After a syntax error, settings may be in the wrong table and only seem missing or unknown.
         let is_misread = is_missing(&error) || wording::is_unknown_setting(error.message());
-        if !is_broken || !is_misread && !faults.has_line(fault.line()) {
-            faults.push(fault);
+        if !is_broken || !is_misread && !errors.has_line(mistake.line()) {
+            errors.push(mistake);
         }
         if !remove(root.get_mut(), &path) {
-            return (None, faults);
+            return (None, errors);
         }
     }
 }
 
 /// Converts a syntax error. The parser's excerpt of the line is left out, as it could show a secret.
-fn syntax_fault(text: &str, error: &toml::de::Error) -> SettingFault {
+fn syntax_error(text: &str, error: &toml::de::Error) -> SettingError {
     let line = error.span().map(|span| line_at(text, span.start));
     let written = line.and_then(|line| text.lines().nth(line - 1));
     let setting = written.and_then(|line| line.split_once('=')).map(|(setting, _)| setting.trim());
-    SettingFault::new(setting.unwrap_or_default(), error.message()).on_line(line)
+    SettingError::new(setting.unwrap_or_default(), error.message()).on_line(line)
 }
 
-/// Creates the fault for a mistake in the setting at `path`.
-fn value_fault(text: &str, path: &[String], error: &toml::de::Error) -> SettingFault {
+/// Creates the error for a mistake in the setting at `path`.
+fn value_error(text: &str, path: &[String], error: &toml::de::Error) -> SettingError {
     let path = path.join(".");
     match wording::missing(error.message()) {
-        Some(name) => SettingFault::new(name, "is missing").within(&path).on_its_line(text),
+        Some(name) => SettingError::new(name, "is missing").within(&path).on_its_line(text),
         None => {
             let line = error.span().map(|span| line_at(text, span.start));
-            SettingFault::new(path, wording::plain(error.message())).on_line(line)
+            SettingError::new(path, wording::plain(error.message())).on_line(line)
         }
     }
 }
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn reports_every_mistake_and_reads_the_rest() {
         let text = "fuond = 1\nname = \"x\"\nis_on = 7\n[[rows]]\nat = \"1\"\nkind = \"memroy\"\n[[rows]]\nkind = \"disk\"\nhow = 1\n";
-        let (settings, faults) = parse_toml::<Settings>(text);
+        let (settings, errors) = parse_toml::<Settings>(text);
         assert_eq!(
-            faults.to_string(),
+            errors.to_string(),
             "line 1, fuond: unknown setting `fuond`; did you mean `found`?\n\
              line 3, is_on: expected true or false, got the number 7\n\
              line 5, rows.at: expected a number, got text\n\
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn reports_syntax_errors_with_the_mistakes_on_other_lines() {
         let text = "found = 1 2\nname = 5\n[[rows\nat = 1\nkind = \"disk\"\n";
-        let (settings, faults) = parse_toml::<Settings>(text);
-        let lines: Vec<_> = faults.iter().map(|fault| fault.line().unwrap()).collect();
-        assert!(settings.is_none() && lines == [1, 2, 3], "{faults}");
+        let (settings, errors) = parse_toml::<Settings>(text);
+        let lines: Vec<_> = errors.iter().map(|error| error.line().unwrap()).collect();
+        assert!(settings.is_none() && lines == [1, 2, 3], "{errors}");
     }
 }

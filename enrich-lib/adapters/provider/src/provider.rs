@@ -9,7 +9,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::FaultKind;
+use enrich_middleware::VendorErrorKind;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -19,8 +19,8 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::client::{self, Client};
 use crate::description::Description;
-use crate::fault::RequestError;
-use crate::secret::{Secret, SecretFault};
+use crate::error::RequestError;
+use crate::secret::{Secret, SecretError};
 use crate::status::Meaning;
 use crate::template::Filling;
 
@@ -30,7 +30,7 @@ use crate::template::Filling;
 /// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
 /// of the same text.
 ///
-/// Errors have a [`VendorFault`](enrich_middleware::VendorFault) in their chain, and contain no email, key or profile.
+/// Errors have a [`VendorError`](enrich_middleware::VendorError) in their chain, and contain no email, key or profile.
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -40,15 +40,15 @@ pub struct Provider {
 
 /// Why a [`Provider`] cannot be created from a description.
 #[derive(Debug, Error)]
-pub enum ProviderFault {
+pub enum ProviderError {
     /// The key cannot be loaded.
-    #[error("{vendor}: {fault}")]
+    #[error("{vendor}: {error}")]
     Secret {
         /// The vendor's name.
         vendor: String,
         /// The reason.
         #[source]
-        fault: SecretFault,
+        error: SecretError,
     },
     /// The key cannot be part of a header.
     #[error("{vendor}: the secret can't stand in the header {header}")]
@@ -86,14 +86,14 @@ const REST: Duration = Duration::from_millis(100);
 
 impl Provider {
     /// Creates a resolver for the vendor. Loads its key.
-    pub fn new(description: Description, client: Client) -> Result<Self, ProviderFault> {
+    pub fn new(description: Description, client: Client) -> Result<Self, ProviderError> {
         let vendor = || description.name().to_owned();
         let secret = description.secret.as_ref().map(|source| source.load()).transpose();
         let secret =
-            secret.map_err(|fault| ProviderFault::Secret { vendor: vendor(), fault })?.unwrap_or_default();
+            secret.map_err(|error| ProviderError::Secret { vendor: vendor(), error })?.unwrap_or_default();
         let headers = description.request.headers(secret.reveal());
         let headers = headers
-            .map_err(|header| ProviderFault::Header { vendor: vendor(), header: header.to_string() })?;
+            .map_err(|header| ProviderError::Header { vendor: vendor(), header: header.to_string() })?;
         Ok(Self { description, secret, headers, client })
     }
 
@@ -152,7 +152,7 @@ impl Provider {
 
     fn late(&self) -> RequestError {
         let waited = self.description.deadline();
-        RequestError::new(FaultKind::TimedOut, format!("no whole answer in {waited:?}"))
+        RequestError::new(VendorErrorKind::TimedOut, format!("no whole answer in {waited:?}"))
     }
 
     fn with_filling<T>(&self, email: &Email, secret: &str, fill: impl FnOnce(&Filling<'_>) -> T) -> T {
@@ -165,26 +165,26 @@ impl Provider {
         let request = self.with_filling(email, self.secret.reveal(), |filling| {
             self.description.request.fill(filling, &self.headers)
         });
-        let request =
-            request.map_err(|_| RequestError::new(FaultKind::BadRequest, "the request can't be built"))?;
+        let request = request
+            .map_err(|_| RequestError::new(VendorErrorKind::BadRequest, "the request can't be built"))?;
         self.client.send(request.map(Full::new)).await.map_err(|error| {
             // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
             let kind = match error.is_connect() {
-                true if client::is_out_of_files(&error) => FaultKind::TooManyOpenFiles,
-                true => FaultKind::Unavailable,
-                false => FaultKind::BadAnswer,
+                true if client::is_out_of_files(&error) => VendorErrorKind::TooManyOpenFiles,
+                true => VendorErrorKind::Unavailable,
+                false => VendorErrorKind::BadAnswer,
             };
             RequestError::new(kind, client::reason(&error))
         })
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
-        let bad = |what: &dyn fmt::Display| RequestError::new(FaultKind::BadAnswer, what);
+        let bad = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::BadAnswer, what);
         if !client::is_json(response.headers()) {
             return Err(bad(&"the answer is not of type application/json"));
         }
-        let body: Bytes = client::read(response.into_body()).await.map_err(|fault| bad(&fault))?;
-        self.description.answer.read(&body).map_err(|fault| bad(&fault))
+        let body: Bytes = client::read(response.into_body()).await.map_err(|error| bad(&error))?;
+        self.description.answer.read(&body).map_err(|error| bad(&error))
     }
 }
 

@@ -21,7 +21,7 @@ pub enum SecretSource {
 /// Why a key cannot be loaded. It names the source, never the content.
 #[derive(Debug, Error)]
 #[error("can't use the secret in {place}: {why}")]
-pub struct SecretFault {
+pub struct SecretError {
     place: String,
     why: String,
 }
@@ -44,7 +44,7 @@ impl SecretSource {
     }
 
     /// Loads the key. Fails unless it consists of 1 to 4,096 visible ASCII characters without surrounding spaces.
-    pub fn load(&self) -> Result<Secret, SecretFault> {
+    pub fn load(&self) -> Result<Secret, SecretError> {
         let (place, text) = match self {
             Self::Env(name) => {
                 let text = env::var(name).map_err(|e| match e {
@@ -58,7 +58,7 @@ impl SecretSource {
                 (path.display().to_string(), text)
             }
         };
-        text.and_then(Secret::parse).map_err(|why| SecretFault { place, why })
+        text.and_then(Secret::parse).map_err(|why| SecretError { place, why })
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
         let path = dir.path().join("key");
         std::fs::write(&path, content).unwrap();
         let secret = SecretSource::File(path).load();
-        secret.map(|secret| secret.reveal().to_owned()).map_err(|fault| fault.to_string())
+        secret.map(|secret| secret.reveal().to_owned()).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// It never contains the line itself or a text in the place of another type, as these could be a misplaced secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{why}", Place(self))]
-pub struct SettingFault {
+pub struct SettingError {
     file: Option<PathBuf>,
     line: Option<usize>,
     /// The path of the setting, separated by dots, with array entries by index: `vendors.0.limits.tries`.
@@ -22,25 +22,25 @@ pub struct SettingFault {
 
 /// A list of mistakes in one or several files. `Display` writes one line per mistake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SettingFaults(Vec<SettingFault>);
+pub struct SettingErrors(Vec<SettingError>);
 
-impl SettingFaults {
+impl SettingErrors {
     /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the cause.
-    pub fn push(&mut self, fault: SettingFault) {
-        let follows = |earlier: &SettingFault| {
-            let rest = earlier.setting.strip_prefix(&fault.setting);
-            earlier.file == fault.file
+    pub fn push(&mut self, error: SettingError) {
+        let follows = |earlier: &SettingError| {
+            let rest = earlier.setting.strip_prefix(&error.setting);
+            earlier.file == error.file
                 && rest
-                    .is_some_and(|rest| fault.setting.is_empty() || rest.is_empty() || rest.starts_with('.'))
+                    .is_some_and(|rest| error.setting.is_empty() || rest.is_empty() || rest.starts_with('.'))
         };
         if !self.0.iter().any(follows) {
-            self.0.push(fault);
+            self.0.push(error);
         }
     }
 
     /// Returns the value, or adds the mistake.
-    pub fn check<T>(&mut self, checked: Result<T, SettingFault>) -> Option<T> {
-        checked.map_err(|fault| self.push(fault)).ok()
+    pub fn check<T>(&mut self, checked: Result<T, SettingError>) -> Option<T> {
+        checked.map_err(|error| self.push(error)).ok()
     }
 
     /// Returns whether there are no mistakes.
@@ -50,71 +50,71 @@ impl SettingFaults {
 
     /// Returns whether there is a mistake in `setting` or in a setting within it.
     pub fn has(&self, setting: &str) -> bool {
-        self.0.iter().any(|fault| {
-            let rest = fault.setting.strip_prefix(setting);
+        self.0.iter().any(|error| {
+            let rest = error.setting.strip_prefix(setting);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
     }
 
     /// Iterates over the mistakes by file and line.
-    pub fn iter(&self) -> impl Iterator<Item = &SettingFault> {
-        let mut faults: Vec<_> = self.0.iter().collect();
-        faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-        faults.into_iter()
+    pub fn iter(&self) -> impl Iterator<Item = &SettingError> {
+        let mut errors: Vec<_> = self.0.iter().collect();
+        errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        errors.into_iter()
     }
 
-    /// Applies `change` to each mistake, for example [`SettingFault::in_file`].
+    /// Applies `change` to each mistake, for example [`SettingError::in_file`].
     #[must_use]
-    pub fn map(self, change: impl Fn(SettingFault) -> SettingFault) -> Self {
+    pub fn map(self, change: impl Fn(SettingError) -> SettingError) -> Self {
         Self(self.0.into_iter().map(change).collect())
     }
 
     pub(crate) fn has_line(&self, line: Option<usize>) -> bool {
-        self.0.iter().any(|fault| fault.line == line)
+        self.0.iter().any(|error| error.line == line)
     }
 }
 
-impl fmt::Display for SettingFaults {
+impl fmt::Display for SettingErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<_> = self.iter().map(ToString::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
 
-impl std::error::Error for SettingFaults {}
+impl std::error::Error for SettingErrors {}
 
-impl From<SettingFault> for SettingFaults {
-    fn from(fault: SettingFault) -> Self {
-        Self(vec![fault])
+impl From<SettingError> for SettingErrors {
+    fn from(error: SettingError) -> Self {
+        Self(vec![error])
     }
 }
 
-impl FromIterator<SettingFault> for SettingFaults {
-    fn from_iter<I: IntoIterator<Item = SettingFault>>(faults: I) -> Self {
+impl FromIterator<SettingError> for SettingErrors {
+    fn from_iter<I: IntoIterator<Item = SettingError>>(errors: I) -> Self {
         let mut all = Self::default();
-        all.extend(faults);
+        all.extend(errors);
         all
     }
 }
 
-impl Extend<SettingFault> for SettingFaults {
-    fn extend<I: IntoIterator<Item = SettingFault>>(&mut self, faults: I) {
-        faults.into_iter().for_each(|fault| self.push(fault));
+impl Extend<SettingError> for SettingErrors {
+    fn extend<I: IntoIterator<Item = SettingError>>(&mut self, errors: I) {
+        errors.into_iter().for_each(|error| self.push(error));
     }
 }
 
-impl IntoIterator for SettingFaults {
-    type Item = SettingFault;
-    type IntoIter = std::vec::IntoIter<SettingFault>;
+impl IntoIterator for SettingErrors {
+    type Item = SettingError;
+    type IntoIter = std::vec::IntoIter<SettingError>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl SettingFault {
-    /// Creates a fault for `setting`, a path separated by dots with array entries by index, from 0. The index is not
-    /// displayed, as the fault has [a line](SettingFault::on_its_line).
+impl SettingError {
+    /// Creates an error for `setting`, a path separated by dots with array entries by index, from 0. The index is not
+    /// displayed, as the error has [a line](SettingError::on_its_line).
     pub fn new(setting: impl Into<String>, why: impl Into<String>) -> Self {
         Self { file: None, line: None, setting: setting.into(), why: why.into() }
     }
@@ -204,11 +204,11 @@ fn item<'a, 'i: 'a>(
 }
 
 /// Displays the file, the line and the setting, as far as they are known, as a prefix of the message.
-struct Place<'a>(&'a SettingFault);
+struct Place<'a>(&'a SettingError);
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SettingFault { file, line, setting, .. } = self.0;
+        let SettingError { file, line, setting, .. } = self.0;
         let file = file.as_ref().map(|file| file.display().to_string());
         let line = line.map(|line| format!("line {line}"));
         let setting = (!setting.is_empty()).then(|| self.0.setting());
@@ -243,20 +243,20 @@ mod tests {
 
     #[test]
     fn a_fault_names_what_is_known_of_its_place() {
-        let fault = SettingFault::new("h.i", "is odd").within("f.1");
-        assert_eq!(fault.to_string(), "f.h.i: is odd");
-        let fault = fault.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
-        assert_eq!(fault.to_string(), "x.toml, line 9, f.h.i: is odd");
-        assert_eq!(SettingFault::new("", "is odd").to_string(), "is odd");
+        let error = SettingError::new("h.i", "is odd").within("f.1");
+        assert_eq!(error.to_string(), "f.h.i: is odd");
+        let error = error.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
+        assert_eq!(error.to_string(), "x.toml, line 9, f.h.i: is odd");
+        assert_eq!(SettingError::new("", "is odd").to_string(), "is odd");
     }
 
     #[test]
     fn leaves_out_what_only_follows_from_another_mistake() {
-        let mut faults = SettingFaults::default();
+        let mut errors = SettingErrors::default();
         for setting in ["rows.0.at", "rows.0.at", "rows.0", "rows.0.atom", "rows.1", ""] {
-            faults.push(SettingFault::new(setting, "is odd"));
+            errors.push(SettingError::new(setting, "is odd"));
         }
-        let left: Vec<_> = faults.into_iter().map(|fault| fault.setting).collect();
+        let left: Vec<_> = errors.into_iter().map(|error| error.setting).collect();
         assert_eq!(left, ["rows.0.at", "rows.0.atom", "rows.1"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_middleware::FaultKind;
+use enrich_middleware::VendorErrorKind;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -22,7 +22,7 @@ pub(crate) enum Meaning {
     /// The body contains the answer.
     Answer,
     NoMatch,
-    Fault(FaultKind),
+    Fault(VendorErrorKind),
 }
 
 impl Statuses {
@@ -30,9 +30,9 @@ impl Statuses {
     fn lists(&self) -> [(&'static str, &BTreeSet<u16>, Meaning); 4] {
         [
             ("no_match", &self.no_match, Meaning::NoMatch),
-            ("refused_key", &self.refused_key, Meaning::Fault(FaultKind::KeyRefused)),
-            ("out_of_credits", &self.out_of_credits, Meaning::Fault(FaultKind::OutOfCredits)),
-            ("slow_down", &self.slow_down, Meaning::Fault(FaultKind::SlowDown)),
+            ("refused_key", &self.refused_key, Meaning::Fault(VendorErrorKind::KeyRefused)),
+            ("out_of_credits", &self.out_of_credits, Meaning::Fault(VendorErrorKind::OutOfCredits)),
+            ("slow_down", &self.slow_down, Meaning::Fault(VendorErrorKind::SlowDown)),
         ]
     }
 
@@ -41,7 +41,7 @@ impl Statuses {
         let mut seen: Vec<(u16, &str)> = Vec::new();
         for (name, list, _) in self.lists() {
             for &status in list {
-                let fault = if !(201..=599).contains(&status) {
+                let error = if !(201..=599).contains(&status) {
                     Some(format!("has {status}; it can have statuses from 201 to 599, as a 200 is an answer"))
                 } else {
                     let other = seen.iter().find(|(other, _)| *other == status);
@@ -49,8 +49,8 @@ impl Statuses {
                         format!("has {status}, which statuses.{other} has; it can be in one of them")
                     })
                 };
-                if let Some(fault) = fault {
-                    return Err((format!("statuses.{name}"), fault));
+                if let Some(error) = error {
+                    return Err((format!("statuses.{name}"), error));
                 }
                 seen.push((status, name));
             }
@@ -65,14 +65,14 @@ impl Statuses {
         listed.map_or_else(
             || match status.as_u16() {
                 200 => Meaning::Answer,
-                401 | 403 => Meaning::Fault(FaultKind::KeyRefused),
-                402 => Meaning::Fault(FaultKind::OutOfCredits),
-                429 => Meaning::Fault(FaultKind::SlowDown),
-                400..=499 => Meaning::Fault(FaultKind::BadRequest),
-                500..=599 => Meaning::Fault(FaultKind::Unavailable),
+                401 | 403 => Meaning::Fault(VendorErrorKind::KeyRefused),
+                402 => Meaning::Fault(VendorErrorKind::OutOfCredits),
+                429 => Meaning::Fault(VendorErrorKind::SlowDown),
+                400..=499 => Meaning::Fault(VendorErrorKind::BadRequest),
+                500..=599 => Meaning::Fault(VendorErrorKind::Unavailable),
                 // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email and the
                 // key to an address that the operator did not configure.
-                _ => Meaning::Fault(FaultKind::BadAnswer),
+                _ => Meaning::Fault(VendorErrorKind::BadAnswer),
             },
             |(_, _, meaning)| meaning,
         )

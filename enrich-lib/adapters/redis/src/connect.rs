@@ -30,7 +30,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
 /// An error of opening a [`RedisUrl`](crate::RedisUrl).
 #[derive(Debug, Error)]
-pub enum OpenFault {
+pub enum OpenError {
     /// The system's root certificates cannot be read.
     #[error("can't use the certificates that this machine trusts: {0}")]
     Certificates(String),
@@ -68,32 +68,32 @@ impl Tcp {
 
 impl Tls {
     /// Creates a TLS connector that trusts `authority` (PEM), or the system's root certificates if it is `None`.
-    pub(crate) fn new(node: Node, authority: Option<&[u8]>) -> Result<Self, OpenFault> {
-        let name = ServerName::try_from(node.host.clone()).map_err(|_| OpenFault::Host(node.host.clone()))?;
+    pub(crate) fn new(node: Node, authority: Option<&[u8]>) -> Result<Self, OpenError> {
+        let name = ServerName::try_from(node.host.clone()).map_err(|_| OpenError::Host(node.host.clone()))?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| OpenFault::Certificates(error.to_string()))?
+            .map_err(|error| OpenError::Certificates(error.to_string()))?
             .with_root_certificates(roots(authority)?)
             .with_no_client_auth();
         Ok(Self { tcp: Tcp(node), name, config: Arc::new(config) })
     }
 }
 
-fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, OpenFault> {
+fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, OpenError> {
     let mut roots = RootCertStore::empty();
     match authority {
         Some(pem) => {
             for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate = certificate.map_err(|_| OpenFault::Authority)?;
-                roots.add(certificate).map_err(|_| OpenFault::Authority)?;
+                let certificate = certificate.map_err(|_| OpenError::Authority)?;
+                roots.add(certificate).map_err(|_| OpenError::Authority)?;
             }
-            if roots.is_empty() { Err(OpenFault::Authority) } else { Ok(roots) }
+            if roots.is_empty() { Err(OpenError::Authority) } else { Ok(roots) }
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
             roots.add_parsable_certificates(found.certs);
             match found.errors.into_iter().next() {
-                Some(error) if roots.is_empty() => Err(OpenFault::Certificates(error.to_string())),
+                Some(error) if roots.is_empty() => Err(OpenError::Certificates(error.to_string())),
                 _ => Ok(roots),
             }
         }

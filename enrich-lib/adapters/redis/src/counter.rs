@@ -8,7 +8,7 @@ use enrich_lib::window::Window;
 use redis::aio::ConnectionLike;
 use redis::{RedisResult, Script};
 
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 
 /// The tolerated lead of Redis's clock over the true time. It equals the tolerance for a node's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(5);
@@ -69,12 +69,12 @@ impl Counter {
         &self,
         requests: u64,
         connection: &mut impl ConnectionLike,
-    ) -> Result<u64, RedisFault> {
+    ) -> Result<u64, WindowStoreError> {
         let mut counting = COUNT.key(self.key());
         let counted: RedisResult<i64> =
             counting.arg(requests).arg(self.expires_at_ms).invoke_async(connection).await;
-        let count = counted.map_err(|error| RedisFault::of(&error))?;
-        u64::try_from(count).ok().filter(|count| *count >= requests).ok_or(RedisFault::ForeignKey)
+        let count = counted.map_err(|error| WindowStoreError::of(&error))?;
+        u64::try_from(count).ok().filter(|count| *count >= requests).ok_or(WindowStoreError::ForeignKey)
     }
 }
 

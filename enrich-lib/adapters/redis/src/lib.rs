@@ -51,13 +51,13 @@
 //!
 //! # Layout
 //!
-//! `fault` errors · `lock` locking · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
+//! `error` errors · `lock` locking · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
 //! the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod fault;
+mod error;
 
 mod lock;
 
@@ -75,8 +75,8 @@ mod link;
 
 mod windows;
 
-pub use connect::{Connect, OpenFault, Stream};
-pub use fault::RedisFault;
+pub use connect::{Connect, OpenError, Stream};
+pub use error::WindowStoreError;
 pub use policy::RedisPolicy;
-pub use url::{Login, RedisUrl, RedisUrlFault};
+pub use url::{Login, RedisUrl, RedisUrlError};
 pub use windows::RedisWindows;

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 use crate::lock::lock;
 use crate::policy::RedisPolicy;
 use crate::server::{Connection, Server};
@@ -38,11 +38,11 @@ struct State {
 enum Phase {
     Idle,
     /// With the failure of the previous connection, if any.
-    Connecting(Connecting, Option<RedisFault>),
+    Connecting(Connecting, Option<WindowStoreError>),
     Up(Arc<Connection>),
     Resting {
         until: Instant,
-        fault: RedisFault,
+        error: WindowStoreError,
     },
 }
 
@@ -51,7 +51,7 @@ enum Way {
     Coming(Connecting),
 }
 
-type Connecting = watch::Receiver<Option<Result<Arc<Connection>, RedisFault>>>;
+type Connecting = watch::Receiver<Option<Result<Arc<Connection>, WindowStoreError>>>;
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
@@ -61,30 +61,32 @@ impl Link {
 
     /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
     /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RedisFault> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, WindowStoreError> {
         let mut connecting = match self.way()? {
             Way::There(connection) => return Ok(connection),
             Way::Coming(connecting) => connecting,
         };
         let connected = connecting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        connected.unwrap_or(Err(RedisFault::GivenUp))
+        connected.unwrap_or(Err(WindowStoreError::GivenUp))
     }
 
-    fn way(self: &Arc<Self>) -> Result<Way, RedisFault> {
+    fn way(self: &Arc<Self>) -> Result<Way, WindowStoreError> {
         let mut state = lock(&self.state);
         let before = match &state.phase {
             Phase::Up(connection) => return Ok(Way::There(Arc::clone(connection))),
             // The attempt is in progress while the task that reports its outcome exists.
-            Phase::Connecting(connecting, fault) if connecting.has_changed().is_ok() => {
-                return match fault {
-                    Some(fault) if state.failures > 1 => Err(RedisFault::Resting(Box::new(fault.clone()))),
+            Phase::Connecting(connecting, error) if connecting.has_changed().is_ok() => {
+                return match error {
+                    Some(error) if state.failures > 1 => {
+                        Err(WindowStoreError::Resting(Box::new(error.clone())))
+                    }
                     _ => Ok(Way::Coming(connecting.clone())),
                 };
             }
-            Phase::Resting { until, fault } if Instant::now() < *until => {
-                return Err(RedisFault::Resting(Box::new(fault.clone())));
+            Phase::Resting { until, error } if Instant::now() < *until => {
+                return Err(WindowStoreError::Resting(Box::new(error.clone())));
             }
-            Phase::Resting { fault, .. } => Some(fault.clone()),
+            Phase::Resting { error, .. } => Some(error.clone()),
             Phase::Idle | Phase::Connecting(..) => None,
         };
         let (outcome, connecting) = watch::channel(None);
@@ -97,15 +99,15 @@ impl Link {
         Ok(Way::Coming(connecting))
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>, RedisFault> {
+    async fn connect(&self) -> Result<Arc<Connection>, WindowStoreError> {
         let within = self.policy.connect_within;
         let too_slow =
-            |_| Err(RedisFault::Unreachable(format!("no connection within {} ms", within.as_millis())));
+            |_| Err(WindowStoreError::Unreachable(format!("no connection within {} ms", within.as_millis())));
         let connected = timeout(within, self.server.connect()).await.unwrap_or_else(too_slow).map(Arc::new);
         let mut state = lock(&self.state);
         match &connected {
             Ok(connection) => state.phase = Phase::Up(Arc::clone(connection)),
-            Err(fault) => state.rest(fault, &self.policy),
+            Err(error) => state.rest(error, &self.policy),
         }
         connected
     }
@@ -116,11 +118,11 @@ impl Link {
     }
 
     /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
-    pub(crate) fn lost(&self, connection: &Arc<Connection>, fault: &RedisFault) {
+    pub(crate) fn lost(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
         let mut state = lock(&self.state);
         // Only the first failed count of a connection starts the backoff.
         if matches!(&state.phase, Phase::Up(current) if Arc::ptr_eq(current, connection)) {
-            state.rest(fault, &self.policy);
+            state.rest(error, &self.policy);
         }
     }
 }
@@ -128,13 +130,13 @@ impl Link {
 impl State {
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
     /// with full jitter, so that nodes do not reconnect simultaneously.
-    fn rest(&mut self, fault: &RedisFault, policy: &RedisPolicy) {
+    fn rest(&mut self, error: &WindowStoreError, policy: &RedisPolicy) {
         let ceiling = match self.failures {
             0 => Duration::ZERO,
             n => policy.pause_first.saturating_mul(2_u32.saturating_pow(n - 1)).min(policy.pause_max),
         };
         self.failures = self.failures.saturating_add(1);
         let until = Instant::now() + ceiling.mul_f64(self.dice.random());
-        self.phase = Phase::Resting { until, fault: fault.clone() };
+        self.phase = Phase::Resting { until, error: error.clone() };
     }
 }

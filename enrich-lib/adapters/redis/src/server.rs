@@ -11,9 +11,9 @@ use redis::{
 };
 use tokio::task::AbortHandle;
 
-use crate::connect::{Connect, OpenFault, Tcp, Tls, Unix};
+use crate::connect::{Connect, OpenError, Tcp, Tls, Unix};
 use crate::counter::Counter;
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 use crate::url::{Login, Node, Place, RedisUrl};
 
 /// The server or Cluster to connect to.
@@ -32,14 +32,14 @@ pub(crate) enum Connection {
 const REDIRECTS_MAX: u32 = 3;
 
 impl Server {
-    pub(crate) fn open(url: &RedisUrl, answer_within: Duration) -> Result<Self, OpenFault> {
+    pub(crate) fn open(url: &RedisUrl, answer_within: Duration) -> Result<Self, OpenError> {
         let connect: Arc<dyn Connect> = match &url.place {
             Place::Server(node) if url.is_tls => Arc::new(Tls::new(node.clone(), url.authority.as_deref())?),
             Place::Server(node) => Arc::new(Tcp(node.clone())),
             Place::Socket(path) => Arc::new(Unix(path.clone())),
             Place::Cluster(nodes) => {
                 let client = cluster(url, nodes, answer_within);
-                let client = client.map_err(|error| OpenFault::Cluster(error.category().to_owned()))?;
+                let client = client.map_err(|error| OpenError::Cluster(error.category().to_owned()))?;
                 return Ok(Self::Cluster(Box::new(client)));
             }
         };
@@ -47,24 +47,27 @@ impl Server {
     }
 
     /// Connects, authenticates, and waits for the reply to a PING, because a hung server still accepts connections.
-    pub(crate) async fn connect(&self) -> Result<Connection, RedisFault> {
+    pub(crate) async fn connect(&self) -> Result<Connection, WindowStoreError> {
         let (connect, login) = match self {
             Self::One { connect, login } => (connect, login),
             Self::Cluster(client) => {
                 let connected = client.get_async_connection().await;
-                return connected.map(Connection::Cluster).map_err(|error| RedisFault::of_connecting(&error));
+                return connected
+                    .map(Connection::Cluster)
+                    .map_err(|error| WindowStoreError::of_connecting(&error));
             }
         };
-        let stream = connect.connect().await.map_err(|error| RedisFault::Unreachable(error.to_string()))?;
+        let stream =
+            connect.connect().await.map_err(|error| WindowStoreError::Unreachable(error.to_string()))?;
         // The caller of each count applies the deadline.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connected = MultiplexedConnection::new_with_config(&login.info(), stream, config).await;
-        let (multiplexed, driver) = connected.map_err(|error| RedisFault::of_connecting(&error))?;
+        let (multiplexed, driver) = connected.map_err(|error| WindowStoreError::of_connecting(&error))?;
         let driver = tokio::spawn(driver).abort_handle();
         let mut answering = multiplexed.clone();
         let connection = Connection::One { multiplexed, driver };
         let answered = redis::cmd("PING").exec_async(&mut answering).await;
-        answered.map(|()| connection).map_err(|error| RedisFault::of_connecting(&error))
+        answered.map(|()| connection).map_err(|error| WindowStoreError::of_connecting(&error))
     }
 }
 
@@ -92,7 +95,7 @@ fn cluster(url: &RedisUrl, nodes: &[Node], answer_within: Duration) -> RedisResu
 
 impl Connection {
     /// Adds `requests` to the counter and returns the new count.
-    pub(crate) async fn count(&self, counter: &Counter, requests: u64) -> Result<u64, RedisFault> {
+    pub(crate) async fn count(&self, counter: &Counter, requests: u64) -> Result<u64, WindowStoreError> {
         match self {
             Self::One { multiplexed, .. } => counter.count(requests, &mut multiplexed.clone()).await,
             Self::Cluster(cluster) => counter.count(requests, &mut cluster.clone()).await,

@@ -56,7 +56,7 @@ pub struct Login {
 
 /// An error of parsing a [`RedisUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum RedisUrlFault {
+pub enum RedisUrlError {
     /// The scheme is unknown.
     #[error(
         "a Redis URL begins with redis://, rediss://, redis+unix://, redis+cluster:// or rediss+cluster://"
@@ -99,12 +99,12 @@ impl RedisUrl {
 }
 
 impl FromStr for RedisUrl {
-    type Err = RedisUrlFault;
+    type Err = RedisUrlError;
 
-    fn from_str(text: &str) -> Result<Self, RedisUrlFault> {
-        let (scheme, rest) = text.split_once("://").ok_or(RedisUrlFault::Scheme)?;
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(RedisUrlError::Scheme)?;
         if rest.contains(['?', '#']) {
-            return Err(RedisUrlFault::Parameters);
+            return Err(RedisUrlError::Parameters);
         }
         // Split at the last `@`: earlier ones belong to the password.
         let (login, place) = match rest.rsplit_once('@') {
@@ -117,66 +117,66 @@ impl FromStr for RedisUrl {
             "redis+cluster" | "valkey+cluster" => (cluster(place)?, 0, false),
             "rediss+cluster" | "valkeys+cluster" => (cluster(place)?, 0, true),
             "redis+unix" | "valkey+unix" => (socket(place)?, 0, false),
-            _ => return Err(RedisUrlFault::Scheme),
+            _ => return Err(RedisUrlError::Scheme),
         };
         Ok(Self { place, is_tls, login: Login { db, ..login }, authority: None })
     }
 }
 
-fn server(text: &str) -> Result<Place, RedisUrlFault> {
+fn server(text: &str) -> Result<Place, RedisUrlError> {
     let host = text.split('/').next().unwrap_or_default();
-    if host.contains(',') { Err(RedisUrlFault::SeveralHosts) } else { Ok(Place::Server(node(host)?)) }
+    if host.contains(',') { Err(RedisUrlError::SeveralHosts) } else { Ok(Place::Server(node(host)?)) }
 }
 
-fn database(text: &str) -> Result<u32, RedisUrlFault> {
+fn database(text: &str) -> Result<u32, RedisUrlError> {
     match text.split_once('/') {
         None | Some((_, "")) => Ok(0),
-        Some((_, db)) => db.parse().map_err(|_| RedisUrlFault::Database),
+        Some((_, db)) => db.parse().map_err(|_| RedisUrlError::Database),
     }
 }
 
-fn cluster(text: &str) -> Result<Place, RedisUrlFault> {
+fn cluster(text: &str) -> Result<Place, RedisUrlError> {
     if database(text)? != 0 {
-        return Err(RedisUrlFault::ClusterDatabase);
+        return Err(RedisUrlError::ClusterDatabase);
     }
     let hosts = text.split('/').next().unwrap_or_default();
     hosts.split(',').map(node).collect::<Result<_, _>>().map(Place::Cluster)
 }
 
-fn socket(text: &str) -> Result<Place, RedisUrlFault> {
+fn socket(text: &str) -> Result<Place, RedisUrlError> {
     if text.len() > 1 && text.starts_with('/') {
         Ok(Place::Socket(decode(text)?.into()))
     } else {
-        Err(RedisUrlFault::Socket)
+        Err(RedisUrlError::Socket)
     }
 }
 
 /// Parses `host`, `host:port`, or an IPv6 address in brackets.
-fn node(text: &str) -> Result<Node, RedisUrlFault> {
+fn node(text: &str) -> Result<Node, RedisUrlError> {
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, ""))) => (host, None),
-        Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or(RedisUrlFault::Port)?)),
-        Some(None) => return Err(RedisUrlFault::Host),
+        Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or(RedisUrlError::Port)?)),
+        Some(None) => return Err(RedisUrlError::Host),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let port = match port {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlFault::Port)?,
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlError::Port)?,
         None => 6379,
     };
-    if host.is_empty() { Err(RedisUrlFault::Host) } else { Ok(Node { host: host.to_owned(), port }) }
+    if host.is_empty() { Err(RedisUrlError::Host) } else { Ok(Node { host: host.to_owned(), port }) }
 }
 
-fn decode(text: &str) -> Result<String, RedisUrlFault> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| RedisUrlFault::Encoding)?;
+fn decode(text: &str) -> Result<String, RedisUrlError> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| RedisUrlError::Encoding)?;
     Ok(decoded.into_owned())
 }
 
 impl Login {
-    fn parse(text: &str) -> Result<Self, RedisUrlFault> {
-        let (user, password) = text.split_once(':').ok_or(RedisUrlFault::Password)?;
+    fn parse(text: &str) -> Result<Self, RedisUrlError> {
+        let (user, password) = text.split_once(':').ok_or(RedisUrlError::Password)?;
         let user = Some(decode(user)?).filter(|user| !user.is_empty());
         let password = Some(decode(password)?).filter(|password| !password.is_empty());
-        if password.is_none() { Err(RedisUrlFault::Password) } else { Ok(Self { user, password, db: 0 }) }
+        if password.is_none() { Err(RedisUrlError::Password) } else { Ok(Self { user, password, db: 0 }) }
     }
 
     /// Converts the login for the `redis` crate. Skips sending the client library's name, which saves a round trip per
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> RedisUrl {
-        text.parse().unwrap_or_else(|fault| panic!("{text}: {fault}"))
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     fn at(host: &str, port: u16) -> Node {
@@ -240,31 +240,31 @@ mod tests {
 
     #[test]
     fn what_is_no_url_is_told_why() {
-        for (text, fault) in [
-            ("", RedisUrlFault::Scheme),
-            ("localhost:6379", RedisUrlFault::Scheme),
-            ("http://localhost", RedisUrlFault::Scheme),
-            ("redis://", RedisUrlFault::Host),
-            ("redis://:6379", RedisUrlFault::Host),
-            ("redis+cluster://a,", RedisUrlFault::Host),
-            ("redis://[::1", RedisUrlFault::Host),
-            ("redis://a:0", RedisUrlFault::Port),
-            ("redis://a:65536", RedisUrlFault::Port),
-            ("redis://a:", RedisUrlFault::Port),
-            ("redis://[::1]6379", RedisUrlFault::Port),
-            ("redis://a/b", RedisUrlFault::Database),
-            ("redis://a/-1", RedisUrlFault::Database),
-            ("redis+cluster://a/1", RedisUrlFault::ClusterDatabase),
-            ("redis://a,b", RedisUrlFault::SeveralHosts),
-            ("redis+unix://run/redis.sock", RedisUrlFault::Socket),
-            ("redis+unix:///", RedisUrlFault::Socket),
-            ("redis://user@a", RedisUrlFault::Password),
-            ("redis://user:@a", RedisUrlFault::Password),
-            ("redis://:%ff@a", RedisUrlFault::Encoding),
-            ("redis://a?db=1", RedisUrlFault::Parameters),
-            ("rediss://a#insecure", RedisUrlFault::Parameters),
+        for (text, error) in [
+            ("", RedisUrlError::Scheme),
+            ("localhost:6379", RedisUrlError::Scheme),
+            ("http://localhost", RedisUrlError::Scheme),
+            ("redis://", RedisUrlError::Host),
+            ("redis://:6379", RedisUrlError::Host),
+            ("redis+cluster://a,", RedisUrlError::Host),
+            ("redis://[::1", RedisUrlError::Host),
+            ("redis://a:0", RedisUrlError::Port),
+            ("redis://a:65536", RedisUrlError::Port),
+            ("redis://a:", RedisUrlError::Port),
+            ("redis://[::1]6379", RedisUrlError::Port),
+            ("redis://a/b", RedisUrlError::Database),
+            ("redis://a/-1", RedisUrlError::Database),
+            ("redis+cluster://a/1", RedisUrlError::ClusterDatabase),
+            ("redis://a,b", RedisUrlError::SeveralHosts),
+            ("redis+unix://run/redis.sock", RedisUrlError::Socket),
+            ("redis+unix:///", RedisUrlError::Socket),
+            ("redis://user@a", RedisUrlError::Password),
+            ("redis://user:@a", RedisUrlError::Password),
+            ("redis://:%ff@a", RedisUrlError::Encoding),
+            ("redis://a?db=1", RedisUrlError::Parameters),
+            ("rediss://a#insecure", RedisUrlError::Parameters),
         ] {
-            assert_eq!(text.parse::<RedisUrl>(), Err(fault), "{text}");
+            assert_eq!(text.parse::<RedisUrl>(), Err(error), "{text}");
         }
     }
 

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connect::{Connect, OpenFault};
+use crate::connect::{Connect, OpenError};
 use crate::counter::Counter;
-use crate::fault::RedisFault;
+use crate::error::WindowStoreError;
 use crate::link::Link;
 use crate::lock::lock;
 use crate::policy::RedisPolicy;
@@ -27,7 +27,7 @@ pub struct RedisWindows(Arc<Shared>);
 
 impl RedisWindows {
     /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
-    pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenFault> {
+    pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenError> {
         Ok(Self::of(Server::open(url, policy.deadline)?, policy, seed))
     }
 
@@ -46,8 +46,8 @@ impl RedisWindows {
 impl Windows for RedisWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let counted = match timeout(self.0.deadline, self.0.board(Counter::of(window))).await {
-            Ok(answer) => answer.unwrap_or(Err(RedisFault::GivenUp)),
-            Err(_) => Err(RedisFault::TimedOut(self.0.deadline)),
+            Ok(answer) => answer.unwrap_or(Err(WindowStoreError::GivenUp)),
+            Err(_) => Err(WindowStoreError::TimedOut(self.0.deadline)),
         };
         counted.map_err(PortError::new)
     }
@@ -68,11 +68,11 @@ struct Flight {
 }
 
 /// The channel to a request that waits for its count.
-type Passenger = oneshot::Sender<Result<u64, RedisFault>>;
+type Passenger = oneshot::Sender<Result<u64, WindowStoreError>>;
 
 impl Shared {
     /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
-    fn board(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, RedisFault>> {
+    fn board(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
         let (passenger, count) = oneshot::channel();
         let mut flights = lock(&self.flights);
         match flights.get_mut(&counter) {
@@ -112,15 +112,15 @@ impl Shared {
         Some(passengers)
     }
 
-    async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, RedisFault> {
+    async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, WindowStoreError> {
         let end = Instant::now() + self.deadline;
-        let too_slow = RedisFault::TimedOut(self.deadline);
+        let too_slow = WindowStoreError::TimedOut(self.deadline);
         let connection =
             timeout_at(end, self.link.connection()).await.unwrap_or_else(|_| Err(too_slow.clone()))?;
         let counted = timeout_at(end, connection.count(counter, requests)).await.unwrap_or(Err(too_slow));
         match &counted {
             Ok(_) => self.link.worked(),
-            Err(fault) if fault.is_the_connections() => self.link.lost(&connection, fault),
+            Err(error) if error.is_the_connections() => self.link.lost(&connection, error),
             Err(_) => {}
         }
         counted

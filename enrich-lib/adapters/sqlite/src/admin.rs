@@ -1,6 +1,6 @@
 //! Operator commands: workspaces, keys and grants. They work while another process serves the same data.
 
-use enrich_lib::credit::{AccountFault, Balance};
+use enrich_lib::credit::{AccountError, Balance};
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::records::{KeyRow, WorkspaceRow};
@@ -155,10 +155,10 @@ impl Admin {
 }
 
 fn grant(tx: &Transaction<'_>, workspace: i64, credits: u64, now: Timestamp) -> Result<(), StoreError> {
-    let credits = i64::try_from(credits).map_err(|_| AccountFault::TooLarge)?;
+    let credits = i64::try_from(credits).map_err(|_| AccountError::TooLarge)?;
     let select = "SELECT granted FROM workspace WHERE rowid = ?";
     let granted: i64 = tx.query_row(select, [workspace], |row| row.get(0))?;
-    let granted = granted.checked_add(credits).ok_or(AccountFault::TooLarge)?;
+    let granted = granted.checked_add(credits).ok_or(AccountError::TooLarge)?;
     let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES (?, ?, ?)";
     tx.execute(insert, params![workspace, credits, ms(now)])?;
     tx.execute("UPDATE workspace SET granted = ? WHERE rowid = ?", [granted, workspace])?;

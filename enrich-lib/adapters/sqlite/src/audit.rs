@@ -42,10 +42,10 @@ impl Admin {
     pub fn audit(&mut self) -> Result<Audit, StoreError> {
         let tx = self.read()?;
         let workspaces = workspaces(&tx)?;
-        let mut faults = strays(&tx)?;
-        faults.extend(missing_triggers(&tx)?);
-        faults.extend(damage(&tx)?);
-        Ok(Audit { workspaces, faults })
+        let mut errors = strays(&tx)?;
+        errors.extend(missing_triggers(&tx)?);
+        errors.extend(damage(&tx)?);
+        Ok(Audit { workspaces, errors })
     }
 }
 
@@ -75,28 +75,28 @@ fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
 }
 
 fn strays(db: &Connection) -> Result<Vec<String>, StoreError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (what, count) in STRAYS {
         let count: u64 = db.query_row(count, [], |row| row.get(0))?;
         if count > 0 {
-            faults.push(format!("there are {count} {what}"));
+            errors.push(format!("there are {count} {what}"));
         }
     }
-    Ok(faults)
+    Ok(errors)
 }
 
 fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
     let mut select = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?")?;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for trigger in TRIGGERS {
         if !select.exists([trigger])? {
-            faults.push(format!("the trigger {trigger} is missing: rows can be changed"));
+            errors.push(format!("the trigger {trigger} is missing: rows can be changed"));
         }
     }
-    Ok(faults)
+    Ok(errors)
 }
 
-/// Returns the faults that SQLite's integrity check finds in the file.
+/// Returns the errors that SQLite's integrity check finds in the file.
 fn damage(db: &Connection) -> Result<Vec<String>, StoreError> {
     let mut select = db.prepare("PRAGMA integrity_check")?;
     let found = select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;

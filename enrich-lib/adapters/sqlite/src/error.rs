@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use enrich_lib::credit::AccountFault;
+use enrich_lib::credit::AccountError;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use rusqlite::ErrorCode;
@@ -54,7 +54,7 @@ pub enum StoreError {
     UnknownKey(String),
     /// The account rejected the operation.
     #[error(transparent)]
-    Account(#[from] AccountFault),
+    Account(#[from] AccountError),
     /// The spend could not be made durable. Other spends of the same commit fail with the same reason.
     #[error("the spend was not written: {0}")]
     NotWritten(String),

@@ -211,7 +211,7 @@ impl Disk {
             let name = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
             builder
                 .push(&hash, name)
-                .map_err(|fault| rusqlite::Error::FromSqlConversionFailure(1, Type::Text, Box::new(fault)))?;
+                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(1, Type::Text, Box::new(error)))?;
         }
         for (id, changes) in parts {
             take(id, builder.build(), changes);

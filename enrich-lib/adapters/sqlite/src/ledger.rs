@@ -98,7 +98,7 @@ impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let slot = self.shared.slot(&hold.workspace)?;
         let held = self.shared.account(&slot).hold(hold);
-        held.map_err(|fault| StoreError::from(fault).into())
+        held.map_err(|error| StoreError::from(error).into())
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {

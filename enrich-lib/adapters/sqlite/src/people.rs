@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
-use enrich_lib::model::{ProfileUrl, ProfileUrlFault, Timestamp};
+use enrich_lib::model::{ProfileUrl, ProfileUrlError, Timestamp};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -141,9 +141,9 @@ impl Resolver for People {
 
 /// Converts a profile name in the directory to a profile URL.
 fn profile(name: &[u8]) -> Result<ProfileUrl, StoreError> {
-    let name = std::str::from_utf8(name).map_err(|_| ProfileUrlFault::Name);
+    let name = std::str::from_utf8(name).map_err(|_| ProfileUrlError::Name);
     name.and_then(ProfileUrl::from_name)
-        .map_err(|fault| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(fault)).into())
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)).into())
 }
 
 impl fmt::Debug for People {

@@ -4,10 +4,10 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use enrich_lib::by_workspace::ByWorkspace;
 use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
 use rusqlite::{Connection, OptionalExtension};
 
@@ -19,7 +19,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) owed: Owed,
-    slots: ByWorkspace<Arc<Slot>>,
+    slots: ShardedMap<Arc<Slot>>,
     /// Workspaces that were used since the last tick.
     touched: Mutex<Vec<Arc<Slot>>>,
     /// Time of the last tick, in Unix milliseconds.
@@ -44,7 +44,7 @@ impl Shared {
         Self {
             keys: KeyCache::default(),
             owed: Owed::default(),
-            slots: ByWorkspace::default(),
+            slots: ShardedMap::default(),
             touched: Mutex::default(),
             now_ms: AtomicU64::new(now.unix_ms()),
             reader: Mutex::new(reader),

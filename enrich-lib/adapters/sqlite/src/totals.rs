@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use enrich_lib::credit::AccountFault;
+use enrich_lib::credit::AccountError;
 use enrich_lib::model::LookupId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
@@ -191,14 +191,14 @@ impl Totals {
 
     /// Checks the room of each workspace and adds late spends to the rows.
     ///
-    /// Errors: [`AccountFault::OverHold`] if a workspace would spend more than it was granted.
+    /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
     pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), StoreError> {
         for (rowid, sums) in &mut change.rows {
             let known = self.rows.get(rowid).map(|row| row.room).filter(|room| *room >= sums.total());
             // If the cached room is missing or too small, read it again: the workspace may have received a grant.
             sums.room = known.map_or_else(|| self.room(tx, *rowid, &change.until), Ok)?;
             if sums.total() > sums.room {
-                return Err(AccountFault::OverHold.into());
+                return Err(AccountError::OverHold.into());
             }
             if sums.late != 0 {
                 let update = "UPDATE workspace SET spent = spent + ? WHERE rowid = ?";

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
-use enrich_lib::credit::{Account, AccountFault, Hold};
+use enrich_lib::credit::{Account, AccountError, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
@@ -55,7 +55,7 @@ pub(crate) struct Writer {
     grants_seen: i64,
     /// Unflushed spends, and the error of the last attempt to write them.
     owed: Vec<Asked>,
-    fault: Option<String>,
+    error: Option<String>,
     /// Durable, unacknowledged spends to void as soon as the disk accepts it.
     untold: Vec<Arc<Spend>>,
     /// Accounts by the time when they next have a hold to expire or to forget.
@@ -86,7 +86,7 @@ impl Writer {
             totals,
             grants_seen,
             owed: Vec::new(),
-            fault: None,
+            error: None,
             untold: Vec::new(),
             calendar: BTreeMap::new(),
             held_shown: FxHashMap::default(),
@@ -129,10 +129,10 @@ impl Writer {
         }
         let owed_before = spends.len();
         spends.extend(asked);
-        self.fault = None;
+        self.error = None;
         let mut woken = Woken::default();
         self.write(spends, &mut woken);
-        self.shared.owed.settle(owed_before - self.owed.len(), self.fault.is_some());
+        self.shared.owed.settle(owed_before - self.owed.len(), self.error.is_some());
         woken.wake();
     }
 
@@ -150,7 +150,7 @@ impl Writer {
                 for spend in spends {
                     if spend.is_told {
                         self.owed.push(spend);
-                        self.fault.get_or_insert_with(|| told.clone());
+                        self.error.get_or_insert_with(|| told.clone());
                     } else {
                         self.shared.account(&spend.slot).abort_spend(&spend.hold);
                         spend.answer(Err(StoreError::NotWritten(told.clone())), woken);
@@ -169,7 +169,7 @@ impl Writer {
         let mut account = self.shared.account(&spend.slot);
         if !stands {
             account.abort_spend(&spend.hold);
-            spend.answer(Err(AccountFault::Ended.into()), woken);
+            spend.answer(Err(AccountError::Ended.into()), woken);
         } else if spend.answer(Ok(()), woken) {
             account.commit_spend(&spend.hold);
             // The spend is acknowledged now, so the void of an earlier, abandoned attempt is cancelled.
@@ -245,7 +245,7 @@ impl Writer {
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let owed = self.fault.clone().map_or(Ok(()), |fault| Err(StoreError::NotWritten(fault)));
+        let owed = self.error.clone().map_or(Ok(()), |error| Err(StoreError::NotWritten(error)));
         let voided = self.void();
         let used = self.advance(now);
         self.watch.on_change(&self.db, || {

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyFault};
+use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyError};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::timeout;
 
@@ -33,7 +33,7 @@ where
     let length_min = body.size_hint().lower();
     // Does not read a body that is certain to be too large.
     if length_min > limits.bytes_max as u64 {
-        return Err(BodyFault::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     let mut bytes = BytesMut::with_capacity(length_min as usize);
     let whole = async {
@@ -48,8 +48,8 @@ where
     };
     match timeout(limits.timeout, whole).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyFault::TooLarge),
-        Ok(Err(_)) => Err(BodyFault::CutOff),
-        Err(_) => Err(BodyFault::TooSlow),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Ok(Err(_)) => Err(BodyError::CutOff),
+        Err(_) => Err(BodyError::TooSlow),
     }
 }

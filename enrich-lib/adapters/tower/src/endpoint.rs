@@ -63,7 +63,7 @@ impl Endpoint {
         let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
-            let lookup = service.answer_observed(arrival, request, &**observer);
+            let lookup = service.answer_with(arrival, request, &**observer);
             // Caught here, because no caller awaits the lookup after a disconnect. The panic message is discarded, because
             // it could contain the email.
             match AssertUnwindSafe(lookup).catch_unwind().await {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyFault};
+use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyError};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::model::{Arrival, Timestamp};
@@ -60,7 +60,7 @@ impl ProxyHttp for Gateway {
                 self.look_up(wire::request(&session.req_header().headers, body)).await
             }
         };
-        respond(session, response).await.map_err(|fault| fault.into_down())?;
+        respond(session, response).await.map_err(|error| error.into_down())?;
         Ok(true)
     }
 
@@ -80,24 +80,24 @@ impl Gateway {
     async fn gather(&self, session: &mut Session) -> Body {
         let length = session.get_header(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: u64| length > BODY_BYTES_MAX as u64) {
-            return Err(BodyFault::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         let body = async {
             if expects_continue(session.req_header()) {
                 let keepalive = session.get_keepalive(); // any head sent before the body's end resets it
-                session.write_continue_response().await.map_err(|_| BodyFault::CutOff)?;
+                session.write_continue_response().await.map_err(|_| BodyError::CutOff)?;
                 session.set_keepalive(keepalive);
             }
             let mut body = BytesMut::new();
-            while let Some(bytes) = session.read_request_body().await.map_err(|_| BodyFault::CutOff)? {
+            while let Some(bytes) = session.read_request_body().await.map_err(|_| BodyError::CutOff)? {
                 if body.len() + bytes.len() > BODY_BYTES_MAX {
-                    return Err(BodyFault::TooLarge);
+                    return Err(BodyError::TooLarge);
                 }
                 body.extend_from_slice(&bytes);
             }
             Ok(body.freeze())
         };
-        timeout(self.body_time_max, body).await.unwrap_or(Err(BodyFault::TooSlow))
+        timeout(self.body_time_max, body).await.unwrap_or(Err(BodyError::TooSlow))
     }
 
     /// Runs the lookup in its own task, so that the hold is settled even if the client disconnects, and a panic of a store

@@ -33,13 +33,13 @@ async fn walk(stores: &Service, arrival: Arrival, request: Request) -> Result<Re
     let lookup = lookup.identify(found)?; // 401, 500
     let counted = in_time(COUNT_TIME_MAX, stores.windows.count(lookup.window())).await;
     let lookup = lookup.admit(counted)?; // 429, 503
-    let lookup = lookup.read()?; // 400 ×3
+    let lookup = lookup.validate()?; // 400 ×3
     let held = in_time(HOLD_TIME_MAX, stores.credits.hold(lookup.hold())).await;
     let lookup = lookup.fund(held)?; // 402, 500
     let found = in_time(RESOLVE_TIME_MAX, stores.resolver.find(lookup.query())).await;
-    let lookup = lookup.finish(found); // no `?`: a granted hold is always settled
+    let lookup = lookup.resolve(found); // no `?`: a granted hold is always settled
     let settled = in_time(SETTLE_TIME_MAX, stores.credits.settle(lookup.hold(), lookup.settlement())).await;
-    Ok(lookup.close(settled)) // 200, 404, 500, 502
+    Ok(lookup.settle(settled)) // 200, 404, 500, 502
 }
 
 /// Returns the result of a store, or an error after a timeout.
@@ -56,11 +56,11 @@ fn log(reply: &Reply) {
     let (id, outcome, status, credits) =
         (reply.lookup_id, reply.outcome(), reply.status(), reply.credits_spent);
     let workspace = reply.workspace.as_ref().map_or("-", WorkspaceId::as_str);
-    match &reply.fault {
+    match &reply.error {
         None => log::info!("{id} workspace={workspace} {outcome} status={status} credits={credits}"),
-        Some(fault) => {
+        Some(error) => {
             log::warn!(
-                "{id} workspace={workspace} {outcome} status={status} credits={credits} fault={fault}"
+                "{id} workspace={workspace} {outcome} status={status} credits={credits} error={error}"
             );
         }
     }

@@ -1,6 +1,6 @@
 //! Applies the model's steps to the real ledger.
 
-use enrich_lib::credit::AccountFault;
+use enrich_lib::credit::AccountError;
 use proptest_state_machine::StateMachineTest;
 
 use super::process::{START, Told, WORKSPACES, World};
@@ -85,7 +85,7 @@ impl LedgerMachine {
 fn is_one_of(told: &Told, answers: Answers) -> bool {
     answers.iter().any(|answer: &Answer| match (told, answer) {
         (Ok(told), Ok(answer)) => told == answer,
-        (Err(words), Err(fault)) => *words == AccountFault::to_string(fault),
+        (Err(words), Err(fault)) => *words == AccountError::to_string(fault),
         _ => false,
     })
 }

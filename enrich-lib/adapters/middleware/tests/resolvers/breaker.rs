@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_middleware::{Breaker, BreakerPolicy, FaultKind};
+use enrich_middleware::{Breaker, BreakerPolicy, VendorErrorKind};
 use tokio::time::{sleep, timeout};
 
 use crate::scripted::{
@@ -13,7 +13,7 @@ use enrich_lib::ports::Resolver;
 const PAUSE: Duration = Duration::from_secs(30);
 const POLICY: BreakerPolicy =
     BreakerPolicy { window_calls: 10, calls_min: 4, failure_rate: 0.5, pause: PAUSE, probes: 2 };
-const OPEN: Told = Told::Fault(FaultKind::BreakerOpen);
+const OPEN: Told = Told::Fault(VendorErrorKind::BreakerOpen);
 
 fn breaker(vendor: &Arc<Vendor>) -> Arc<Breaker> {
     Arc::new(Breaker::new(vendor.clone(), POLICY))
@@ -21,10 +21,10 @@ fn breaker(vendor: &Arc<Vendor>) -> Arc<Breaker> {
 
 /// Returns a breaker that has just opened, around a vendor that finds Ada from now on.
 async fn opened() -> (Arc<Vendor>, Arc<Breaker>) {
-    let vendor = Vendor::that(fails(FaultKind::Unavailable));
+    let vendor = Vendor::that(fails(VendorErrorKind::Unavailable));
     let breaker = breaker(&vendor);
     for _ in 0..4 {
-        assert_eq!(ask(&*breaker).await, Told::Fault(FaultKind::Unavailable));
+        assert_eq!(ask(&*breaker).await, Told::Fault(VendorErrorKind::Unavailable));
     }
     assert_eq!(ask(&*breaker).await, OPEN);
     vendor.now_does(finds("ada"));
@@ -50,7 +50,7 @@ async fn below_the_least_number_of_calls_it_stays_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn below_the_rate_it_stays_closed() {
-    let script = (0..40).map(|i| if i % 5 > 2 { fails(FaultKind::BadAnswer) } else { finds("ada") });
+    let script = (0..40).map(|i| if i % 5 > 2 { fails(VendorErrorKind::BadAnswer) } else { finds("ada") });
     let vendor = Vendor::that_first(script, finds("ada"));
     let breaker = breaker(&vendor);
     for _ in 0..40 {
@@ -79,9 +79,12 @@ async fn no_match_is_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_the_vendors_does_not_count() {
-    for kind in
-        [FaultKind::BadRequest, FaultKind::QueueFull, FaultKind::QueueTimeout, FaultKind::TooManyOpenFiles]
-    {
+    for kind in [
+        VendorErrorKind::BadRequest,
+        VendorErrorKind::QueueFull,
+        VendorErrorKind::QueueTimeout,
+        VendorErrorKind::TooManyOpenFiles,
+    ] {
         let breaker = breaker(&Vendor::that(fails(kind)));
         for _ in 0..50 {
             assert_eq!(ask(&*breaker).await, Told::Fault(kind));
@@ -176,10 +179,10 @@ async fn a_probe_that_is_dropped_returns_its_slot() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_tells_nothing_gives_its_slot_back() {
     let (vendor, breaker) = opened().await;
-    vendor.now_does(fails(FaultKind::BadRequest));
+    vendor.now_does(fails(VendorErrorKind::BadRequest));
     sleep(PAUSE).await;
     for _ in 0..10 {
-        assert_eq!(ask(&*breaker).await, Told::Fault(FaultKind::BadRequest));
+        assert_eq!(ask(&*breaker).await, Told::Fault(VendorErrorKind::BadRequest));
     }
     vendor.now_does(breaks());
     ask(&*breaker).await;
@@ -188,7 +191,7 @@ async fn a_probe_that_tells_nothing_gives_its_slot_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_from_before_the_last_change_tells_nothing_new() {
-    let slow_failure = || fails(FaultKind::Unavailable).after(PAUSE.as_millis() as u64 + 500);
+    let slow_failure = || fails(VendorErrorKind::Unavailable).after(PAUSE.as_millis() as u64 + 500);
     let vendor = Vendor::that_first((0..8).map(|_| slow_failure()), breaks());
     let breaker = breaker(&vendor);
     let mut slow = Vec::new();
@@ -205,7 +208,7 @@ async fn a_call_from_before_the_last_change_tells_nothing_new() {
         assert_eq!(ask(&*breaker).await, found("ada"));
     }
     for call in slow {
-        assert_eq!(call.await.unwrap(), Told::Fault(FaultKind::Unavailable));
+        assert_eq!(call.await.unwrap(), Told::Fault(VendorErrorKind::Unavailable));
     }
     assert_eq!(ask(&*breaker).await, found("ada"), "their failures are old news");
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{Cache, CachePolicy, EmailHasher, FaultKind};
+use enrich_middleware::{Cache, CachePolicy, EmailHasher, VendorErrorKind};
 use tokio::time::sleep;
 
 use crate::scripted::{Told, Vendor, ask, drop_at_each_ms, fails, finds, found, knows_nobody, query};
@@ -42,9 +42,9 @@ async fn no_match_is_remembered_until_its_own_ttl_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_never_remembered() {
-    let vendor = Vendor::that_first([fails(FaultKind::KeyRefused)], finds("ada"));
+    let vendor = Vendor::that_first([fails(VendorErrorKind::KeyRefused)], finds("ada"));
     let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
-    assert_eq!(ask(&cache).await, Told::Fault(FaultKind::KeyRefused));
+    assert_eq!(ask(&cache).await, Told::Fault(VendorErrorKind::KeyRefused));
     assert_eq!(ask(&cache).await, found("ada"));
 }
 

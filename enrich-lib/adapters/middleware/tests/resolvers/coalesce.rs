@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{Coalesce, EmailHasher, FaultKind};
+use enrich_middleware::{Coalesce, EmailHasher, VendorErrorKind};
 use tokio::time::sleep;
 
 use crate::scripted::{
@@ -75,11 +75,11 @@ async fn if_all_hang_up_the_ask_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_shared_and_keeps_its_kind_and_its_words() {
-    let vendor = Vendor::that_first([fails(FaultKind::KeyRefused).after(100)], breaks().after(100));
+    let vendor = Vendor::that_first([fails(VendorErrorKind::KeyRefused).after(100)], breaks().after(100));
     let coalesce = coalesce(&vendor);
     let (first, second) = (start(&coalesce).await, start(&coalesce).await);
-    assert_eq!(first.await.unwrap(), Told::Fault(FaultKind::KeyRefused));
-    assert_eq!(second.await.unwrap(), Told::Fault(FaultKind::KeyRefused));
+    assert_eq!(first.await.unwrap(), Told::Fault(VendorErrorKind::KeyRefused));
+    assert_eq!(second.await.unwrap(), Told::Fault(VendorErrorKind::KeyRefused));
     assert_eq!(vendor.asks(), 1);
     assert_eq!(ask(&*coalesce).await, Told::Error("it broke".to_owned()));
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_middleware::{FaultKind, Hedge, HedgeDelay, Permits};
+use enrich_middleware::{Hedge, HedgeDelay, Permits, VendorErrorKind};
 
 use crate::scripted::{
     Told, Vendor, ask, ask_timed, breaks, drop_at_each_ms, fails, finds, found, hangs, knows_nobody,
@@ -50,25 +50,27 @@ async fn the_second_ask_needs_a_free_permit_and_returns_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_before_the_delay_is_passed_on() {
-    let vendor = Vendor::that_first([fails(FaultKind::Unavailable).after(10)], finds("ada"));
+    let vendor = Vendor::that_first([fails(VendorErrorKind::Unavailable).after(10)], finds("ada"));
     let hedge = Hedge::where_asks_are_free(vendor.clone(), FIXED);
-    assert_eq!(ask_timed(&hedge).await, (Told::Fault(FaultKind::Unavailable), 10));
+    assert_eq!(ask_timed(&hedge).await, (Told::Fault(VendorErrorKind::Unavailable), 10));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_of_one_ask_waits_for_the_answer_of_the_other() {
     let first_fails = Vendor::that_first([breaks().after(60)], finds("ada").after(100));
     assert_eq!(ask_timed(&Hedge::where_asks_are_free(first_fails, FIXED)).await, (found("ada"), 150));
-    let second_fails = Vendor::that_first([finds("ada").after(100)], fails(FaultKind::QueueFull));
+    let second_fails = Vendor::that_first([finds("ada").after(100)], fails(VendorErrorKind::QueueFull));
     assert_eq!(ask_timed(&Hedge::where_asks_are_free(second_fails, FIXED)).await, (found("ada"), 100));
 }
 
 #[tokio::test(start_paused = true)]
 async fn if_both_fail_the_first_failure_is_told() {
-    let vendor =
-        Vendor::that_first([fails(FaultKind::KeyRefused).after(60)], fails(FaultKind::BadAnswer).after(30));
+    let vendor = Vendor::that_first(
+        [fails(VendorErrorKind::KeyRefused).after(60)],
+        fails(VendorErrorKind::BadAnswer).after(30),
+    );
     let hedge = Hedge::where_asks_are_free(vendor, FIXED);
-    assert_eq!(ask_timed(&hedge).await, (Told::Fault(FaultKind::KeyRefused), 80));
+    assert_eq!(ask_timed(&hedge).await, (Told::Fault(VendorErrorKind::KeyRefused), 80));
 }
 
 #[tokio::test(start_paused = true)]

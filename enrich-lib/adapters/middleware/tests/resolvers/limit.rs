@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{FaultKind, Limit, Permits};
+use enrich_middleware::{Limit, Permits, VendorErrorKind};
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -54,7 +54,7 @@ async fn fails_at_once_when_the_queue_is_full() {
     let vendor = Vendor::that(finds("ada").after(100));
     let limit = limit(&vendor, 2, 1);
     let lookups = [start(&limit).await, start(&limit).await, start(&limit).await];
-    assert_eq!(ask_timed(&*limit).await, (Told::Fault(FaultKind::QueueFull), 0));
+    assert_eq!(ask_timed(&*limit).await, (Told::Fault(VendorErrorKind::QueueFull), 0));
     assert_eq!(vendor.asks(), 2);
     for lookup in lookups {
         assert_eq!(lookup.await.unwrap(), found("ada"));
@@ -67,7 +67,7 @@ async fn fails_a_lookup_that_waits_too_long() {
     let vendor = Vendor::that(hangs());
     let limit = Arc::new(Limit::new(vendor.clone(), Permits::new(1, 10), Duration::from_millis(200)));
     let first = start(&limit).await;
-    assert_eq!(ask_timed(&*limit).await, (Told::Fault(FaultKind::QueueTimeout), 200));
+    assert_eq!(ask_timed(&*limit).await, (Told::Fault(VendorErrorKind::QueueTimeout), 200));
     first.abort();
     assert!(first.await.is_err());
     assert_unused(&limit, 1);
@@ -98,10 +98,10 @@ async fn a_full_queue_takes_a_place_from_the_workspace_with_the_most_waiting_loo
     }
     let of_b = start_for(&limit, "b").await;
     let newest = of_a.pop().unwrap();
-    assert_eq!(newest.await.unwrap(), Told::Fault(FaultKind::QueueFull));
+    assert_eq!(newest.await.unwrap(), Told::Fault(VendorErrorKind::QueueFull));
 
     // Two lookups of `a` and one of `b` are waiting. A second one of `b` would only swap places with one of `a`.
-    assert_eq!(start_for(&limit, "b").await.await.unwrap(), Told::Fault(FaultKind::QueueFull));
+    assert_eq!(start_for(&limit, "b").await.await.unwrap(), Told::Fault(VendorErrorKind::QueueFull));
     for lookup in of_a.into_iter().chain([of_b]) {
         assert_eq!(lookup.await.unwrap(), found("ada"));
     }
@@ -114,7 +114,7 @@ async fn a_lookup_that_is_dropped_in_the_queue_frees_its_place() {
     let vendor = Vendor::that(hangs());
     let limit = limit(&vendor, 1, 1);
     let (asks, waits) = (start(&limit).await, start(&limit).await);
-    assert_eq!(ask(&*limit).await, Told::Fault(FaultKind::QueueFull));
+    assert_eq!(ask(&*limit).await, Told::Fault(VendorErrorKind::QueueFull));
 
     waits.abort();
     let waits = start(&limit).await;
@@ -193,7 +193,7 @@ proptest! {
             });
             for task in tasks.collect::<Vec<_>>() {
                 let told = task.await.unwrap();
-                let is_expected = |told: &Told| [found("ada"), Told::Fault(FaultKind::QueueFull)].contains(told);
+                let is_expected = |told: &Told| [found("ada"), Told::Fault(VendorErrorKind::QueueFull)].contains(told);
                 assert!(told.is_none_or(|told| is_expected(&told)));
             }
             assert!(vendor.under_way_max() <= permits);

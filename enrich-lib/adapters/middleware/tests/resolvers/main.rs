@@ -4,7 +4,7 @@ mod breaker;
 mod cache;
 mod coalesce;
 mod deadline;
-mod fault;
+mod error;
 mod hedge;
 mod limit;
 mod privacy;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_middleware::{
-    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
-    Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
+    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, HashedOptOuts, Hedge,
+    HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, VendorErrorKind, Waterfall,
 };
 
 use crate::scripted::{Vendor, ada, ask, fails, finds, start};
@@ -45,7 +45,7 @@ async fn no_resolver_shows_an_email_or_a_profile_in_its_debug_output() {
 #[tokio::test(start_paused = true)]
 async fn no_error_shows_an_email() {
     let hasher = EmailHasher::new([7; 32]);
-    let vendor = Vendor::that(fails(FaultKind::BadAnswer));
+    let vendor = Vendor::that(fails(VendorErrorKind::BadAnswer));
     let waterfall = Waterfall::starting_with("alpha", vendor.clone()).then("beta", vendor);
     let error = Coalesce::new(Arc::new(waterfall), hasher).find(&ada()).await.unwrap_err();
     assert_hidden(&format!("{error} {error:?}"));

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use enrich_middleware::{FaultKind, Retry, RetryPolicy, VendorFault};
+use enrich_middleware::{Retry, RetryPolicy, VendorError, VendorErrorKind};
 use proptest::prelude::*;
 
 use crate::scripted::{
@@ -14,13 +14,13 @@ const POLICY: RetryPolicy = RetryPolicy {
     budget: Duration::from_secs(3),
 };
 
-fn slow_down(retry_after: Duration) -> VendorFault {
-    VendorFault::new(FaultKind::SlowDown).with_retry_after(retry_after)
+fn slow_down(retry_after: Duration) -> VendorError {
+    VendorError::new(VendorErrorKind::SlowDown).with_retry_after(retry_after)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_passes_is_not_the_clients() {
-    let unavailable = || fails(FaultKind::Unavailable);
+    let unavailable = || fails(VendorErrorKind::Unavailable);
     let vendor = Vendor::that_first([unavailable(), unavailable()], finds("ada"));
     assert_eq!(ask(&Retry::new(vendor.clone(), POLICY, 7)).await, found("ada"));
     assert_eq!(vendor.asks(), 3);
@@ -35,14 +35,14 @@ async fn an_answer_is_not_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn it_gives_up_after_the_last_try_with_the_last_fault() {
-    let vendor = Vendor::that_first([fails(FaultKind::SlowDown)], fails(FaultKind::Unavailable));
-    assert_eq!(ask(&Retry::new(vendor.clone(), POLICY, 7)).await, Told::Fault(FaultKind::Unavailable));
+    let vendor = Vendor::that_first([fails(VendorErrorKind::SlowDown)], fails(VendorErrorKind::Unavailable));
+    assert_eq!(ask(&Retry::new(vendor.clone(), POLICY, 7)).await, Told::Fault(VendorErrorKind::Unavailable));
     assert_eq!(vendor.asks(), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_safe_to_repeat_is_not_repeated() {
-    use FaultKind::*;
+    use VendorErrorKind::*;
     for kind in [KeyRefused, OutOfCredits, TimedOut, BadAnswer, BadRequest, BreakerOpen, QueueFull] {
         let vendor = Vendor::that(fails(kind));
         assert_eq!(ask_timed(&Retry::new(vendor.clone(), POLICY, 7)).await, (Told::Fault(kind), 0));
@@ -50,7 +50,7 @@ async fn what_is_not_safe_to_repeat_is_not_repeated() {
     }
     let vendor = Vendor::that(breaks());
     ask(&Retry::new(vendor.clone(), POLICY, 7)).await;
-    assert_eq!(vendor.asks(), 1, "an error that is no vendor's fault");
+    assert_eq!(vendor.asks(), 1, "an error that is no vendor's error");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn a_retry_after_beyond_what_is_left_is_given_up_at_once() {
     for wait in [Duration::from_secs(3), Duration::from_secs(86_400), Duration::MAX] {
         let vendor = Vendor::that(fails(slow_down(wait)));
         let told = ask_timed(&Retry::new(vendor.clone(), POLICY, 7)).await;
-        assert_eq!(told, (Told::Fault(FaultKind::SlowDown), 0));
+        assert_eq!(told, (Told::Fault(VendorErrorKind::SlowDown), 0));
         assert_eq!(vendor.asks(), 1);
     }
     // A pause of 2 s fits into the budget of 3 s, but not after a first try of 1.5 s.
@@ -79,7 +79,7 @@ async fn a_retry_after_beyond_what_is_left_is_given_up_at_once() {
 async fn one_seed_makes_the_same_pauses_and_another_makes_others() {
     let mut pauses = Vec::new();
     for seed in [1, 1, 2] {
-        let vendor = Vendor::that(fails(FaultKind::Unavailable));
+        let vendor = Vendor::that(fails(VendorErrorKind::Unavailable));
         ask(&Retry::new(vendor.clone(), POLICY, seed)).await;
         pauses.push(vendor.asked_at());
     }
@@ -91,7 +91,7 @@ async fn one_seed_makes_the_same_pauses_and_another_makes_others() {
 async fn the_jitter_is_full_from_nothing_up_to_a_ceiling_that_doubles() {
     let mut pauses = [const { Vec::new() }; 3];
     for seed in 0..300 {
-        let vendor = Vendor::that(fails(FaultKind::Unavailable));
+        let vendor = Vendor::that(fails(VendorErrorKind::Unavailable));
         ask(&Retry::new(vendor.clone(), POLICY, seed)).await;
         for (i, at) in vendor.asked_at().windows(2).enumerate() {
             pauses[i].push(at[1] - at[0]);
@@ -108,7 +108,7 @@ async fn the_jitter_is_full_from_nothing_up_to_a_ceiling_that_doubles() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_anywhere_it_leaves_nothing() {
-    let vendor = Vendor::that(fails(FaultKind::Unavailable).after(20));
+    let vendor = Vendor::that(fails(VendorErrorKind::Unavailable).after(20));
     let retry = Retry::new(vendor.clone(), POLICY, 7);
     drop_at_each_ms(&retry, 700, |ms| assert_eq!(vendor.under_way(), 0, "{ms}")).await;
 }
@@ -122,8 +122,8 @@ proptest! {
         pause_first in 0..2_000_u64,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let fault = VendorFault { kind: FaultKind::SlowDown, retry_after };
-        let vendor = Vendor::that(fails(fault).after(10));
+        let error = VendorError { kind: VendorErrorKind::SlowDown, retry_after };
+        let vendor = Vendor::that(fails(error).after(10));
         let policy = RetryPolicy { tries_max, pause_first: Duration::from_millis(pause_first), ..POLICY };
         let (_, ms) = runtime.block_on(ask_timed(&Retry::new(vendor.clone(), policy, seed)));
         prop_assert!(vendor.asks() <= tries_max.max(1) as usize);

@@ -11,7 +11,7 @@ use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::{FaultKind, VendorFault};
+use enrich_middleware::{VendorError, VendorErrorKind};
 use tokio::time::{Instant, sleep};
 
 /// How a vendor handles one call.
@@ -25,8 +25,8 @@ pub(crate) struct Act {
 enum Outcome {
     Finds(String),
     KnowsNobody,
-    Fails(VendorFault),
-    /// Fails with an error that is not a [`VendorFault`].
+    Fails(VendorError),
+    /// Fails with an error that is not a [`VendorError`].
     Breaks,
     Panics,
 }
@@ -39,8 +39,8 @@ pub(crate) fn knows_nobody() -> Act {
     Act { after: Duration::ZERO, outcome: Outcome::KnowsNobody }
 }
 
-pub(crate) fn fails(fault: impl Into<Fault>) -> Act {
-    Act { after: Duration::ZERO, outcome: Outcome::Fails(fault.into().0) }
+pub(crate) fn fails(error: impl Into<Fault>) -> Act {
+    Act { after: Duration::ZERO, outcome: Outcome::Fails(error.into().0) }
 }
 
 pub(crate) fn breaks() -> Act {
@@ -61,18 +61,18 @@ impl Act {
     }
 }
 
-/// A conversion target, so that a test can pass a kind or a whole fault.
-pub(crate) struct Fault(VendorFault);
+/// A conversion target, so that a test can pass a kind or a whole error.
+pub(crate) struct Fault(VendorError);
 
-impl From<FaultKind> for Fault {
-    fn from(kind: FaultKind) -> Self {
-        Self(VendorFault::new(kind))
+impl From<VendorErrorKind> for Fault {
+    fn from(kind: VendorErrorKind) -> Self {
+        Self(VendorError::new(kind))
     }
 }
 
-impl From<VendorFault> for Fault {
-    fn from(fault: VendorFault) -> Self {
-        Self(fault)
+impl From<VendorError> for Fault {
+    fn from(error: VendorError) -> Self {
+        Self(error)
     }
 }
 
@@ -165,19 +165,19 @@ impl Resolver for Vendor {
         match act.outcome {
             Outcome::Finds(name) => ProfileUrl::from_name(&name).map(Some).map_err(PortError::new),
             Outcome::KnowsNobody => Ok(None),
-            Outcome::Fails(fault) => Err(fault.into()),
+            Outcome::Fails(error) => Err(error.into()),
             Outcome::Breaks => Err(PortError::new("it broke")),
             Outcome::Panics => panic!("the script says so"),
         }
     }
 }
 
-/// The result of a lookup: the name of the profile, the kind of the fault, or the text of an error that has no fault.
+/// The result of a lookup: the name of the profile, the kind of the error, or the text of an error that has no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Found(String),
     Nobody,
-    Fault(FaultKind),
+    Fault(VendorErrorKind),
     Error(String),
 }
 
@@ -186,8 +186,8 @@ impl From<&Result<Option<ProfileUrl>, PortError>> for Told {
         match found {
             Ok(Some(profile)) => Self::Found(profile.name().to_owned()),
             Ok(None) => Self::Nobody,
-            Err(error) => match VendorFault::of(error) {
-                Some(fault) => Self::Fault(fault.kind),
+            Err(error) => match VendorError::of(error) {
+                Some(error) => Self::Fault(error.kind),
                 None => Self::Error(error.to_string()),
             },
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_middleware::{
-    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, FaultKind, HashedOptOuts,
-    Hedge, HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, Waterfall,
+    Breaker, BreakerPolicy, Cache, CachePolicy, Coalesce, Deadline, EmailHasher, HashedOptOuts, Hedge,
+    HedgeDelay, Limit, Permits, Retry, RetryPolicy, Suppress, VendorErrorKind, Waterfall,
 };
 use tokio::time::sleep;
 
@@ -125,7 +125,7 @@ async fn when_every_vendor_hangs_the_error_names_them_before_the_whole_budget_en
 
 #[tokio::test(start_paused = true)]
 async fn the_whole_stack_dropped_anywhere_leaves_nothing_and_works_again() {
-    let slow_failure = || fails(FaultKind::Unavailable).after(400);
+    let slow_failure = || fails(VendorErrorKind::Unavailable).after(400);
     let of = [slow_failure(), hangs(), knows_nobody().after(300)].map(Vendor::that);
     let resolver = whole(&of, 1, Duration::ZERO);
     let steps = 60;

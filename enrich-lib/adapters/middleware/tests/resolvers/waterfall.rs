@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{FaultKind, Waterfall, WaterfallFault};
+use enrich_middleware::{VendorErrorKind, Waterfall, WaterfallError};
 use proptest::prelude::*;
 
 use crate::scripted::{
@@ -29,7 +29,7 @@ async fn the_first_match_wins_and_nobody_after_it_is_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_vendor_that_fails_is_passed_over() {
-    let vendors = [breaks(), fails(FaultKind::OutOfCredits), finds("ada")].map(Vendor::that);
+    let vendors = [breaks(), fails(VendorErrorKind::OutOfCredits), finds("ada")].map(Vendor::that);
     assert_eq!(ask(&waterfall(&vendors)).await, found("ada"));
 }
 
@@ -41,14 +41,14 @@ async fn nobody_is_found_if_all_say_so() {
 
 #[tokio::test(start_paused = true)]
 async fn on_half_the_evidence_it_fails_and_names_who_failed_and_why() {
-    let vendors = [fails(FaultKind::KeyRefused), knows_nobody(), breaks()].map(Vendor::that);
+    let vendors = [fails(VendorErrorKind::KeyRefused), knows_nobody(), breaks()].map(Vendor::that);
     let error = waterfall(&vendors).find(&ada()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "2 of 3 vendors failed; alpha: the vendor refuses our key; gamma: it broke"
     );
-    let fault: &WaterfallFault = error.downcast_ref().unwrap();
-    let names: Vec<_> = fault.failures().map(|(name, _)| name).collect();
+    let error: &WaterfallError = error.downcast_ref().unwrap();
+    let names: Vec<_> = error.failures().map(|(name, _)| name).collect();
     assert_eq!(names, ["alpha", "gamma"]);
 }
 
@@ -56,9 +56,9 @@ async fn on_half_the_evidence_it_fails_and_names_who_failed_and_why() {
 async fn a_failure_is_told_of_even_if_a_later_vendor_finds_the_person() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = told.clone();
-    let vendors = [fails(FaultKind::KeyRefused), knows_nobody(), finds("ada")].map(Vendor::that);
-    let waterfall = waterfall(&vendors).on_failure(move |query, name, fault| {
-        log.lock().unwrap().push(format!("{} {name}: {fault}", query.workspace));
+    let vendors = [fails(VendorErrorKind::KeyRefused), knows_nobody(), finds("ada")].map(Vendor::that);
+    let waterfall = waterfall(&vendors).on_failure(move |query, name, error| {
+        log.lock().unwrap().push(format!("{} {name}: {error}", query.workspace));
     });
     assert_eq!(ask(&waterfall).await, found("ada"));
     assert_eq!(*told.lock().unwrap(), ["demo alpha: the vendor refuses our key"]);
@@ -109,7 +109,7 @@ fn act(does: Does, index: usize) -> Act {
     match does {
         Does::Finds => finds(&format!("person-{index}")),
         Does::KnowsNobody => knows_nobody(),
-        Does::Fails => fails(FaultKind::Unavailable),
+        Does::Fails => fails(VendorErrorKind::Unavailable),
         Does::Hangs => hangs(),
     }
 }

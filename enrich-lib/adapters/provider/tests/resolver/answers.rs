@@ -1,6 +1,8 @@
 //! Vendors with valid HTTP responses.
 
-use enrich_middleware::FaultKind::{BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable};
+use enrich_middleware::VendorErrorKind::{
+    BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable,
+};
 use enrich_provider::Client;
 use serde_json::{Value, json};
 use wiremock::matchers::any;

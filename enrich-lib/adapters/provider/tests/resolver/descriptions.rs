@@ -213,8 +213,8 @@ fn a_secret_that_is_not_there_is_told_with_its_place() {
     let path = dir.path().join("key");
     std::fs::write(&path, "s3cr3t\r\nhost: evil.example").unwrap();
     let elsewhere = description.clone().with_secret(SecretSource::File(path)).unwrap();
-    let fault = Provider::new(elsewhere, client()).unwrap_err();
-    let told = format!("{fault} {fault:?}");
+    let error = Provider::new(elsewhere, client()).unwrap_err();
+    let told = format!("{error} {error:?}");
     assert!(told.contains("visible ASCII") && !told.contains("s3cr3t"), "{told}");
     let told = description.with_secret(SecretSource::Env("sk-live".to_owned())).unwrap_err().to_string();
     assert!(told.starts_with("secret.env: has to be the name") && !told.contains("sk-live"), "{told}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_middleware::FaultKind::{BadAnswer, TimedOut, Unavailable};
+use enrich_middleware::VendorErrorKind::{BadAnswer, TimedOut, Unavailable};
 use enrich_provider::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

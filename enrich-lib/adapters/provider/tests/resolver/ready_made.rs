@@ -1,6 +1,6 @@
 //! The built-in descriptions, tested with the answers from the vendors' documentation.
 
-use enrich_middleware::FaultKind::{BadAnswer, KeyRefused, OutOfCredits, SlowDown};
+use enrich_middleware::VendorErrorKind::{BadAnswer, KeyRefused, OutOfCredits, SlowDown};
 use enrich_provider::{Bills, Client, Description};
 use serde_json::{Value, json};
 use wiremock::matchers::any;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use enrich_middleware::FaultKind;
+use enrich_middleware::VendorErrorKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};
@@ -186,5 +186,5 @@ impl Service<Uri> for NoFilesLeft {
 #[tokio::test]
 async fn a_lack_of_file_descriptors_is_not_a_failure_of_the_vendor() {
     let provider = provider(description("http://localhost:7", 20_000), Client::over(NoFilesLeft));
-    assert_eq!(ask(&provider).await, Outcome::repeatable(FaultKind::TooManyOpenFiles));
+    assert_eq!(ask(&provider).await, Outcome::repeatable(VendorErrorKind::TooManyOpenFiles));
 }

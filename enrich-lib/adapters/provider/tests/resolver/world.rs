@@ -9,7 +9,7 @@ use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::{FaultKind, VendorFault};
+use enrich_middleware::{VendorError, VendorErrorKind};
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 
@@ -33,7 +33,7 @@ pub(crate) enum Outcome {
     Found(String),
     NoMatch,
     Fault {
-        kind: FaultKind,
+        kind: VendorErrorKind,
         retry_after_seconds: Option<u64>,
         is_safe_to_repeat: bool,
     },
@@ -44,15 +44,15 @@ impl Outcome {
         Self::Found(NAME.to_owned())
     }
 
-    pub(crate) fn repeatable(kind: FaultKind) -> Self {
+    pub(crate) fn repeatable(kind: VendorErrorKind) -> Self {
         Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: true }
     }
 
-    pub(crate) fn repeatable_after(kind: FaultKind, seconds: u64) -> Self {
+    pub(crate) fn repeatable_after(kind: VendorErrorKind, seconds: u64) -> Self {
         Self::Fault { kind, retry_after_seconds: Some(seconds), is_safe_to_repeat: true }
     }
 
-    pub(crate) fn lasting(kind: FaultKind) -> Self {
+    pub(crate) fn lasting(kind: VendorErrorKind) -> Self {
         Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: false }
     }
 }
@@ -120,11 +120,11 @@ pub(crate) async fn ask(provider: &Provider) -> Outcome {
         Ok(Some(profile)) => Outcome::Found(profile.name().to_owned()),
         Ok(None) => Outcome::NoMatch,
         Err(error) => {
-            let fault = VendorFault::of(&error).unwrap_or_else(|| panic!("no fault in {error:?}"));
+            let error = VendorError::of(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
             Outcome::Fault {
-                kind: fault.kind,
-                retry_after_seconds: fault.retry_after.map(|wait| wait.as_secs()),
-                is_safe_to_repeat: fault.is_safe_to_repeat(),
+                kind: error.kind,
+                retry_after_seconds: error.retry_after.map(|wait| wait.as_secs()),
+                is_safe_to_repeat: error.is_safe_to_repeat(),
             }
         }
     }

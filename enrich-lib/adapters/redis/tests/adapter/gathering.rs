@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use enrich_redis::RedisFault;
+use enrich_redis::WindowStoreError;
 use tokio::task::JoinSet;
 use tokio::time::{advance, timeout};
 
 use crate::world::{Mood, World, count, window};
 
 /// Starts `many` counts of a workspace's window, in order, and runs them until they block.
-async fn start(world: &World, workspace: &'static str, many: usize) -> JoinSet<Result<u64, RedisFault>> {
+async fn start(
+    world: &World,
+    workspace: &'static str,
+    many: usize,
+) -> JoinSet<Result<u64, WindowStoreError>> {
     let mut counts = JoinSet::new();
     for _ in 0..many {
         let windows = world.windows.clone();
@@ -26,7 +30,7 @@ async fn settle() {
     }
 }
 
-fn sorted(counts: Vec<Result<u64, RedisFault>>) -> Vec<u64> {
+fn sorted(counts: Vec<Result<u64, WindowStoreError>>) -> Vec<u64> {
     let mut counts: Vec<_> = counts.into_iter().map(Result::unwrap).collect();
     counts.sort_unstable();
     counts
@@ -81,7 +85,7 @@ async fn all_of_a_round_trip_that_fails_are_told() {
     let others = start(&world, "demo", 3).await;
     world.set(Mood::Refuses("OOM command not allowed"));
     sorted(first.join_all().await);
-    assert_eq!(others.join_all().await, vec![Err(RedisFault::Full); 3]);
+    assert_eq!(others.join_all().await, vec![Err(WindowStoreError::Full); 3]);
     world.set(Mood::Works);
     assert_eq!(world.count().await, Ok(3));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_redis::RedisFault;
+use enrich_redis::WindowStoreError;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::world::{Mood, World};
@@ -25,7 +25,7 @@ async fn a_count_ends_at_its_deadline_and_its_connection_is_not_used_again() {
     assert_eq!(world.count().await, Ok(1));
     world.set(Mood::Late);
     let started = Instant::now();
-    assert_eq!(world.count().await, Err(RedisFault::TimedOut(DEADLINE)));
+    assert_eq!(world.count().await, Err(WindowStoreError::TimedOut(DEADLINE)));
     assert_eq!(started.elapsed(), DEADLINE);
     world.set(Mood::Works);
     // The count with the late reply was made. The error is on the safe side.
@@ -82,8 +82,8 @@ async fn a_redis_that_is_down_is_tried_now_and_then_and_costs_no_time() {
     world.set(Mood::Down);
     let started = Instant::now();
     for _ in 0..100 {
-        let fault = world.count().await.unwrap_err();
-        assert!(fault.to_string().contains("connection refused"), "{fault}");
+        let error = world.count().await.unwrap_err();
+        assert!(error.to_string().contains("connection refused"), "{error}");
     }
     assert_eq!(started.elapsed(), Duration::ZERO);
     assert!(world.tries() <= 3, "{} tries in no time", world.tries());

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
-use enrich_redis::{Connect, Login, RedisFault, RedisPolicy, RedisWindows, Stream};
+use enrich_redis::{Connect, Login, RedisPolicy, RedisWindows, Stream, WindowStoreError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::watch;
 
@@ -70,13 +70,13 @@ impl World {
         std::mem::take(&mut self.server.seen.lock().unwrap().trips)
     }
 
-    pub(crate) async fn count(&self) -> Result<u64, RedisFault> {
+    pub(crate) async fn count(&self) -> Result<u64, WindowStoreError> {
         count(&self.windows, &window("demo")).await
     }
 }
 
-pub(crate) async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, RedisFault> {
-    windows.count(window).await.map_err(|error| error.downcast_ref::<RedisFault>().unwrap().clone())
+pub(crate) async fn count(windows: &RedisWindows, window: &Window) -> Result<u64, WindowStoreError> {
+    windows.count(window).await.map_err(|error| error.downcast_ref::<WindowStoreError>().unwrap().clone())
 }
 
 pub(crate) fn window(workspace: &str) -> Window {

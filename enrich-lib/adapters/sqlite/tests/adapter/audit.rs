@@ -71,7 +71,7 @@ fn a_workspace_that_spent_more_than_it_was_granted_is_found() {
         .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 11, 0 FROM workspace", [])
         .unwrap();
     let audit = files.admin().audit().unwrap();
-    assert_eq!(audit.faults, ["there are 1 workspaces that spent more than they were granted"]);
+    assert_eq!(audit.errors, ["there are 1 workspaces that spent more than they were granted"]);
     assert!(!audit.reconciles());
     let refused = message(Ledger::open(&files.dir, START, drop));
     assert!(refused.contains("CHECK constraint failed: spent BETWEEN 0 AND granted"), "{refused}");
@@ -88,6 +88,6 @@ fn rows_that_belong_to_nothing_and_triggers_that_are_gone_are_found() {
         let files = Files::with_credits(10);
         files.sql().execute_batch(&format!("PRAGMA foreign_keys = off; {tampering}")).unwrap();
         let audit = files.admin().audit().unwrap();
-        assert!(!audit.reconciles() && audit.faults[0].contains(told), "{tampering}: {audit:?}");
+        assert!(!audit.reconciles() && audit.errors[0].contains(told), "{tampering}: {audit:?}");
     }
 }

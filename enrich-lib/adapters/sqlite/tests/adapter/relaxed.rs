@@ -62,11 +62,11 @@ fn a_spend_that_can_not_be_written_makes_new_ones_wait_and_fail_until_it_is() {
     at_once(&world, &told).unwrap();
     world.write();
     for _ in 0..2 {
-        let fault = world.spend(&refused).unwrap_err().to_string();
-        assert!(fault.starts_with("the spend was not written: "), "{fault}");
+        let error = world.spend(&refused).unwrap_err().to_string();
+        assert!(error.starts_with("the spend was not written: "), "{error}");
     }
-    let fault = message(world.drive(world.ledger.tick(START)));
-    assert!(fault.starts_with("the spend was not written: "), "a tick tells: {fault}");
+    let error = message(world.drive(world.ledger.tick(START)));
+    assert!(error.starts_with("the spend was not written: "), "a tick tells: {error}");
     assert_eq!((totals(world.balance()), world.on_disk().spent), ((7, 2, 1), 0));
 
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();

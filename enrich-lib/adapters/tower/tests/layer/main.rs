@@ -21,7 +21,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{ProfileUrl, WorkspaceId};
-use enrich_lib::observe::{Ending, Observed, Observer};
+use enrich_lib::observe::{Ending, LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -167,7 +167,7 @@ async fn an_observer_is_told_of_each_lookup_and_of_nothing_else() {
             Duration::ZERO
         }
 
-        fn ended(&self, lookup: &Observed<'_>) {
+        fn finished(&self, lookup: &LookupEvent<'_>) {
             self.0.lock().unwrap().push(lookup.ending);
         }
     }

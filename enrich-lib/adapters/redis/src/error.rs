@@ -1,0 +1,106 @@
+//! Errors of counting a request.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+use thiserror::Error;
+
+/// The reason why a count failed, wrapped in a [`PortError`](enrich_lib::refusal::PortError).
+///
+/// It contains no text from the server except its error code, and no part of the URL.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WindowStoreError {
+    /// Connecting failed. Nothing was counted.
+    #[error("Redis can't be reached: {0}")]
+    Unreachable(String),
+    /// The connection closed during a count. The count may have been made.
+    #[error("the connection to Redis ended before it answered: {0}")]
+    Disconnected(String),
+    /// The server did not reply before the deadline. The count may have been made.
+    #[error("Redis did not answer within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// The password is wrong, the user is unknown, or a password is required.
+    #[error("Redis refuses our user or password: look into the URL, and `ACL LIST`")]
+    LoginRefused,
+    /// The user lacks a permission.
+    #[error("Redis does not let our user count: it needs the rights {RIGHTS}")]
+    NotAllowed,
+    /// The server is a replica, for example after a failover.
+    #[error("Redis is a replica and takes no writes")]
+    ReadOnly,
+    /// The server is starting, failing over or blocked. Contains its error code.
+    #[error("Redis is not ready: {0}")]
+    NotReady(String),
+    /// The server has reached its memory limit.
+    #[error("Redis is full: give it more `maxmemory`")]
+    Full,
+    /// By Redis's clock, the window ended so long ago that its counter would expire at once. Contains how far past, in
+    /// milliseconds.
+    #[error("the clocks differ: by Redis's, this window's counter was to be forgotten {0} ms ago")]
+    ClocksDiffer(u64),
+    /// The counter's key contains a value that is not a counter.
+    #[error(
+        "what Redis has under the counter's key is no counter: does another program write `enrich:` keys?"
+    )]
+    ForeignKey,
+    /// Any other error of the server. Contains its error code.
+    #[error("Redis answered with the error {0}")]
+    Refused(String),
+    /// The reply is not a count.
+    #[error("Redis's answer makes no sense")]
+    BadAnswer,
+    /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in progress.
+    #[error("windows are not reachable: {0}")]
+    Resting(Box<WindowStoreError>),
+    /// The task that makes the count ended, for example because the program is shutting down.
+    #[error("the count was given up")]
+    GivenUp,
+}
+
+/// The permissions that the user needs, in the syntax of `ACL SETUSER`.
+pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
+
+impl WindowStoreError {
+    /// Returns true if the connection may be the cause, so that a new connection may reach a working server.
+    pub(crate) fn is_the_connections(&self) -> bool {
+        !matches!(self, Self::NotAllowed | Self::Full | Self::ClocksDiffer(_) | Self::ForeignKey)
+    }
+
+    /// Converts an error of connecting.
+    pub(crate) fn of_connecting(error: &RedisError) -> Self {
+        match Self::of(error) {
+            Self::Disconnected(what) => Self::Unreachable(what),
+            error => error,
+        }
+    }
+
+    /// Converts an error on an established connection.
+    pub(crate) fn of(error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => return Self::LoginRefused,
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
+                return Self::Disconnected(error.to_string());
+            }
+            _ => {}
+        }
+        let detail = error.detail().unwrap_or_default();
+        match error.code() {
+            Some("WRONGPASS" | "NOAUTH") => Self::LoginRefused,
+            Some("NOPERM") => Self::NotAllowed,
+            Some("READONLY") => Self::ReadOnly,
+            Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY")) => {
+                Self::NotReady(code.to_owned())
+            }
+            Some("OOM") => Self::Full,
+            Some("CLOCK") => Self::ClocksDiffer(detail.parse().unwrap_or_default()),
+            Some("WRONGTYPE") => Self::ForeignKey,
+            // A command in the script was denied.
+            Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,
+            // `INCRBY` on a value that is not an integer.
+            Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
+            Some(code) => Self::Refused(code.to_owned()),
+            None => Self::BadAnswer,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The input rows of `enrich bulk`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use enrich_files::{FileError, Form, Table, TableError, TableRow};
+
+use super::answer::Columns;
+use crate::args::BulkArgs;
+use crate::failure::Failure;
+
+pub struct Input {
+    pub path: PathBuf,
+    table: Table<'static>,
+}
+
+impl Input {
+    pub fn open(args: &BulkArgs) -> Result<Self, Failure> {
+        let path = &args.file;
+        let file: Box<dyn Read + Send> = if is_stdin(path) {
+            Box::new(io::stdin())
+        } else {
+            Box::new(File::open(path).map_err(|e| Failure::file("read", path, e))?)
+        };
+        let table = Table::read(file, &args.column, &Columns::names(&args.prefix));
+        Ok(Self { path: path.clone(), table: table.map_err(|error| unreadable(path, &error))? })
+    }
+
+    /// Reads the whole file before the first lookup, so that an unreadable row fails the run before it costs credits.
+    /// Returns the number of rows, or `None` for stdin and special files, which may be readable only once.
+    pub fn check(args: &BulkArgs) -> Result<Option<u64>, Failure> {
+        if is_stdin(&args.file) || std::fs::metadata(&args.file).is_ok_and(|meta| !meta.is_file()) {
+            return Ok(None);
+        }
+        let mut rows = 0;
+        for row in Self::open(args)? {
+            row?;
+            rows += 1;
+        }
+        Ok(Some(rows))
+    }
+
+    pub fn form(&self) -> Form {
+        self.table.form()
+    }
+
+    pub fn header(&self) -> Option<&[u8]> {
+        self.table.header()
+    }
+}
+
+impl Iterator for Input {
+    type Item = Result<TableRow, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.table.next()?.map_err(|error| unreadable(&self.path, &error)))
+    }
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// Creates the error for a file that cannot be read, with advice.
+fn unreadable(path: &Path, error: &TableError) -> Failure {
+    let name = if is_stdin(path) { "stdin".into() } else { path.display().to_string() };
+    let failure = Failure::new(format!("{name}: {error}"));
+    match error {
+        TableError::File(FileError::NoColumn { present, .. }) => {
+            let is_one = present.len() == 1 && present[0].contains('|');
+            failure.advise(if is_one {
+                "separate the columns with commas, semicolons or tabs, or name the delimiter in a first line such as sep=|"
+            } else {
+                "--column NAME names the one with the email"
+            })
+        }
+        TableError::Twice(_) => failure.advise("rename one of them"),
+        TableError::Taken { .. } => failure.advise("--prefix TEXT gives the added columns other names"),
+        TableError::OpenQuote { .. } => failure.advise("the rows after it can't be told apart"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,181 @@
+//! The progress bar and the summary of a run.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use enrich_files::BadRow;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::answer::temporary;
+use crate::failure::Failure;
+use crate::output::{self, grouped};
+
+/// Maximum number of bad rows to report individually.
+const BAD_ROWS_TOLD_MAX: usize = 10;
+
+pub struct Summary {
+    started: Instant,
+    /// Number of rows written by earlier runs.
+    pub resumed: u64,
+    /// Number of written rows by status, including those of earlier runs.
+    pub statuses: BTreeMap<String, u64>,
+    /// Number of emails that this run looked up and that were answered.
+    pub lookups: u64,
+    /// Number of matches among `lookups`. By default, only matches are billed.
+    pub matches: u64,
+    bad_rows: Vec<(u64, String)>,
+    bad_rows_untold: u64,
+}
+
+impl Summary {
+    pub fn new(statuses: BTreeMap<String, u64>) -> Self {
+        Self {
+            started: Instant::now(),
+            resumed: statuses.values().sum(),
+            statuses,
+            lookups: 0,
+            matches: 0,
+            bad_rows: Vec::new(),
+            bad_rows_untold: 0,
+        }
+    }
+
+    pub fn count(&mut self, status: &str) {
+        match self.statuses.get_mut(status) {
+            Some(count) => *count += 1,
+            None => drop(self.statuses.insert(status.to_owned(), 1)),
+        }
+    }
+
+    /// Counts a row that stays in OUT as an earlier run wrote it.
+    pub fn count_resumed(&mut self, status: &str) {
+        self.count(status);
+        self.resumed += 1;
+    }
+
+    pub fn tell_bad(&mut self, line: u64, row: &BadRow) {
+        if self.bad_rows.len() < BAD_ROWS_TOLD_MAX {
+            self.bad_rows.push((line, row.reason.clone()));
+        } else {
+            self.bad_rows_untold += 1;
+        }
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// Returns the number of rows whose status is an error.
+    pub fn errors(&self) -> u64 {
+        self.rows() - self.status("found") - self.status("not_found")
+    }
+
+    fn status(&self, status: &str) -> u64 {
+        self.statuses.get(status).copied().unwrap_or_default()
+    }
+
+    /// Prints the summary to stdout, or to stderr if the rows go to stdout.
+    pub fn show(&self, is_json: bool, is_stdout_taken: bool, stopped: Option<&str>) -> Result<(), Failure> {
+        for (line, reason) in &self.bad_rows {
+            output::remark(format!("line {line}: {reason}"));
+        }
+        if self.bad_rows_untold > 0 {
+            output::remark(format!("… and {} more; their status says so", grouped(self.bad_rows_untold)));
+        }
+        let text = if is_json { self.to_json(stopped).to_string() } else { self.to_text() };
+        if !is_stdout_taken {
+            return output::line(text);
+        }
+        output::remark(text);
+        Ok(())
+    }
+
+    fn to_json(&self, stopped: Option<&str>) -> serde_json::Value {
+        let errors: BTreeMap<_, _> = self.error_counts().collect();
+        json!({
+            "rows": self.rows(),
+            "resumed": self.resumed,
+            "found": self.status("found"),
+            "not_found": self.status("not_found"),
+            "errors": errors,
+            "lookups": self.lookups,
+            "matches": self.matches,
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "stopped": stopped,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let took = self.started.elapsed().as_secs_f64();
+        let new = self.rows() - self.resumed;
+        let mut text = format!(
+            "{} rows in {took:.1} s, {} a second: {} found, {} not found, {} with errors",
+            grouped(new),
+            grouped((new as f64 / took.max(0.001)) as u64),
+            grouped(self.status("found")),
+            grouped(self.status("not_found")),
+            grouped(self.errors()),
+        );
+        if self.resumed > 0 {
+            text += &format!("; {} of them from before", grouped(self.resumed));
+        }
+        for (code, count) in self.error_counts() {
+            text += &format!("\n  {} {code}", grouped(count));
+        }
+        let (lookups, matches) = (grouped(self.lookups), grouped(self.matches));
+        text + &format!("\n{lookups} emails were asked for, and {matches} matched")
+    }
+
+    fn error_counts(&self) -> impl Iterator<Item = (&str, u64)> {
+        let errors = self.statuses.iter().filter(|(code, _)| !matches!(code.as_str(), "found" | "not_found"));
+        errors.map(|(code, count)| (code.as_str(), *count))
+    }
+}
+
+/// Creates a progress bar on stderr. It is hidden if stderr is not a terminal, or if the rows are printed to a terminal.
+pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> ProgressBar {
+    if !std::io::stderr().is_terminal() || (is_stdout_taken && std::io::stdout().is_terminal()) {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match rows {
+        Some(rows) => (
+            ProgressBar::new(rows),
+            "{bar:24} {percent:>3} %  {human_pos} of {human_len}  {rate}  {eta} left  {msg}",
+        ),
+        None => (ProgressBar::no_length(), "{human_pos} rows  {rate}  {elapsed}  {msg}"),
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let rate = |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
+        let _ = write!(w, "{:.0} a second", state.per_sec());
+    };
+    let bar = bar.with_style(style.with_key("rate", rate)).with_position(resumed);
+    bar.reset_eta();
+    bar
+}
+
+/// Returns the progress bar's message about a pause.
+pub fn pausing(pause: Option<Duration>) -> String {
+    pause.map_or_else(String::new, |pause| format!("the limit is used up: {} s", pause.as_secs() + 1))
+}
+
+/// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished without
+/// errors.
+pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, &str)>) -> Option<Failure> {
+    let Some((why, how_to_go_on)) = stopped else {
+        if summary.errors() == 0 {
+            return None;
+        }
+        let failure = Failure::new(format!("{} rows have an error for a status", grouped(summary.errors())));
+        let has_temporary = summary.statuses.keys().any(|status| temporary::includes(status));
+        return Some(if is_resumable && has_temporary {
+            failure.advise("the same command looks up temporary errors again")
+        } else {
+            failure
+        });
+    };
+    let what = format!("stopped after {} rows: {}", grouped(summary.rows()), why.what);
+    let advice: Vec<_> = why.advice.into_iter().chain([how_to_go_on.to_owned()]).collect();
+    Some(Failure::new(what).advise(advice.join("\n  ")).exit(why.exit))
+}

@@ -1,0 +1,119 @@
+//! `enrich config`
+
+use std::path::PathBuf;
+
+use enrich_host::vendors::{Asked, Vendor, Vendors};
+use enrich_middleware::CachePolicy;
+use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
+use serde_json::{Value, json};
+
+use super::Reading;
+use crate::args::{ConfigCommand, Format, ServeArgs};
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::serve::{Given, Settings};
+use crate::url::ServerUrl;
+
+const EXAMPLE: &str = include_str!("example.toml");
+
+pub fn run(
+    data: Option<PathBuf>,
+    database: Option<ServerUrl>,
+    command: ConfigCommand,
+) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { file, format } => {
+            let args = ServeArgs { config: Some(file), ..ServeArgs::default() };
+            check(&Given { data, database, args }, format)
+        }
+        ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
+    }
+}
+
+/// Checks the settings exactly as `serve` does, including keys and certificates.
+fn check(given: &Given, format: Format) -> Result<(), Failure> {
+    let checked = Settings::resolve(given, &Reading::default());
+    let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
+    if format.json {
+        output::json(&json!({
+            "ok": checked.is_ok(),
+            "errors": checked.as_ref().err().map_or_else(Vec::new, |errors| errors.iter().map(to_json).collect()),
+            "warnings": warnings,
+        }))?;
+        return checked.map(drop).map_err(failure);
+    }
+    warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
+    let settings = checked.map_err(failure)?;
+    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
+    if let Some(file) = &given.args.config {
+        output::line(format!("{} can be served", file.display()))?;
+    }
+    output::line(format!("listens on {scheme}://{}", settings.listen))?;
+    output::line(format!("accounts: {}", settings.places.accounts(&settings.data)))?;
+    output::line(format!("windows: {}", settings.places.windows))?;
+    output::line(match settings.vendors.cache {
+        Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
+            "remembers {entries_max} answers: a match for {} s, none for {} s",
+            found_ttl.as_secs(),
+            not_found_ttl.as_secs(),
+        ),
+        None => "remembers no answers".to_owned(),
+    })?;
+    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()))?;
+    list(&settings.vendors)
+}
+
+/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
+/// correctly.
+fn failure(errors: SettingErrors) -> Failure {
+    Failure::from(errors).exit(Exit::Failed)
+}
+
+fn to_json(error: &SettingError) -> Value {
+    json!({
+        "file": error.file().map(|file| file.display().to_string()),
+        "line": error.line(),
+        "setting": error.setting(),
+        "error": error.why(),
+    })
+}
+
+fn list(vendors: &Vendors) -> Result<(), Failure> {
+    let header = ["", "NAME", "BILLS", "DEADLINE", "AT ONCE", "TRIES", "QUEUE", "HEDGE", "KEY IN"];
+    let nobody = [Asked::People];
+    let asked = if vendors.asked.is_empty() { &nobody[..] } else { &vendors.asked };
+    let rows = asked.iter().zip(1..).map(|(asked, number)| {
+        let [name, rest @ ..] = match asked {
+            Asked::People => std::array::from_fn(|i| if i == 0 { Vendors::PEOPLE } else { "–" }.to_owned()),
+            Asked::Vendor(vendor) => row(vendor),
+        };
+        let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
+        [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
+    });
+    output::table(header, rows)
+}
+
+/// Returns the table cells of a vendor. They contain the location of its key, never the key itself.
+fn row(vendor: &Vendor) -> [String; 8] {
+    let description = vendor.provider.description();
+    let limits = description.limits();
+    let bills = match description.bills() {
+        Bills::Asks => "asks",
+        Bills::Matches => "matches",
+    };
+    let key = match description.secret() {
+        None => "–".to_owned(),
+        Some(SecretSource::Env(name)) => format!("${name}"),
+        Some(SecretSource::File(path)) => path.display().to_string(),
+    };
+    [
+        vendor.name().to_owned(),
+        bills.to_owned(),
+        format!("{} ms", limits.deadline_ms),
+        limits.concurrency.to_string(),
+        limits.tries.to_string(),
+        vendor.queue_max.to_string(),
+        vendor.hedge.map_or_else(|| "–".to_owned(), |hedge| format!("{} ms", hedge.as_millis())),
+        key,
+    ]
+}

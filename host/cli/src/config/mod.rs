@@ -1,0 +1,349 @@
+//! The settings file of `enrich serve --config`. Missing settings have defaults; unknown settings are errors.
+//!
+//! - `source`: URLs, which may be in a variable or another file
+//! - `listen`: the listen address
+//! - `emails`: which emails are looked up
+//! - `vendors`: the vendors to query
+//! - `reading`: the file that is being read
+//! - `command`: `enrich config`
+//! - `example.toml`: all settings with their defaults
+
+pub mod command;
+mod emails;
+pub mod listen;
+mod reading;
+mod source;
+mod vendors;
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use enrich_host::vendors::Vendors;
+use enrich_host::{BodyLimits, Limits};
+use enrich_lib::credit::Price;
+use enrich_lib::email::EmailPolicy;
+use enrich_middleware::{CachePolicy, Deadline};
+use enrich_provider::{SettingError, SettingErrors, parse_toml};
+use enrich_sqlite::People;
+use serde::Deserialize;
+
+use self::emails::EmailsConfig;
+pub use self::reading::Reading;
+pub use self::source::UrlSource;
+use self::vendors::VendorConfig;
+use crate::args::{DurabilitySetting, LogFormat};
+
+/// The settings. Paths in the file are relative to the file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The address to listen on.
+    #[serde(deserialize_with = "listen::deserialize")]
+    pub listen: Option<SocketAddr>,
+    /// The data directory.
+    pub data: Option<PathBuf>,
+    /// Number of threads that serve connections. Defaults to one per core.
+    pub workers: Option<NonZeroUsize>,
+    pub log_format: LogFormat,
+    /// Allows plain HTTP on addresses other than loopback.
+    pub plaintext: bool,
+    pub tls: Option<Tls>,
+    /// The PostgreSQL server with the accounts.
+    pub database: Option<UrlSource>,
+    /// The rate-limit store.
+    pub windows: Option<UrlSource>,
+    pub price: PriceConfig,
+    pub credits: CreditsConfig,
+    pub people: PeopleConfig,
+    pub resolver: ResolverConfig,
+    emails: EmailsConfig,
+    pub connections: ConnectionsConfig,
+    /// Disabled if missing.
+    pub cache: Option<CacheConfig>,
+    /// In the order in which a lookup queries them.
+    vendors: Vec<VendorConfig>,
+}
+
+/// The PEM files of the certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// The price of a lookup, in credits.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceConfig {
+    pub found: u32,
+    pub not_found: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreditsConfig {
+    /// The durability of spends, if credits are in the data directory.
+    pub durability: DurabilitySetting,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeopleConfig {
+    /// Minimum confidence of a trusted match, from 0 to 1.
+    pub confidence_min: f64,
+    pub index: PeopleIndex,
+}
+
+/// The storage that lookups in the people directory read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PeopleIndex {
+    /// All of it is in memory.
+    #[default]
+    Memory,
+    /// The data directory.
+    Disk,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResolverConfig {
+    /// Deadline for the whole lookup, in milliseconds. At most 20,000, so that the lookup ends before its hold expires.
+    pub deadline_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectionsConfig {
+    /// Maximum number of simultaneous connections.
+    pub max: usize,
+    /// Timeout for receiving a request's head, in milliseconds.
+    pub head_ms: u64,
+    /// Timeout for receiving a request's body, in milliseconds.
+    pub body_ms: u64,
+    /// Maximum idle time of a connection between requests, in milliseconds.
+    pub idle_ms: u64,
+}
+
+/// The cache of vendor results.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Time to live of a match, in seconds.
+    pub found_seconds: u64,
+    /// Time to live of a result without a match, in seconds.
+    pub not_found_seconds: u64,
+    /// Maximum number of entries.
+    pub entries: usize,
+}
+
+impl Default for PriceConfig {
+    fn default() -> Self {
+        Self { found: 1, not_found: 0 }
+    }
+}
+
+impl Default for PeopleConfig {
+    fn default() -> Self {
+        Self { confidence_min: People::CONFIDENCE_MIN, index: PeopleIndex::default() }
+    }
+}
+
+impl Default for ResolverConfig {
+    fn default() -> Self {
+        Self { deadline_ms: ms(Deadline::BUDGET) }
+    }
+}
+
+impl Default for ConnectionsConfig {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            max: limits.connections_max,
+            head_ms: ms(limits.head_time_max),
+            body_ms: ms(limits.body.timeout),
+            idle_ms: ms(limits.idle_time_max),
+        }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { found_seconds: 86_400, not_found_seconds: 3_600, entries: 100_000 }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A settings file and its text.
+pub struct File {
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingError> {
+        reading.begin(path);
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| SettingError::new("", format!("can't read {}: {e}", path.display())))?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Adds the file and line to a mistake.
+    pub fn locate(&self, error: SettingError) -> SettingError {
+        error.on_its_line(&self.text).in_file(&self.path)
+    }
+
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.path.parent().map_or_else(|| path.to_owned(), |dir| dir.join(path))
+    }
+}
+
+/// Checks that a number is from `min` to `max`, inclusive.
+fn check_range<T: Copy + PartialOrd + Display>(
+    setting: &str,
+    number: T,
+    min: T,
+    max: T,
+) -> Result<(), SettingError> {
+    if (min..=max).contains(&number) {
+        return Ok(());
+    }
+    Err(SettingError::new(setting, format!("has to be from {min} to {max}")))
+}
+
+impl Config {
+    /// Valid deadlines of a lookup. The longest leaves enough time for the lookup to end before its hold expires.
+    pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
+    pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
+    /// One hour. A client that is silent for longer is gone.
+    const CONNECTION_MS_MAX: u64 = 3_600_000;
+    /// One year.
+    const CACHE_SECONDS_MAX: u64 = 366 * 86_400;
+    /// About 2 GB of memory.
+    const CACHE_ENTRIES_MAX: usize = 10_000_000;
+
+    /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys and
+    /// the list of domains. Returns all mistakes, and `None` as settings if the text cannot be parsed.
+    pub fn read(
+        file: &File,
+        reading: &Reading,
+        change: impl FnOnce(&mut Self),
+    ) -> (Option<(Self, Vendors)>, SettingErrors) {
+        let (config, mut errors) = parse_toml::<Self>(&file.text);
+        let read = config.map(|mut config| {
+            if let Some(tls) = &mut config.tls {
+                *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
+            }
+            config.data = config.data.map(|data| file.beside(&data));
+            for source in [&mut config.database, &mut config.windows] {
+                *source = source.take().map(|source| source.beside(&file.path));
+            }
+            change(&mut config);
+            config.check(&mut errors);
+            let emails = config.emails.read(&file.path, reading);
+            errors.check(emails.map_err(|error| error.within("emails")));
+            let vendors = Vendors {
+                asked: vendors::open(
+                    &config.vendors,
+                    &file.path,
+                    config.resolver_deadline(),
+                    reading,
+                    &mut errors,
+                ),
+                deadline: config.resolver_deadline(),
+                cache: config.cache_policy(),
+            };
+            (config, vendors)
+        });
+        (read, errors.map(|error| file.locate(error)))
+    }
+
+    fn check(&self, errors: &mut SettingErrors) {
+        let (least, most) = Self::CONFIDENCES.into_inner();
+        errors.check(check_range("people.confidence_min", self.people.confidence_min, least, most));
+        let (least, most) = Self::RESOLVER_DEADLINES_MS.into_inner();
+        errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most));
+        if self.connections.max == 0 {
+            errors.push(SettingError::new("connections.max", "has to be at least 1"));
+        }
+        let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
+        for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
+            errors.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
+        }
+        if let Some(CacheConfig { found_seconds, not_found_seconds, entries }) = self.cache {
+            errors.check(check_range("cache.found_seconds", found_seconds, 0, Self::CACHE_SECONDS_MAX));
+            errors.check(check_range(
+                "cache.not_found_seconds",
+                not_found_seconds,
+                0,
+                Self::CACHE_SECONDS_MAX,
+            ));
+            errors.check(check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX));
+            if self.vendors.iter().all(VendorConfig::is_people) && !errors.has("vendors") {
+                let why = "can only be there beside a vendor: the people directory answers as fast by itself";
+                errors.push(SettingError::new("cache", why));
+            }
+        }
+        vendors::check(&self.vendors, self.resolver.deadline_ms, errors);
+    }
+
+    /// Returns the names of the settings that differ from `other` and need a restart.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let differences = [
+            ("workers", self.workers != other.workers),
+            ("log_format", self.log_format != other.log_format),
+            ("database", self.database != other.database),
+            ("windows", self.windows != other.windows),
+            ("price", self.price != other.price),
+            ("credits", self.credits != other.credits),
+            ("people", self.people != other.people),
+            ("emails", self.emails != other.emails),
+            ("connections", self.connections != other.connections),
+        ];
+        differences.into_iter().filter(|(_, is_different)| *is_different).map(|(name, _)| name).collect()
+    }
+
+    pub fn price(&self) -> Price {
+        Price { found: self.price.found.into(), not_found: self.price.not_found.into() }
+    }
+
+    pub fn resolver_deadline(&self) -> Duration {
+        Duration::from_millis(self.resolver.deadline_ms)
+    }
+
+    pub fn limits(&self) -> Limits {
+        let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
+        Limits {
+            connections_max: max,
+            head_time_max: Duration::from_millis(head_ms),
+            body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
+            idle_time_max: Duration::from_millis(idle_ms),
+            ..Limits::default()
+        }
+    }
+
+    pub fn email_policy(&self) -> EmailPolicy {
+        self.emails.policy()
+    }
+
+    fn cache_policy(&self) -> Option<CachePolicy> {
+        let CacheConfig { found_seconds, not_found_seconds, entries } = *self.cache.as_ref()?;
+        Some(CachePolicy {
+            entries_max: NonZeroUsize::new(entries)?,
+            found_ttl: Duration::from_secs(found_seconds),
+            not_found_ttl: Duration::from_secs(not_found_seconds),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! `enrich credits`
+
+use enrich_host::SystemArrivals;
+use enrich_lib::credit::Balance;
+use enrich_lib::records::{Audit, AuditRow, Tally};
+use serde_json::{Value, json};
+
+use crate::accounts::Place;
+use crate::args::{CreditsCommand, Format};
+use crate::failure::Failure;
+use crate::output;
+
+pub fn run(place: Place, command: CreditsCommand) -> Result<(), Failure> {
+    match command {
+        CreditsCommand::Grant { workspace, credits, format } => {
+            show(&place.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
+                .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
+        }
+        CreditsCommand::Show { workspace, format } => show(&place.open()?.balance(&workspace)?, format),
+        CreditsCommand::Audit { format } => audit(&place.open()?.audit()?, format),
+    }
+}
+
+fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
+    if format.json {
+        return output::json(&to_json(balance));
+    }
+    let Balance { granted, available, held, spent } = *balance;
+    output::table(
+        ["GRANTED", "AVAILABLE", "HELD", "SPENT"],
+        [[granted, available, held, spent].map(output::grouped)],
+    )
+}
+
+pub fn to_json(balance: &Balance) -> Value {
+    let Balance { granted, available, held, spent } = balance;
+    json!({ "granted": granted, "available": available, "held": held, "spent": spent })
+}
+
+/// Prints the audit: as JSON with every workspace, or as a table with the workspaces that do not reconcile. Fails if the
+/// audit does not reconcile.
+fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
+    if format.json {
+        let rows = audit.workspaces.iter().map(|row| {
+            let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
+            for (name, Tally { total, rows }) in figures(row) {
+                value[name] = json!({ "total": total, "rows": rows });
+            }
+            value
+        });
+        output::json(&json!({
+            "reconciles": audit.reconciles(),
+            "workspaces": rows.collect::<Vec<_>>(),
+            "errors": audit.errors,
+        }))?;
+    } else {
+        tell(audit)?;
+    }
+    if audit.reconciles() {
+        return Ok(());
+    }
+    Err(Failure::new("the balances do not reconcile with their rows")
+        .advise("stop serving, keep a copy of the store as it is, and restore a backup that reconciles"))
+}
+
+fn tell(audit: &Audit) -> Result<(), Failure> {
+    let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
+    if !differing.is_empty() {
+        let cells = differing.iter().flat_map(|row| {
+            figures(row).map(|(name, Tally { total, rows })| {
+                [row.id.to_string(), name.to_owned(), output::grouped(total), output::grouped(rows)]
+            })
+        });
+        output::table(["WORKSPACE", "", "TOTAL", "ROWS"], cells)?;
+    }
+    audit.errors.iter().try_for_each(output::line)?;
+    output::line(format!(
+        "{} of {} workspaces reconcile with their rows",
+        output::grouped((audit.workspaces.len() - differing.len()) as u64),
+        output::grouped(audit.workspaces.len() as u64),
+    ))
+}
+
+fn figures(row: &AuditRow) -> [(&'static str, Tally); 3] {
+    [("granted", row.granted), ("spent", row.spent), ("leased", row.leased)]
+}

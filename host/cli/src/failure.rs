@@ -1,0 +1,120 @@
+//! The error of a command: what failed, what to do, and the exit code.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+use enrich_provider::{SettingError, SettingErrors};
+use enrich_sqlite::StoreError;
+
+#[derive(Debug)]
+pub struct Failure {
+    pub what: String,
+    pub advice: Option<String>,
+    pub exit: Exit,
+}
+
+/// The exit code of a failed command. `enrich --help` documents all codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Failed = 1,
+    /// A flag, an environment variable or a setting is invalid. Clap exits with the same code.
+    Usage = 2,
+    /// The service refused the request with 401, 402 or 429.
+    Refused = 3,
+    /// No connection could be made, so nothing was executed.
+    Unreachable = 4,
+    /// 128 + SIGINT, as shells report it.
+    Interrupted = 130,
+    /// 128 + SIGTERM.
+    Terminated = 143,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl Failure {
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), advice: None, exit: Exit::Failed }
+    }
+
+    /// Creates an error for an invalid flag, environment variable or setting.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::new(what).exit(Exit::Usage)
+    }
+
+    /// Creates an error for a file operation that failed. `verb` names the operation, such as "read".
+    pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
+        Self::new(format!("can't {verb} {}: {why}", path.display()))
+    }
+
+    /// Converts the error to an error in `setting`.
+    pub fn of_setting(self, setting: &str) -> SettingError {
+        let advice = self.advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        SettingError::new(setting, format!("{}{advice}", self.what))
+    }
+
+    pub fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    pub fn exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+}
+
+const UNKNOWN_WORKSPACE: &str = "`enrich workspace list` shows all workspaces";
+const WORKSPACE_EXISTS: &str = "`enrich credits grant` gives it more credits";
+const UNKNOWN_KEY: &str = "`enrich key list WORKSPACE` shows the ids of its keys";
+
+impl From<enrich_postgres::StoreError> for Failure {
+    fn from(error: enrich_postgres::StoreError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error {
+            enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
+            enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
+            enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
+            enrich_postgres::StoreError::Address | enrich_postgres::StoreError::SslMode => {
+                failure.exit(Exit::Usage)
+            }
+            enrich_postgres::StoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
+            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
+            enrich_postgres::StoreError::Refused { ref code, .. }
+                if code.starts_with("28") || code.starts_with("3D") =>
+            {
+                failure.advise("user, password and name stand in --database or ENRICH_DATABASE")
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl From<SettingErrors> for Failure {
+    fn from(errors: SettingErrors) -> Self {
+        Self::usage(errors.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let failure = Self::new(error.to_string());
+        match error {
+            StoreError::NoData(_) => failure.advise(
+                "`enrich serve --sample` makes sample data to try; `enrich workspace create NAME` starts your own; \
+                 --data DIR or ENRICH_DATA names another directory",
+            ),
+            StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
+            StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
+            StoreError::Moved { mark, .. } => failure.advise(format!(
+                "--database URL serves them from there; `enrich copy` finishes a copy that was interrupted; if it was given \
+                 up, delete {}",
+                mark.display()
+            )),
+            StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
+            _ => failure,
+        }
+    }
+}

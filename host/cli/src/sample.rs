@@ -1,0 +1,74 @@
+//! The sample data of `enrich serve --sample`: invented people, a workspace and a key.
+
+use std::path::Path;
+
+use enrich_files::{Columns, Person, RowError, Rows};
+use enrich_host::SystemArrivals;
+use enrich_lib::model::WorkspaceId;
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, People};
+
+use crate::failure::Failure;
+use crate::key::{self, NewKey};
+
+const PEOPLE: &str = include_str!("../sample/people.csv");
+const WORKSPACE: &str = "demo";
+const CREDITS: u64 = 1_000;
+
+/// The email of a person in the sample.
+pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
+
+/// Creates the data directory atomically and returns its key.
+pub fn create(data: &Path) -> Result<NewKey, Failure> {
+    let mut name = data.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".partial-{}", std::process::id()));
+    let partial = data.with_file_name(name);
+    let made = fill(&DataDir::create(&partial)?).and_then(|key| {
+        std::fs::rename(&partial, data)
+            .map_err(|e| Failure::file("create", data, e).advise("--data DIR names another directory"))?;
+        Ok(key)
+    });
+    if made.is_err() {
+        // Removes only the files created above. The original error matters more than a failed removal.
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    made
+}
+
+fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
+    let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
+    let columns = Columns::default();
+    let mut import = people.import()?;
+    for row in Rows::read(PEOPLE.as_bytes(), &columns).map_err(|error| Failure::new(error.to_string()))? {
+        let Person { email, profile, confidence } = row.map_err(|error| match error {
+            RowError::Rejected { line, reason } => {
+                Failure::new(format!("sample people, line {line}: {reason}"))
+            }
+            RowError::Unreadable(error) => Failure::new(error.to_string()),
+        })?;
+        import.add(&email, &profile, confidence)?;
+    }
+    import.finish()?;
+
+    let workspace: WorkspaceId = WORKSPACE.parse().map_err(|error| Failure::new(format!("{error}")))?;
+    let mut admin = Admin::open(dir)?;
+    admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
+    let key = key::generate();
+    let id = admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
+    Ok(NewKey { id, key })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use enrich_lib::email::Email;
+
+    #[test]
+    fn everybody_in_the_sample_can_be_imported_and_the_one_to_try_is_among_them() {
+        let people: Vec<_> = Rows::read(PEOPLE.as_bytes(), &Columns::default()).unwrap().collect();
+        assert_eq!(people.len(), 300);
+        let example = Email::parse(EMAIL).unwrap();
+        let mut emails = people.into_iter().map(|row| row.unwrap().email);
+        assert!(emails.any(|email| email == example));
+    }
+}

@@ -1,0 +1,116 @@
+//! SIGHUP: reads the settings again and replaces all settings that can change while the server runs, or none.
+//!
+//! A separate thread reads the files. A read that hangs (a FIFO, an unreachable file server) delays neither new connections
+//! nor the shutdown, and the process exits without waiting for it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use enrich_host::swap::Swap;
+use enrich_lib::ports::Resolver;
+use enrich_sqlite::People;
+use rustls::sign::CertifiedKey;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
+
+use super::settings::{Given, Settings};
+use crate::config::Reading;
+use crate::failure::Failure;
+
+/// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// Maximum number of threads whose reads hang. At this number, further reloads fail.
+const HANGING_MAX: usize = 8;
+
+/// The current resolver and certificate, and the arguments to read them again.
+pub struct Reload<'a> {
+    given: &'a Given,
+    /// The settings at startup. A reload warns about changes to settings that need a restart.
+    settings: &'a Settings,
+    people: &'a Arc<People>,
+    resolver: Arc<Swap<dyn Resolver>>,
+    certificate: Option<Arc<Swap<CertifiedKey>>>,
+    hangups: Signal,
+    readers: Arc<Semaphore>,
+}
+
+impl<'a> Reload<'a> {
+    /// Starts with the settings at startup. After this call, SIGHUP does not end the process.
+    pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
+        let hangups = signal(SignalKind::hangup())
+            .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
+        let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
+        let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
+        let readers = Arc::new(Semaphore::new(HANGING_MAX));
+        Ok(Self { given, settings, people, resolver, certificate, hangups, readers })
+    }
+
+    pub fn resolver(&self) -> Arc<dyn Resolver> {
+        self.resolver.clone()
+    }
+
+    pub fn certificate(&self) -> Option<Arc<Swap<CertifiedKey>>> {
+        self.certificate.clone()
+    }
+
+    /// Reloads the settings on each SIGHUP. Never returns.
+    pub async fn keep_current(mut self) {
+        while self.hangups.recv().await.is_some() {
+            match self.read().await {
+                Ok(settings) => self.replace(&settings),
+                Err(Failure { what, .. }) => {
+                    error!(
+                        error = what.replace('\n', "; "),
+                        "SIGHUP: the settings are refused, and the old ones stay"
+                    );
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Reads all files on a separate thread. Fails after [`READ_TIME_MAX`].
+    async fn read(&self) -> Result<Settings, Failure> {
+        let reader = self.readers.clone().try_acquire_owned().map_err(|_| {
+            let what =
+                format!("{HANGING_MAX} earlier reloads still wait for their files; restart the server");
+            Failure::new(what)
+        })?;
+        let (reading, given) = (Reading::default(), self.given.clone());
+        let (send, read) = oneshot::channel();
+        let on_thread = {
+            let reading = reading.clone();
+            move || {
+                // The receiver is gone after the deadline.
+                let _ = send.send(Settings::resolve(&given, &reading));
+                drop(reader);
+            }
+        };
+        let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);
+        started.map_err(|e| Failure::new(format!("can't start a thread that reads the settings: {e}")))?;
+        match timeout(READ_TIME_MAX, read).await {
+            Ok(Ok(settings)) => Ok(settings?),
+            Ok(Err(_)) => Err(Failure::new("reading the settings panicked")),
+            Err(_) => {
+                let file = reading.file();
+                Err(Failure::new(format!("{} was not read within {READ_TIME_MAX:?}", file.display())))
+            }
+        }
+    }
+
+    fn replace(&self, settings: &Settings) {
+        self.resolver.swap(settings.vendors.resolver(self.people));
+        if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
+            current.swap(certificate.clone());
+        }
+        info!("SIGHUP: the settings are taken anew");
+        settings.log_warnings();
+        let fixed = settings.fixed_differences(self.settings);
+        if !fixed.is_empty() {
+            warn!(settings = fixed.join(", "), "SIGHUP: these have changed and need a restart");
+        }
+    }
+}

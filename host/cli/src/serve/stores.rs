@@ -1,0 +1,183 @@
+//! The stores of `serve`: people, accounts and rate-limit windows. Nodes can share the accounts and the windows.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use enrich_host::SystemArrivals;
+use enrich_host::patience::{KeysWithTimeout, RetryingCredits};
+use enrich_lib::drive::Service;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::WindowTable;
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::refusal::PortError;
+use enrich_redis::{RedisPolicy, RedisWindows};
+use enrich_sqlite::{DataDir, Durability, People};
+use tracing::warn;
+
+use super::places::{WindowsAt, no_windows, redis};
+use super::settings::Settings;
+use crate::accounts;
+use crate::config::{Config, PeopleConfig, PeopleIndex};
+use crate::failure::Failure;
+use crate::url::ServerUrl;
+
+/// Interval at which the stores apply changes by other processes. Must be well below the documented maximum of one second.
+const TICK: Duration = Duration::from_millis(250);
+
+pub struct Stores {
+    accounts: Accounts,
+    windows: Arc<dyn Windows>,
+    pub people: Arc<People>,
+}
+
+/// The store of keys and credits.
+enum Accounts {
+    Own(Arc<enrich_sqlite::Ledger>),
+    Shared(Arc<enrich_postgres::Ledger>),
+}
+
+impl Stores {
+    pub async fn open(data: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let places = &settings.places;
+        let windows = open_windows(&places.windows)?;
+        let dir = DataDir::open(data).map_err(|error| match &places.database {
+            Some(_) => no_people(data),
+            None => error.into(),
+        })?;
+        let people = open_people(&dir, &settings.config.people)?;
+        let accounts = match &places.database {
+            Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
+            None => {
+                let durability = Durability::from(settings.config.credits.durability);
+                let (now, spawn) = (SystemArrivals::now(), |work| durability.on_a_thread(work));
+                Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
+            }
+        };
+        Ok(Self { accounts, windows, people })
+    }
+
+    pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
+        let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
+        let (keys, credits) = self.accounts.ports();
+        Service {
+            policy: Arc::new(policy),
+            keys,
+            windows: self.windows.clone(),
+            credits: Arc::new(RetryingCredits { credits, deadline: RetryingCredits::DEADLINE }),
+            resolver,
+        }
+    }
+
+    /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
+    /// catches up. Never returns.
+    pub async fn keep_current(&self) {
+        let mut is_failing = false;
+        let mut interval = tokio::time::interval(TICK);
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.accounts.changed() => {}
+            }
+            let ticked = self.tick().await;
+            if let (Err(error), false) = (&ticked, is_failing) {
+                warn!(%error, "the stores are not current");
+            }
+            is_failing = ticked.is_err();
+        }
+    }
+
+    /// Writes the remaining state, such as the last use of keys, and returns the leases of shared accounts. Call this when
+    /// no lookup is in flight.
+    pub async fn close(&self) {
+        let closed = match &self.accounts {
+            Accounts::Own(_) => self.tick().await,
+            Accounts::Shared(ledger) => ledger.close().await.map_err(PortError::from),
+        };
+        if let Err(error) = closed {
+            warn!(%error, "the stores were not current at the end");
+        }
+    }
+
+    async fn tick(&self) -> Result<(), PortError> {
+        self.accounts.tick().await
+    }
+}
+
+impl Accounts {
+    fn ports(&self) -> (Arc<dyn Keys>, Arc<dyn Credits>) {
+        match self {
+            Self::Own(ledger) => (ledger.clone(), ledger.clone()),
+            Self::Shared(ledger) => {
+                let keys = KeysWithTimeout { keys: ledger.clone(), deadline: KeysWithTimeout::DEADLINE };
+                (Arc::new(keys), ledger.clone())
+            }
+        }
+    }
+
+    async fn tick(&self) -> Result<(), PortError> {
+        let now = SystemArrivals::now();
+        match self {
+            Self::Own(ledger) => Ok(ledger.tick(now).await?),
+            Self::Shared(ledger) => Ok(ledger.tick(now).await?),
+        }
+    }
+
+    /// Waits until a tick is needed before its regular time.
+    async fn changed(&self) {
+        match self {
+            Self::Own(_) => std::future::pending().await,
+            Self::Shared(ledger) => ledger.changed().await,
+        }
+    }
+}
+
+/// Registers this process as a node on the PostgreSQL server.
+async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let config = enrich_postgres::Config { name, ..enrich_postgres::Config::default() };
+    let ledger = enrich_postgres::Ledger::open(accounts::server(url)?, config, SystemArrivals::now()).await;
+    ledger.map_err(|error| accounts::at(url, error))
+}
+
+/// Opens the people directory and refreshes it on a separate thread until it is dropped. Reading the changes of an import
+/// takes too long for a tick.
+fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Failure> {
+    let people = People::open(dir, config.confidence_min, rand::random())?;
+    let people = Arc::new(match config.index {
+        PeopleIndex::Memory => people.in_memory()?,
+        PeopleIndex::Disk => people,
+    });
+    let used = Arc::downgrade(&people);
+    thread::spawn(move || {
+        let mut is_failing = false;
+        while let Some(people) = used.upgrade() {
+            let refreshed = people.refresh();
+            if let (Err(error), false) = (&refreshed, is_failing) {
+                warn!(%error, "the people directory is not current");
+            }
+            is_failing = refreshed.is_err();
+            drop(people);
+            thread::sleep(TICK);
+        }
+    });
+    Ok(people)
+}
+
+fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
+    let url = match at {
+        WindowsAt::Memory => return Ok(Arc::new(WindowTable::default())),
+        WindowsAt::Redis(url) => url,
+    };
+    // Needs no timeout here: `RedisWindows` has its own.
+    let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
+    Ok(Arc::new(windows.map_err(|error| no_windows(url, error))?))
+}
+
+/// Creates the error for a node with shared accounts and no people directory.
+fn no_people(data: &Path) -> Failure {
+    Failure::new(format!("there is no people directory in {}", data.display())).advise(
+        "`enrich people import FILE` makes one; --data DIR or ENRICH_DATA names another directory: each node has its own",
+    )
+}

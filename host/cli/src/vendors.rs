@@ -1,0 +1,104 @@
+//! `enrich vendors`
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use enrich_host::causes::chain;
+use enrich_host::vendors::{Asked, Vendors};
+use enrich_lib::email::Email;
+use enrich_provider::{Provider, Trial};
+use enrich_sqlite::{DataDir, People, StoreError};
+use serde_json::json;
+
+use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
+use crate::config::Reading;
+use crate::failure::Failure;
+use crate::output;
+use crate::serve::{Given, Settings};
+use crate::url::ServerUrl;
+
+pub fn run(
+    data: Option<PathBuf>,
+    database: Option<ServerUrl>,
+    command: VendorsCommand,
+) -> Result<(), Failure> {
+    let VendorsCommand::Try(TryArgs { name, email, config, format }) = command;
+    let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
+    let args = ServeArgs { config: Some(config), ..ServeArgs::default() };
+    let settings = Settings::resolve(&Given { data, database, args }, &Reading::default())?;
+    check_opt_out(&settings.data, &email)?;
+    let provider = find(&settings.vendors, &name)?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::new(format!("can't start: {e}")))?;
+    let started = Instant::now();
+    let trial = runtime.block_on(provider.try_email(&email));
+    let ms = started.elapsed().as_millis() as u64;
+    show(&trial, ms, format)?;
+    trial.found.map(drop).map_err(|error| Failure::new(format!("{name} failed: {}", chain(&error))))
+}
+
+fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
+    let vendors = || {
+        vendors.asked.iter().filter_map(|asked| match asked {
+            Asked::People => None,
+            Asked::Vendor(vendor) => Some(vendor),
+        })
+    };
+    if let Some(vendor) = vendors().find(|vendor| vendor.name() == name) {
+        return Ok(&vendor.provider);
+    }
+    let names: Vec<_> = vendors().map(|vendor| vendor.name()).collect();
+    let failure = Failure::usage(format!("the settings have no vendor {name}"));
+    Err(if names.is_empty() {
+        failure.advise("a [[vendors]] section with `use` or `file` adds one")
+    } else {
+        failure.advise(format!("the vendors are {}", names.join(", ")))
+    })
+}
+
+/// Fails if the person opted out of the people directory. Succeeds if there is no directory.
+fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
+    let dir = match DataDir::open(data) {
+        Err(StoreError::NoData(_)) => return Ok(()),
+        opened => opened?,
+    };
+    let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;
+    if people.is_suppressed(email)? {
+        return Err(Failure::new("this person opted out, and is not sent to a vendor"));
+    }
+    Ok(())
+}
+
+fn show(trial: &Trial, ms: u64, format: Format) -> Result<(), Failure> {
+    let Trial { request, status, found } = trial;
+    let (matched, error) = match found {
+        Ok(profile) => (profile.as_ref().map(|profile| profile.as_str()), None),
+        Err(error) => (None, Some(chain(error))),
+    };
+    if format.json {
+        let outcome = match found {
+            Ok(Some(_)) => "found",
+            Ok(None) => "not_found",
+            Err(_) => "error",
+        };
+        return output::json(&json!({
+            "request": request,
+            "status": status,
+            "outcome": outcome,
+            "linkedin_url": matched,
+            "error": error,
+            "duration_ms": ms,
+        }));
+    }
+    let request: Vec<_> = request.trim_end().lines().collect();
+    let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
+    output::line(format!("request  {}", request.join("\n         ")))?;
+    output::line(format!("status   {status}"))?;
+    output::line(match (matched, error) {
+        (_, Some(error)) => format!("error    {error}"),
+        (Some(profile), None) => format!("match    {profile}"),
+        (None, None) => "match    none that is trusted".to_owned(),
+    })?;
+    output::line(format!("time     {ms} ms"))
+}

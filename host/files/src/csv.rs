@@ -1,0 +1,95 @@
+//! Rows of CSV (RFC 4180).
+
+use std::io::Read;
+
+use csv::ByteRecord;
+
+use crate::person::{Columns, Person, Row, RowError, person, rejected};
+use crate::records::Records;
+use crate::text::FileError;
+
+pub(crate) struct Csv<R> {
+    records: Records<R>,
+    record: ByteRecord,
+    header: Header,
+    email: usize,
+    url: usize,
+    confidence: Option<usize>,
+}
+
+impl<R: Read> Csv<R> {
+    pub(crate) fn new(mut records: Records<R>, columns: &Columns) -> Result<Self, FileError> {
+        let mut record = ByteRecord::new();
+        records.read(&mut record)?;
+        let header = Header::new(&record)?;
+        let (email, url, confidence) =
+            (header.need(&columns.email)?, header.need(&columns.url)?, header.find(&columns.confidence));
+        Ok(Self { records, record, header, email, url, confidence })
+    }
+
+    fn person(&self) -> Result<Person, String> {
+        self.header.check(&self.record)?;
+        let cell =
+            |at: usize| std::str::from_utf8(&self.record[at]).map_err(|_| "the row is not UTF-8".to_owned());
+        let confidence = match self.confidence.map(cell).transpose()?.map(str::trim) {
+            None | Some("") => None,
+            Some(text) => Some(text.parse().map_err(|_| "the confidence is not a number".to_owned())?),
+        };
+        person(cell(self.email)?, cell(self.url)?, confidence)
+    }
+}
+
+impl<R: Read> Iterator for Csv<R> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        match self.records.read(&mut self.record) {
+            Ok(None) => None,
+            Ok(Some(line)) => Some(self.person().or_else(|reason| rejected(line, reason))),
+            Err(error) => Some(Err(RowError::Unreadable(error))),
+        }
+    }
+}
+
+/// The names of the columns.
+pub(crate) struct Header {
+    pub(crate) names: Vec<String>,
+}
+
+impl Header {
+    pub(crate) fn new(record: &ByteRecord) -> Result<Self, FileError> {
+        let names: Vec<_> =
+            record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
+        if names.iter().any(|name| name.contains('@')) {
+            return Err(FileError::NoHeader);
+        }
+        Ok(Self { names })
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| is_named(n, name))
+    }
+
+    pub(crate) fn need(&self, name: &str) -> Result<usize, FileError> {
+        let missing = || FileError::NoColumn { missing: name.to_owned(), present: self.names.clone() };
+        self.find(name).ok_or_else(missing)
+    }
+
+    /// Returns the number of columns with this name.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.names.iter().filter(|n| is_named(n, name)).count()
+    }
+
+    /// Checks that a row has as many columns as the header.
+    pub(crate) fn check(&self, record: &ByteRecord) -> Result<(), String> {
+        let (has, needs) = (record.len(), self.names.len());
+        if has == needs {
+            return Ok(());
+        }
+        Err(format!("the row has {has} columns, the header has {needs}; check for a missing quote"))
+    }
+}
+
+fn is_named(column: &str, name: &str) -> bool {
+    column.trim_start_matches('\u{feff}').eq_ignore_ascii_case(name)
+}

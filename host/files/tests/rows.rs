@@ -1,0 +1,220 @@
+//! The file formats for importing people.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+
+use std::io::Write;
+
+use enrich_files::{Columns, FileError, RowError, Rows};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// Returns each row of `file` as `local part > name of the profile (confidence)`, or `line: reason`.
+fn rows(file: impl AsRef<[u8]>) -> Vec<String> {
+    let rows = Rows::read(file.as_ref(), &Columns::default()).unwrap();
+    rows.map(|row| match row {
+        Ok(p) => format!("{} > {} ({})", p.email.local_part(), p.profile.name(), p.confidence),
+        Err(RowError::Rejected { line, reason }) => format!("{line}: {reason}"),
+        Err(RowError::Unreadable(error)) => format!("unreadable: {error}"),
+    })
+    .collect()
+}
+
+fn gzipped(text: &str) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    gzip.finish().unwrap()
+}
+
+const CSV: &str = "email,linkedin_url,confidence\n\
+    ada@gmail.com,https://www.linkedin.com/in/ada,0.9\n\
+    bea@gmail.com,linkedin.com/in/bea/,\n";
+
+#[test]
+fn reads_csv() {
+    assert_eq!(rows(CSV), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn reads_json_lines() {
+    let lines = "{\"email\":\"ada@gmail.com\",\"linkedin_url\":\"linkedin.com/in/ada\",\"confidence\":0.9,\"other\":[1]}\n\n\
+        {\"linkedin_url\":\"linkedin.com/in/bea\",\"email\":\"bea@gmail.com\",\"confidence\":null}";
+    assert_eq!(rows(lines), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn reads_gzipped_files_of_both_formats() {
+    assert_eq!(rows(gzipped(CSV)), ["ada > ada (0.9)", "bea > bea (1)"]);
+    let line = r#"{"email":"ada@gmail.com","linkedin_url":"linkedin.com/in/ada"}"#;
+    assert_eq!(rows(gzipped(line)), ["ada > ada (1)"]);
+}
+
+#[test]
+fn accepts_headers_in_any_case_and_order_after_a_byte_order_mark() {
+    let csv = "\u{feff}Name;x,LinkedIn_URL , EMAIL\r\nAda,linkedin.com/in/ada,ada@gmail.com\r\n";
+    assert_eq!(rows(csv), ["ada > ada (1)"]);
+    assert_eq!(rows(format!("\u{feff}{CSV}")), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn accepts_configured_column_names() {
+    let columns = Columns { email: "E-Mail".into(), url: "profile".into(), confidence: "score".into() };
+    let csv = "e-mail,profile,score\nada@gmail.com,linkedin.com/in/ada,0.5\n";
+    let person = Rows::read(csv.as_bytes(), &columns).unwrap().next().unwrap().unwrap();
+    assert_eq!((person.profile.name(), person.confidence), ("ada", 0.5));
+}
+
+#[test]
+fn rejects_an_invalid_csv_row_by_line_and_reads_the_next() {
+    let csv = b"email,linkedin_url,confidence\n\
+        ada,linkedin.com/in/ada,1\n\
+        info@gmail.com,linkedin.com/in/info,1\n\
+        ada@gmail.com,https://example.com/ada,1\n\
+        ada@gmail.com,linkedin.com/company/ada,1\n\
+        ada@gmail.com,linkedin.com/in/ada,2\n\
+        ada@gmail.com,linkedin.com/in/ada,NaN\n\
+        ada@gmail.com,linkedin.com/in/ada,sure\n\
+        ada@gmail.com,linkedin.com/in/ada\n\
+        ada@gmail.com,linkedin.com/in/\xff,1\n\
+        bea@gmail.com,linkedin.com/in/bea,1\n";
+    assert_eq!(
+        rows(csv),
+        [
+            "2: the email has no local part followed by an @",
+            "3: the email names a role and not a person",
+            "4: the URL is not at linkedin.com",
+            "5: the URL is not a person's profile: the path has to be /in/ and a name",
+            "6: the confidence is not between 0 and 1",
+            "7: the confidence is not between 0 and 1",
+            "8: the confidence is not a number",
+            "9: the row has 2 columns, the header has 3; check for a missing quote",
+            "10: the row is not UTF-8",
+            "bea > bea (1)",
+        ]
+    );
+}
+
+#[test]
+fn rejects_an_invalid_json_line_and_reads_the_next() {
+    let long = format!("{{\"email\":\"{}\"}}", "x".repeat(70_000));
+    let lines = format!(
+        "{{\"email\":1,\"linkedin_url\":\"linkedin.com/in/ada\"}}\n[]\nnot json\n{long}\n{}",
+        r#"{"email":"bea@gmail.com","linkedin_url":"linkedin.com/in/bea","confidence":"high"}"#
+    );
+    assert_eq!(
+        rows(lines),
+        [
+            "1: the field email is missing or not a string",
+            "2: the line is not one JSON object",
+            "3: the line is not one JSON object",
+            "4: the line is longer than 64 KiB",
+            "5: the confidence is not a number",
+        ]
+    );
+}
+
+#[test]
+fn lists_the_present_columns_when_one_is_missing() {
+    let error = Rows::read("mail,url\n".as_bytes(), &Columns::default()).unwrap_err();
+    assert_eq!(error.to_string(), "there is no column email; the columns are mail, url");
+}
+
+#[test]
+fn rejects_a_file_without_header_and_quotes_no_email() {
+    let file = "ada@gmail.com,linkedin.com/in/ada\nbea@gmail.com,linkedin.com/in/bea\n";
+    let error = Rows::read(file.as_bytes(), &Columns::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "line 1: expected a header row, found an email; add a first line that names the columns"
+    );
+}
+
+/// Returns the start lines of all rows of a file in which every row is rejected.
+fn rejected_lines(file: impl AsRef<[u8]>) -> Vec<u64> {
+    let rejected = rows(file);
+    rejected.iter().map(|row| row.split(':').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn reports_the_line_on_which_a_row_starts() {
+    for end in ["\n", "\r\n"] {
+        for (rows, lines) in [
+            (&["email,linkedin_url", "a,b", "a,b", "a,b"][..], vec![2, 3, 4]),
+            (&["", "", "email,linkedin_url", "a,b", "", "", "a,b", ""], vec![4, 7]),
+            (&["email,linkedin_url", "a,\"b\nb\"", "a,b", "\"\n\na\",b", "a,b"], vec![2, 4, 5, 8]),
+            (&["email,linkedin_url", "a,\"b\r\n\r\nb\"", "a,b", "\"\",\"\"", "a,b"], vec![2, 5, 6, 7]),
+            (&["\"email\",\"linkedin_url\",\"two\nlines\"", "a,b,c", "a,b,c"], vec![3, 4]),
+            (&["sep=,", "email,linkedin_url", "a,b", "a,b"], vec![3, 4]),
+        ] {
+            let text = rows.join(end);
+            assert_eq!(rejected_lines(&text), lines, "{text:?}");
+            assert_eq!(rejected_lines(format!("\u{feff}{text}{end}")), lines, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn detects_the_delimiter_in_the_header() {
+    for header in [
+        "email;linkedin_url;confidence",
+        "email\tlinkedin_url\tconfidence",
+        "\"email\";\"linkedin_url\";\"confidence\";\"a,b,c,d\"",
+        "email;linkedin_url;confidence;\"size, 5\"\", in\nEurope\"",
+        "email;linkedin_url;confidence;first, last",
+        "sep=|\r\nemail|linkedin_url|confidence",
+        "SEP=;\nemail;linkedin_url;confidence",
+        "sep=\t\nemail\tlinkedin_url\tconfidence",
+    ] {
+        let delimiter = header.chars().find(|c| ";\t|".contains(*c)).unwrap();
+        let columns = if header.contains(',') { 4 } else { 3 };
+        let mut cells = vec!["ada@gmail.com", "linkedin.com/in/ada", "0.9", "x,y,z"];
+        cells.truncate(columns);
+        let csv = format!("{header}\r\n{}\r\n", cells.join(&delimiter.to_string()));
+        for text in [csv.clone().into_bytes(), gzipped(&csv), format!("\u{feff}{csv}").into_bytes()] {
+            assert_eq!(rows(text), ["ada > ada (0.9)"], "{header:?}");
+        }
+    }
+}
+
+#[test]
+fn names_the_type_of_a_binary_file() {
+    let utf16: Vec<u8> = "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let utf16_be: Vec<u8> =
+        "\u{feff}email,linkedin_url\n".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for (file, what) in [
+        (&b"PK\x03\x04\x14\0\x06\0[Content_Types].xml"[..], "an Excel workbook or another ZIP archive"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "an old Excel workbook"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary data"),
+        (b"email,linkedin\0_url\n", "binary data"),
+        (&utf16, "UTF-16 text"),
+        (&utf16_be, "UTF-16 text"),
+    ] {
+        let error = Rows::read(file, &Columns::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("the file is {what}, not CSV or JSON Lines; save it as CSV (UTF-8) and use that file")
+        );
+    }
+}
+
+#[test]
+fn rejects_an_empty_file() {
+    for file in ["", "\n \n", "\u{feff}"] {
+        assert!(
+            matches!(Rows::read(file.as_bytes(), &Columns::default()), Err(FileError::Empty)),
+            "{file:?}"
+        );
+    }
+}
+
+#[test]
+fn accepts_leading_blank_lines() {
+    assert_eq!(rows("\n".repeat(100) + CSV), ["ada > ada (0.9)", "bea > bea (1)"]);
+}
+
+#[test]
+fn reports_truncated_gzip_after_the_complete_rows() {
+    let many = format!("{CSV}{}", "bea@gmail.com,linkedin.com/in/bea,1\n".repeat(50_000));
+    let whole = gzipped(&many);
+    let rows = rows(&whole[..whole.len() / 2]);
+    assert_eq!(rows[0], "ada > ada (0.9)");
+    assert!(rows.last().unwrap().starts_with("unreadable: "), "{:?}", rows.last());
+}
