@@ -16,15 +16,11 @@
 //! - `activity`: per-connection activity and timeouts
 //! - `replies`: JSON bodies for hyper's own error replies
 //! - `stream`: the byte stream of one connection
-//! - [`causes`]: error chains on one line
 //! - `log`: one log event per lookup
 //! - `handler`: one request, served by the [`Endpoint`] of [`enrich_tower`]
 //! - `connection`: one connection
 //! - [`run`]: the accept loop
 //! - [`workers`]: the server on several threads
-//!
-//! The command line also uses [`patience`] (port timeouts), [`guards`] (resolver middleware) and [`vendors`] (the vendors of a
-//! lookup).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -45,8 +41,6 @@ mod replies;
 
 mod stream;
 
-pub mod causes;
-
 mod log;
 
 mod handler;
@@ -54,12 +48,6 @@ mod handler;
 mod connection;
 
 pub mod workers;
-
-pub mod patience;
-
-pub mod guards;
-
-pub mod vendors;
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,8 +8,9 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use enrich_host::vendors::{Asked, Vendor};
+use enrich_middleware::VendorPolicy;
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use enrich_tests::blackbox::{PATIENCE, World};
 use serde_json::json;
@@ -66,14 +67,14 @@ fn table() -> Vec<(&'static str, Does, Becomes)> {
         ("null", json_of(&json!({ "url": null })), NotFound),
         ("too little confidence", json_of(&json!({ "url": URL, "score": 79 })), NotFound),
         ("404, which it uses for nobody", status(404), NotFound),
-        ("400", status(400), Fails("it answered 400: the vendor does not take this request")),
-        ("401", status(401), Fails("it answered 401: the vendor refuses our key")),
-        ("402", status(402), Fails("it answered 402: our credits at the vendor are used up")),
-        ("403", status(403), Fails("it answered 403: the vendor refuses our key")),
-        ("429", status(429), Fails("it answered 429: the vendor asks us to slow down")),
-        ("500", status(500), Fails("it answered 500: the vendor is unavailable")),
-        ("503", status(503), Fails("it answered 503: the vendor is unavailable")),
-        ("a redirect", Does::Says(redirect.to_owned()), Fails("it answered 302: ")),
+        ("400", status(400), Fails("status 400: the vendor rejected the request")),
+        ("401", status(401), Fails("status 401: the vendor rejected the API key")),
+        ("402", status(402), Fails("status 402: the vendor account has no credits left")),
+        ("403", status(403), Fails("status 403: the vendor rejected the API key")),
+        ("429", status(429), Fails("status 429: the vendor's rate limit is exceeded")),
+        ("500", status(500), Fails("status 500: the vendor is unavailable")),
+        ("503", status(503), Fails("status 503: the vendor is unavailable")),
+        ("a redirect", Does::Says(redirect.to_owned()), Fails("status 302: ")),
         ("HTML", says(200, "text/html", "<p>bea.marlowe"), Fails("not of type application/json")),
         ("bad JSON", says(200, "application/json", "{\"url\": bea"), Fails("the answer is no JSON")),
         ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is no number")),
@@ -84,7 +85,7 @@ fn table() -> Vec<(&'static str, Does, Becomes)> {
         ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is no profile")),
         ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is no profile")),
         ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is no profile")),
-        ("nothing", Does::Hangs, Fails("the vendor did not answer in time")),
+        ("nothing", Does::Hangs, Fails("the vendor did not respond in time")),
     ]
 }
 
@@ -99,7 +100,9 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
         let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
         let serving = tokio::spawn(serve(listener, does));
         let world = World::with(|settings| {
-            settings.asked = vec![Asked::People, Asked::Vendor(Vendor::new(Arc::new(vendor)))];
+            let timeout = Duration::from_millis(deadline_ms);
+            let policy = VendorPolicy { timeout, tries_max: 1, ..VendorPolicy::default() };
+            settings.vendor = Some((Arc::new(vendor), policy));
         })
         .await;
         let client = world.client(5).await;

@@ -36,6 +36,7 @@ mod private_file;
 mod sample;
 mod serve;
 mod signals;
+mod sources;
 mod url;
 mod vendors;
 mod workspace;

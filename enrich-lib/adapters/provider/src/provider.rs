@@ -9,7 +9,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ use crate::template::Filling;
 /// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
 /// of the same text.
 ///
-/// Errors have a [`VendorError`](enrich_middleware::VendorError) in their chain, and contain no email, key or profile.
+/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key or profile.
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -144,7 +144,7 @@ impl Provider {
             Meaning::Fault(kind) => {
                 let retry_after = client::retry_after(response.headers());
                 drain(response, deadline).await;
-                Err(RequestError::new(kind, format!("it answered {}", status.as_u16()))
+                Err(RequestError::new(kind, format!("status {}", status.as_u16()))
                     .with_retry_after(retry_after))
             }
         }
@@ -166,20 +166,20 @@ impl Provider {
             self.description.request.fill(filling, &self.headers)
         });
         let request = request
-            .map_err(|_| RequestError::new(VendorErrorKind::BadRequest, "the request can't be built"))?;
+            .map_err(|_| RequestError::new(VendorErrorKind::RequestRejected, "the request can't be built"))?;
         self.client.send(request.map(Full::new)).await.map_err(|error| {
             // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
             let kind = match error.is_connect() {
                 true if client::is_out_of_files(&error) => VendorErrorKind::TooManyOpenFiles,
                 true => VendorErrorKind::Unavailable,
-                false => VendorErrorKind::BadAnswer,
+                false => VendorErrorKind::InvalidResponse,
             };
             RequestError::new(kind, client::reason(&error))
         })
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
-        let bad = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::BadAnswer, what);
+        let bad = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::InvalidResponse, what);
         if !client::is_json(response.headers()) {
             return Err(bad(&"the answer is not of type application/json"));
         }

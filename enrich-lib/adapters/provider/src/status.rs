@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -30,9 +30,9 @@ impl Statuses {
     fn lists(&self) -> [(&'static str, &BTreeSet<u16>, Meaning); 4] {
         [
             ("no_match", &self.no_match, Meaning::NoMatch),
-            ("refused_key", &self.refused_key, Meaning::Fault(VendorErrorKind::KeyRefused)),
+            ("refused_key", &self.refused_key, Meaning::Fault(VendorErrorKind::KeyRejected)),
             ("out_of_credits", &self.out_of_credits, Meaning::Fault(VendorErrorKind::OutOfCredits)),
-            ("slow_down", &self.slow_down, Meaning::Fault(VendorErrorKind::SlowDown)),
+            ("slow_down", &self.slow_down, Meaning::Fault(VendorErrorKind::RateLimited)),
         ]
     }
 
@@ -65,14 +65,14 @@ impl Statuses {
         listed.map_or_else(
             || match status.as_u16() {
                 200 => Meaning::Answer,
-                401 | 403 => Meaning::Fault(VendorErrorKind::KeyRefused),
+                401 | 403 => Meaning::Fault(VendorErrorKind::KeyRejected),
                 402 => Meaning::Fault(VendorErrorKind::OutOfCredits),
-                429 => Meaning::Fault(VendorErrorKind::SlowDown),
-                400..=499 => Meaning::Fault(VendorErrorKind::BadRequest),
+                429 => Meaning::Fault(VendorErrorKind::RateLimited),
+                400..=499 => Meaning::Fault(VendorErrorKind::RequestRejected),
                 500..=599 => Meaning::Fault(VendorErrorKind::Unavailable),
                 // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email and the
                 // key to an address that the operator did not configure.
-                _ => Meaning::Fault(VendorErrorKind::BadAnswer),
+                _ => Meaning::Fault(VendorErrorKind::InvalidResponse),
             },
             |(_, _, meaning)| meaning,
         )

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_middleware::CachePolicy;
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::serve::{Given, Settings};
+use crate::sources::{Source, Sources, Vendor};
 use crate::url::ServerUrl;
 
 const EXAMPLE: &str = include_str!("example.toml");
@@ -51,7 +51,7 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
     output::line(format!("listens on {scheme}://{}", settings.listen))?;
     output::line(format!("accounts: {}", settings.places.accounts(&settings.data)))?;
     output::line(format!("windows: {}", settings.places.windows))?;
-    output::line(match settings.vendors.cache {
+    output::line(match settings.sources.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
             "remembers {entries_max} answers: a match for {} s, none for {} s",
             found_ttl.as_secs(),
@@ -59,8 +59,8 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
         ),
         None => "remembers no answers".to_owned(),
     })?;
-    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()))?;
-    list(&settings.vendors)
+    output::line(format!("asks in this order, for {} ms in all\n", settings.sources.deadline.as_millis()))?;
+    list(&settings.sources)
 }
 
 /// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
@@ -78,14 +78,14 @@ fn to_json(error: &SettingError) -> Value {
     })
 }
 
-fn list(vendors: &Vendors) -> Result<(), Failure> {
+fn list(sources: &Sources) -> Result<(), Failure> {
     let header = ["", "NAME", "BILLS", "DEADLINE", "AT ONCE", "TRIES", "QUEUE", "HEDGE", "KEY IN"];
-    let nobody = [Asked::People];
-    let asked = if vendors.asked.is_empty() { &nobody[..] } else { &vendors.asked };
-    let rows = asked.iter().zip(1..).map(|(asked, number)| {
-        let [name, rest @ ..] = match asked {
-            Asked::People => std::array::from_fn(|i| if i == 0 { Vendors::PEOPLE } else { "–" }.to_owned()),
-            Asked::Vendor(vendor) => row(vendor),
+    let people = [Source::People];
+    let list = if sources.list.is_empty() { &people[..] } else { &sources.list };
+    let rows = list.iter().zip(1..).map(|(source, number)| {
+        let [name, rest @ ..] = match source {
+            Source::People => std::array::from_fn(|i| if i == 0 { Sources::PEOPLE } else { "–" }.to_owned()),
+            Source::Vendor(vendor) => row(vendor),
         };
         let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
         [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
@@ -112,8 +112,8 @@ fn row(vendor: &Vendor) -> [String; 8] {
         format!("{} ms", limits.deadline_ms),
         limits.concurrency.to_string(),
         limits.tries.to_string(),
-        vendor.queue_max.to_string(),
-        vendor.hedge.map_or_else(|| "–".to_owned(), |hedge| format!("{} ms", hedge.as_millis())),
+        vendor.policy.queue_max.to_string(),
+        vendor.policy.hedge_delay.map_or_else(|| "–".to_owned(), |delay| format!("{} ms", delay.as_millis())),
         key,
     ]
 }

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
@@ -37,6 +36,7 @@ pub use self::reading::Reading;
 pub use self::source::UrlSource;
 use self::vendors::VendorConfig;
 use crate::args::{DurabilitySetting, LogFormat};
+use crate::sources::Sources;
 
 /// The settings. Paths in the file are relative to the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -237,7 +237,7 @@ impl Config {
         file: &File,
         reading: &Reading,
         change: impl FnOnce(&mut Self),
-    ) -> (Option<(Self, Vendors)>, SettingErrors) {
+    ) -> (Option<(Self, Sources)>, SettingErrors) {
         let (config, mut errors) = parse_toml::<Self>(&file.text);
         let read = config.map(|mut config| {
             if let Some(tls) = &mut config.tls {
@@ -251,8 +251,8 @@ impl Config {
             config.check(&mut errors);
             let emails = config.emails.read(&file.path, reading);
             errors.check(emails.map_err(|error| error.within("emails")));
-            let vendors = Vendors {
-                asked: vendors::open(
+            let sources = Sources {
+                list: vendors::open(
                     &config.vendors,
                     &file.path,
                     config.resolver_deadline(),
@@ -262,7 +262,7 @@ impl Config {
                 deadline: config.resolver_deadline(),
                 cache: config.cache_policy(),
             };
-            (config, vendors)
+            (config, sources)
         });
         (read, errors.map(|error| file.locate(error)))
     }

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_host::vendors::{Asked, Vendor, Vendors};
-use enrich_middleware::BreakerPolicy;
+use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
 use enrich_provider::{
     Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
 use serde::Deserialize;
 
 use super::{Reading, check_range, ms};
+use crate::sources::{Source, Sources, Vendor};
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -53,7 +52,8 @@ struct BreakerConfig {
 
 impl Default for BreakerConfig {
     fn default() -> Self {
-        let BreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } = BreakerPolicy::default();
+        let CircuitBreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } =
+            CircuitBreakerPolicy::default();
         Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
     }
 }
@@ -73,18 +73,18 @@ pub fn open(
     deadline: Duration,
     reading: &Reading,
     errors: &mut SettingErrors,
-) -> Vec<Asked> {
+) -> Vec<Source> {
     let mut client = None;
     let mut names = BTreeSet::new();
-    let mut asked = Vec::new();
+    let mut sources = Vec::new();
     for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
         let here = |error: SettingError| error.within(&format!("vendors.{index}"));
         let opened = match vendor.is_people() {
-            true => Ok((Vendors::PEOPLE.to_owned(), Asked::People)),
+            true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
             false => vendor.open(path, &mut client, deadline, reading),
         };
         match opened {
-            Ok((name, one)) if names.insert(name.clone()) => asked.push(one),
+            Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
             Ok((name, _)) => {
                 let why = format!("there is {name} already, and the log could not tell them apart");
                 errors.push(here(SettingError::new(vendor.source(), why)));
@@ -93,7 +93,7 @@ pub fn open(
             Err(Mistake::InDescription(more)) => errors.extend(more),
         }
     }
-    asked
+    sources
 }
 
 /// A mistake and the file that contains it.
@@ -115,7 +115,7 @@ impl VendorConfig {
     const PAUSE_MS_MAX: u64 = 3_600_000;
 
     pub fn is_people(&self) -> bool {
-        self.name.as_deref() == Some(Vendors::PEOPLE)
+        self.name.as_deref() == Some(Sources::PEOPLE)
     }
 
     /// Returns the name of the setting that identifies the vendor.
@@ -193,7 +193,7 @@ impl VendorConfig {
             let names: Vec<_> = Description::ready_made_names().collect();
             let why = format!(
                 "can be {}, {}; `file` names a description of your own",
-                Vendors::PEOPLE,
+                Sources::PEOPLE,
                 names.join(", ")
             );
             SettingError::new("use", why)
@@ -207,7 +207,7 @@ impl VendorConfig {
         client: &mut Option<Client>,
         deadline: Duration,
         reading: &Reading,
-    ) -> Result<(String, Asked), Mistake> {
+    ) -> Result<(String, Source), Mistake> {
         let description = self.describe(path, reading)?;
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
@@ -225,13 +225,14 @@ impl VendorConfig {
             None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
         };
         let provider = Provider::new(description, client.clone()).map_err(|error| self.unusable(&error))?;
-        let vendor = Vendor {
-            queue_max: self.queue.unwrap_or(Vendor::QUEUE_MAX),
+        let mut vendor = Vendor::new(provider);
+        vendor.policy = VendorPolicy {
+            queue_max: self.queue.unwrap_or(vendor.policy.queue_max),
             breaker: self.breaker.unwrap_or_default().policy(),
-            hedge: self.hedge_ms.map(Duration::from_millis),
-            ..Vendor::new(Arc::new(provider))
+            hedge_delay: self.hedge_ms.map(Duration::from_millis),
+            ..vendor.policy
         };
-        Ok((vendor.name().to_owned(), Asked::Vendor(vendor)))
+        Ok((vendor.name().to_owned(), Source::Vendor(vendor)))
     }
 
     fn unusable(&self, error: &ProviderError) -> SettingError {
@@ -259,9 +260,9 @@ impl BreakerConfig {
         errors.check(check_range("breaker.probes", self.probes, 1, 100));
     }
 
-    fn policy(self) -> BreakerPolicy {
+    fn policy(self) -> CircuitBreakerPolicy {
         let Self { window_calls, calls_min, failure_rate, pause_ms, probes } = self;
-        BreakerPolicy {
+        CircuitBreakerPolicy {
             window_calls,
             calls_min,
             failure_rate,
@@ -292,6 +293,9 @@ pub mod tests {
         };
         assert_eq!(secret.as_ref(), described.secret());
         assert_eq!(*limits, Some(described_limits));
-        assert_eq!((*queue, *breaker), (Some(Vendor::QUEUE_MAX), Some(BreakerConfig::default())));
+        assert_eq!(
+            (*queue, *breaker),
+            (Some(VendorPolicy::default().queue_max), Some(BreakerConfig::default()))
+        );
     }
 }

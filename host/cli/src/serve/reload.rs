@@ -42,7 +42,7 @@ impl<'a> Reload<'a> {
     pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
-        let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
+        let resolver = Arc::new(Swap::new(settings.sources.resolver(people)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
         Ok(Self { given, settings, people, resolver, certificate, hangups, readers })
@@ -102,7 +102,7 @@ impl<'a> Reload<'a> {
     }
 
     fn replace(&self, settings: &Settings) {
-        self.resolver.swap(settings.vendors.resolver(self.people));
+        self.resolver.swap(settings.sources.resolver(self.people));
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
             current.swap(certificate.clone());
         }

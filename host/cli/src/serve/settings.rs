@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use enrich_host::tls;
-use enrich_host::vendors::Vendors;
 use enrich_provider::{SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
 use super::places::Places;
 use crate::args::{Args, ServeArgs};
 use crate::config::{Config, File, Reading, Tls};
+use crate::sources::Sources;
 use crate::url::ServerUrl;
 
 /// Settings from the command line and the environment.
@@ -25,7 +25,7 @@ pub struct Given {
 
 pub struct Settings {
     pub config: Config,
-    pub vendors: Vendors,
+    pub sources: Sources,
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub places: Places,
@@ -45,11 +45,11 @@ impl Settings {
             None => {
                 let mut config = Config::default();
                 given.merge_into(&mut config);
-                let vendors = Vendors::people(config.resolver_deadline());
-                (Some((config, vendors)), SettingErrors::default())
+                let sources = Sources::people(config.resolver_deadline());
+                (Some((config, sources)), SettingErrors::default())
             }
         };
-        let Some((config, vendors)) = read else { return Err(errors) };
+        let Some((config, sources)) = read else { return Err(errors) };
         let locate = |error: SettingError| match &file {
             Some(file) if !given.has(&error.setting()) => file.locate(error),
             _ => error,
@@ -70,7 +70,7 @@ impl Settings {
         let data = config.data.clone().unwrap_or_else(|| Args::DATA.into());
         match places {
             Some(places) if errors.is_empty() => {
-                Ok(Self { config, vendors, listen, data, places, certificate, warnings })
+                Ok(Self { config, sources, listen, data, places, certificate, warnings })
             }
             _ => Err(errors),
         }

@@ -1,7 +1,7 @@
 //! Vendors with valid HTTP responses.
 
-use enrich_middleware::VendorErrorKind::{
-    BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable,
+use enrich_lib::resolver::VendorErrorKind::{
+    InvalidResponse, RequestRejected, KeyRejected, OutOfCredits, RateLimited, Unavailable,
 };
 use enrich_provider::Client;
 use serde_json::{Value, json};
@@ -30,24 +30,24 @@ fn person(profile: impl Into<Value>) -> ResponseTemplate {
 #[tokio::test]
 async fn each_status_has_its_outcome() {
     for (answer, outcome) in [
-        (status(201), Outcome::lasting(BadAnswer)),
-        (status(202), Outcome::lasting(BadAnswer)),
-        (ResponseTemplate::new(204), Outcome::lasting(BadAnswer)),
-        (status(400), Outcome::lasting(BadRequest)),
-        (status(401), Outcome::lasting(KeyRefused)),
+        (status(201), Outcome::lasting(InvalidResponse)),
+        (status(202), Outcome::lasting(InvalidResponse)),
+        (ResponseTemplate::new(204), Outcome::lasting(InvalidResponse)),
+        (status(400), Outcome::lasting(RequestRejected)),
+        (status(401), Outcome::lasting(KeyRejected)),
         (status(402), Outcome::lasting(OutOfCredits)),
-        (status(403), Outcome::lasting(KeyRefused)),
+        (status(403), Outcome::lasting(KeyRejected)),
         (status(404), Outcome::NoMatch),
-        (status(422), Outcome::lasting(BadRequest)),
-        (status(429), Outcome::repeatable(SlowDown)),
-        (status(429).insert_header("retry-after", "7"), Outcome::repeatable_after(SlowDown, 7)),
-        (status(429).insert_header("retry-after", "99999999"), Outcome::repeatable_after(SlowDown, 3600)),
-        (status(429).insert_header("retry-after", "soon"), Outcome::repeatable(SlowDown)),
+        (status(422), Outcome::lasting(RequestRejected)),
+        (status(429), Outcome::repeatable(RateLimited)),
+        (status(429).insert_header("retry-after", "7"), Outcome::repeatable_after(RateLimited, 7)),
+        (status(429).insert_header("retry-after", "99999999"), Outcome::repeatable_after(RateLimited, 3600)),
+        (status(429).insert_header("retry-after", "soon"), Outcome::repeatable(RateLimited)),
         (
             status(429)
                 .insert_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
                 .insert_header("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"),
-            Outcome::repeatable_after(SlowDown, 30),
+            Outcome::repeatable_after(RateLimited, 30),
         ),
         (status(500), Outcome::repeatable(Unavailable)),
         (status(502), Outcome::repeatable(Unavailable)),
@@ -91,9 +91,9 @@ async fn too_little_confidence_is_no_match_and_none_is_a_bad_answer() {
     for (score, outcome) in [
         (json!(79), Outcome::NoMatch),
         (json!(80), Outcome::found()),
-        (json!(101), Outcome::lasting(BadAnswer)),
-        (json!("95"), Outcome::lasting(BadAnswer)),
-        (json!(null), Outcome::lasting(BadAnswer)),
+        (json!(101), Outcome::lasting(InvalidResponse)),
+        (json!("95"), Outcome::lasting(InvalidResponse)),
+        (json!(null), Outcome::lasting(InvalidResponse)),
     ] {
         let answer = json!({"score": score, "person": {"linkedin": format!("linkedin.com/in/{NAME}")}});
         assert_eq!(answered(ResponseTemplate::new(200).set_body_json(&answer)).await, outcome, "{answer}");
@@ -114,7 +114,7 @@ async fn anything_else_where_the_profile_stands_is_a_bad_answer() {
         json!(1),
         json!([format!("https://www.linkedin.com/in/{NAME}")]),
     ] {
-        assert_eq!(answered(person(profile.clone())).await, Outcome::lasting(BadAnswer), "{profile}");
+        assert_eq!(answered(person(profile.clone())).await, Outcome::lasting(InvalidResponse), "{profile}");
     }
 }
 
@@ -126,15 +126,15 @@ async fn only_json_is_an_answer() {
     for (answer, outcome) in [
         (typed(&whole, "application/json"), Outcome::found()),
         (typed(&whole, "application/vnd.acme+json; charset=utf-8"), Outcome::found()),
-        (typed(&whole, "text/html"), Outcome::lasting(BadAnswer)),
-        (typed(&whole, "text/plain"), Outcome::lasting(BadAnswer)),
-        (typed("<html>", "text/html"), Outcome::lasting(BadAnswer)),
-        (typed("<html>", "application/json"), Outcome::lasting(BadAnswer)),
-        (typed("", "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&whole[..whole.len() - 1], "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&format!("{whole}{whole}"), "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&deep, "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"), Outcome::lasting(BadAnswer)),
+        (typed(&whole, "text/html"), Outcome::lasting(InvalidResponse)),
+        (typed(&whole, "text/plain"), Outcome::lasting(InvalidResponse)),
+        (typed("<html>", "text/html"), Outcome::lasting(InvalidResponse)),
+        (typed("<html>", "application/json"), Outcome::lasting(InvalidResponse)),
+        (typed("", "application/json"), Outcome::lasting(InvalidResponse)),
+        (typed(&whole[..whole.len() - 1], "application/json"), Outcome::lasting(InvalidResponse)),
+        (typed(&format!("{whole}{whole}"), "application/json"), Outcome::lasting(InvalidResponse)),
+        (typed(&deep, "application/json"), Outcome::lasting(InvalidResponse)),
+        (typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"), Outcome::lasting(InvalidResponse)),
     ] {
         assert_eq!(answered(answer).await, outcome);
     }
@@ -150,6 +150,6 @@ async fn a_redirect_is_not_followed() {
         .await;
     for status in [301, 302, 303, 307, 308] {
         let redirect = ResponseTemplate::new(status).insert_header("location", elsewhere.uri());
-        assert_eq!(answered(redirect).await, Outcome::lasting(BadAnswer), "{status}");
+        assert_eq!(answered(redirect).await, Outcome::lasting(InvalidResponse), "{status}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_middleware::VendorErrorKind::{BadAnswer, TimedOut, Unavailable};
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, TimedOut, Unavailable};
 use enrich_provider::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -97,32 +97,32 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
 #[tokio::test]
 async fn each_way_to_break_off_has_its_outcome() {
     for (does, outcome) in [
-        (Does::Closes, Outcome::lasting(BadAnswer)),
-        (Does::Resets(""), Outcome::lasting(BadAnswer)),
-        (Does::Says("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::lasting(BadAnswer)),
-        (Does::Says("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::lasting(BadAnswer)),
-        (Does::Says("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::lasting(BadAnswer)),
+        (Does::Closes, Outcome::lasting(InvalidResponse)),
+        (Does::Resets(""), Outcome::lasting(InvalidResponse)),
+        (Does::Says("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::lasting(InvalidResponse)),
+        (Does::Says("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::lasting(InvalidResponse)),
+        (Does::Says("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::lasting(InvalidResponse)),
         (
             Does::Resets(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"score\": 9",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::lasting(InvalidResponse),
         ),
         (
             Does::Says("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
-            Outcome::lasting(BadAnswer),
+            Outcome::lasting(InvalidResponse),
         ),
         (
             Does::Says(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::lasting(InvalidResponse),
         ),
         (
             Does::Says(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::lasting(InvalidResponse),
         ),
         // The status alone decides, even if the rest of the answer is cut off.
         (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
@@ -139,7 +139,7 @@ async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
     let chunk = format!("10000\r\n{spaces}\r\n").leak();
     for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
         let (outcome, sent) = asked(does, PATIENT_MS).await;
-        assert_eq!(outcome, Outcome::lasting(BadAnswer));
+        assert_eq!(outcome, Outcome::lasting(InvalidResponse));
         // The remainder is in the buffers of the operating system.
         assert!(sent < 64 << 20, "{sent} bytes were taken");
     }
@@ -148,7 +148,7 @@ async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
 #[tokio::test]
 async fn headers_without_end_are_not_read_to_their_end() {
     let (outcome, sent) = asked(Does::Floods(HEAD, "x-more: and more and more\r\n"), PATIENT_MS).await;
-    assert_eq!(outcome, Outcome::lasting(BadAnswer));
+    assert_eq!(outcome, Outcome::lasting(InvalidResponse));
     assert!(sent < 64 << 20, "{sent} bytes were taken");
 }
 

@@ -1,6 +1,6 @@
 //! The built-in descriptions, tested with the answers from the vendors' documentation.
 
-use enrich_middleware::VendorErrorKind::{BadAnswer, KeyRefused, OutOfCredits, SlowDown};
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, KeyRejected, OutOfCredits, RateLimited};
 use enrich_provider::{Bills, Client, Description};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
@@ -63,9 +63,9 @@ async fn people_data_labs() {
         )
     };
     assert_eq!(error(404, "not_found").asked().await.0, Outcome::NoMatch);
-    assert_eq!(error(401, "authentication_error").asked().await.0, Outcome::lasting(KeyRefused));
+    assert_eq!(error(401, "authentication_error").asked().await.0, Outcome::lasting(KeyRejected));
     assert_eq!(error(402, "payment_required").asked().await.0, Outcome::lasting(OutOfCredits));
-    assert_eq!(error(429, "rate_limit_error").asked().await.0, Outcome::repeatable(SlowDown));
+    assert_eq!(error(429, "rate_limit_error").asked().await.0, Outcome::repeatable(RateLimited));
 }
 
 #[tokio::test]
@@ -162,12 +162,12 @@ async fn hunter() {
     assert_eq!(answered(200, person(json!({"handle": null}), false)).asked().await.0, Outcome::NoMatch);
     assert_eq!(answered(200, person(json!({"handle": NAME}), true)).asked().await.0, Outcome::NoMatch);
     let company = person(json!({"handle": "company/hunterio"}), false);
-    assert_eq!(answered(200, company).asked().await.0, Outcome::lasting(BadAnswer));
+    assert_eq!(answered(200, company).asked().await.0, Outcome::lasting(InvalidResponse));
     let error = |status| answered(status, json!({"errors": [{"id": "x", "code": status, "details": "…"}]}));
     assert_eq!(error(404).asked().await.0, Outcome::NoMatch);
     assert_eq!(error(451).asked().await.0, Outcome::NoMatch);
-    assert_eq!(error(401).asked().await.0, Outcome::lasting(KeyRefused));
-    assert_eq!(error(403).asked().await.0, Outcome::repeatable(SlowDown));
+    assert_eq!(error(401).asked().await.0, Outcome::lasting(KeyRejected));
+    assert_eq!(error(403).asked().await.0, Outcome::repeatable(RateLimited));
     assert_eq!(error(429).asked().await.0, Outcome::lasting(OutOfCredits));
 }
 

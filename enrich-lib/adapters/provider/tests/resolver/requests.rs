@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};

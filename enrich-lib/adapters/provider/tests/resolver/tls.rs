@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use enrich_lib::ports::Resolver;
-use enrich_middleware::VendorErrorKind::Unavailable;
+use enrich_lib::resolver::VendorErrorKind::Unavailable;
 use enrich_provider::Client;
 use http::{Request, Response, Version};
 use http_body_util::Full;

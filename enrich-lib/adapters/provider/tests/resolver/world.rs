@@ -9,7 +9,7 @@ use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{VendorError, VendorErrorKind};
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 
@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
     Fault {
         kind: VendorErrorKind,
         retry_after_seconds: Option<u64>,
-        is_safe_to_repeat: bool,
+        is_retryable: bool,
     },
 }
 
@@ -45,15 +45,15 @@ impl Outcome {
     }
 
     pub(crate) fn repeatable(kind: VendorErrorKind) -> Self {
-        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: true }
+        Self::Fault { kind, retry_after_seconds: None, is_retryable: true }
     }
 
     pub(crate) fn repeatable_after(kind: VendorErrorKind, seconds: u64) -> Self {
-        Self::Fault { kind, retry_after_seconds: Some(seconds), is_safe_to_repeat: true }
+        Self::Fault { kind, retry_after_seconds: Some(seconds), is_retryable: true }
     }
 
     pub(crate) fn lasting(kind: VendorErrorKind) -> Self {
-        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: false }
+        Self::Fault { kind, retry_after_seconds: None, is_retryable: false }
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn ask(provider: &Provider) -> Outcome {
             Outcome::Fault {
                 kind: error.kind,
                 retry_after_seconds: error.retry_after.map(|wait| wait.as_secs()),
-                is_safe_to_repeat: error.is_safe_to_repeat(),
+                is_retryable: error.is_retryable(),
             }
         }
     }
