@@ -1,7 +1,7 @@
 //! Vendors with valid HTTP responses.
 
 use enrich_lib::resolver::VendorErrorKind::{
-    InvalidResponse, RequestRejected, KeyRejected, OutOfCredits, RateLimited, Unavailable,
+    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, Unavailable,
 };
 use enrich_provider::Client;
 use serde_json::{Value, json};
@@ -134,7 +134,10 @@ async fn only_json_is_an_answer() {
         (typed(&whole[..whole.len() - 1], "application/json"), Outcome::lasting(InvalidResponse)),
         (typed(&format!("{whole}{whole}"), "application/json"), Outcome::lasting(InvalidResponse)),
         (typed(&deep, "application/json"), Outcome::lasting(InvalidResponse)),
-        (typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"), Outcome::lasting(InvalidResponse)),
+        (
+            typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"),
+            Outcome::lasting(InvalidResponse),
+        ),
     ] {
         assert_eq!(answered(answer).await, outcome);
     }

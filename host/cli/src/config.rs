@@ -1,0 +1,108 @@
+//! `enrich config`
+
+use enrich_middleware::CachePolicy;
+use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
+use serde_json::{Value, json};
+
+use crate::args::{ConfigCommand, Format, ServeArgs};
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::settings::{EXAMPLE, Reading, Settings};
+use crate::sources::{Source, Sources, Vendor};
+
+pub fn run(command: ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { file, store, format } => {
+            check(&ServeArgs { config: Some(file), store, ..ServeArgs::default() }, format)
+        }
+        ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
+    }
+}
+
+/// Checks the settings exactly as `serve` does, including keys and certificates.
+fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
+    let checked = Settings::resolve(args, &Reading::default());
+    let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
+    if format.json {
+        output::json(&json!({
+            "ok": checked.is_ok(),
+            "errors": checked.as_ref().err().map_or_else(Vec::new, |errors| errors.iter().map(to_json).collect()),
+            "warnings": warnings,
+        }))?;
+        return checked.map(drop).map_err(failure);
+    }
+    warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
+    let settings = checked.map_err(failure)?;
+    let scheme = if settings.certificate.is_some() { "https" } else { "http" };
+    if let Some(file) = &args.config {
+        output::line(format!("{}: no mistakes", file.display()))?;
+    }
+    output::line(format!("listen: {scheme}://{}", settings.listen))?;
+    output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
+    output::line(format!("rate limits: {}", settings.locations.windows))?;
+    output::line(match settings.sources.cache {
+        Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
+            "cache: {entries_max} entries, a match for {} s, no match for {} s",
+            found_ttl.as_secs(),
+            not_found_ttl.as_secs(),
+        ),
+        None => "cache: off".to_owned(),
+    })?;
+    output::line(format!("sources, in order, within {} ms:\n", settings.sources.deadline.as_millis()))?;
+    list(&settings.sources)
+}
+
+/// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
+/// correctly.
+fn failure(errors: SettingErrors) -> Failure {
+    Failure::from(errors).exit(Exit::Failed)
+}
+
+fn to_json(error: &SettingError) -> Value {
+    json!({
+        "file": error.file().map(|file| file.display().to_string()),
+        "line": error.line(),
+        "setting": error.setting(),
+        "error": error.why(),
+    })
+}
+
+fn list(sources: &Sources) -> Result<(), Failure> {
+    let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "HEDGE", "KEY FROM"];
+    let people_only = [Source::People];
+    let list = if sources.list.is_empty() { &people_only[..] } else { &sources.list };
+    let rows = list.iter().zip(1..).map(|(source, number)| {
+        let [name, rest @ ..] = match source {
+            Source::People => std::array::from_fn(|i| if i == 0 { Sources::PEOPLE } else { "–" }.to_owned()),
+            Source::Vendor(vendor) => row(vendor),
+        };
+        let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
+        [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
+    });
+    output::table(header, rows)
+}
+
+/// Returns the table cells of a vendor. They contain the location of its key, never the key itself.
+fn row(vendor: &Vendor) -> [String; 8] {
+    let description = vendor.provider.description();
+    let limits = description.limits();
+    let bills = match description.bills() {
+        Bills::Asks => "requests",
+        Bills::Matches => "matches",
+    };
+    let key = match description.secret() {
+        None => "–".to_owned(),
+        Some(SecretSource::Env(name)) => format!("${name}"),
+        Some(SecretSource::File(path)) => path.display().to_string(),
+    };
+    [
+        vendor.name().to_owned(),
+        bills.to_owned(),
+        format!("{} ms", limits.deadline_ms),
+        limits.concurrency.to_string(),
+        limits.tries.to_string(),
+        vendor.policy.queue_max.to_string(),
+        vendor.policy.hedge_delay.map_or_else(|| "–".to_owned(), |delay| format!("{} ms", delay.as_millis())),
+        key,
+    ]
+}

@@ -1,0 +1,93 @@
+//! `[emails]`: which well-formed emails are looked up. All others are rejected with `unsupported_email`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use enrich_lib::email::{Email, EmailPolicy};
+use enrich_provider::SettingError;
+use serde::Deserialize;
+
+use super::reading::Reading;
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmailsConfig {
+    refuse_disposable: bool,
+    /// A file with additional disposable domains, one per line.
+    disposable_file: Option<PathBuf>,
+    /// The content of `disposable_file`. Part of the comparison, because a changed domain needs a restart too.
+    #[serde(skip)]
+    disposable_domains: BTreeSet<String>,
+    refuse_relays: bool,
+    refuse_roles: bool,
+    /// If set, only addresses at these domains are looked up.
+    providers_allowed: Option<BTreeSet<String>>,
+}
+
+impl Default for EmailsConfig {
+    fn default() -> Self {
+        let EmailPolicy {
+            refuse_disposable,
+            disposable_domains,
+            refuse_relays,
+            refuse_roles,
+            providers_allowed,
+        } = EmailPolicy::default();
+        Self {
+            refuse_disposable,
+            disposable_file: None,
+            disposable_domains,
+            refuse_relays,
+            refuse_roles,
+            providers_allowed,
+        }
+    }
+}
+
+impl EmailsConfig {
+    /// Reads `disposable_file`, whose path is relative to the settings file at `path`.
+    pub fn read(&mut self, path: &Path, reading: &Reading) -> Result<(), SettingError> {
+        let Some(file) = &self.disposable_file else { return Ok(()) };
+        let refused = |why| SettingError::new("disposable_file", why);
+        if !self.refuse_disposable {
+            return Err(refused("requires `refuse_disposable = true`".to_owned()));
+        }
+        let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+        reading.begin(&file);
+        let text = std::fs::read_to_string(&file)
+            .map_err(|e| refused(format!("cannot read {}: {e}", file.display())))?;
+        self.disposable_domains = read_domains(&text)
+            .map_err(|line| refused(format!("{}, line {line}: must be one domain", file.display())))?;
+        Ok(())
+    }
+
+    /// Returns the policy with all domains in lower case, because domains are compared in lower case.
+    pub fn policy(&self) -> EmailPolicy {
+        let lower = |domains: &BTreeSet<String>| domains.iter().map(|d| d.to_ascii_lowercase()).collect();
+        EmailPolicy {
+            refuse_disposable: self.refuse_disposable,
+            disposable_domains: lower(&self.disposable_domains),
+            refuse_relays: self.refuse_relays,
+            refuse_roles: self.refuse_roles,
+            providers_allowed: self.providers_allowed.as_ref().map(lower),
+        }
+    }
+}
+
+/// Parses one domain per line, and skips empty lines and comments. Errors: the number of the first invalid line, without its
+/// text, which could be an email.
+fn read_domains(text: &str) -> Result<BTreeSet<String>, usize> {
+    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().map(str::trim).zip(1..);
+    lines
+        .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(line, number)| if is_domain(line) { Ok(line.to_owned()) } else { Err(number) })
+        .collect()
+}
+
+/// Returns whether `text` can be the domain of a supported email.
+fn is_domain(text: &str) -> bool {
+    text.is_ascii()
+        && text.contains('.')
+        && !text.starts_with('[')
+        && Email::parse(&format!("a@{text}")).is_ok_and(|email| email.domain() == text)
+}

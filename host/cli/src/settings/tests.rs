@@ -1,0 +1,355 @@
+use super::*;
+use enrich_lib::lookup::Policy;
+use enrich_middleware::timeouts::RetryingCredits;
+use enrich_provider::parse_toml;
+
+const EXAMPLE: &str = include_str!("example.toml");
+
+/// Invalid lines of a list of domains.
+const NO_DOMAINS: [&str; 7] = [
+    "ada@gmail.com",
+    "mailhost",
+    "*.marlowe.name",
+    "marlowe.name, x.name",
+    "bücher.ch",
+    "[127.0.0.1]",
+    "a.name # ours",
+];
+
+/// Reads a settings file with this text, in a directory that contains the vendor `acme.toml`.
+fn read(text: &str) -> Result<(Config, Sources), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let acme = "name = \"acme\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
+                [answer]\nprofile = [\"/url\"]\n";
+    std::fs::write(dir.path().join("acme.toml"), acme).unwrap();
+    std::fs::write(dir.path().join("bad.toml"), acme.replace("GET", "PUT")).unwrap();
+    std::fs::write(dir.path().join("short.toml"), acme.replace("[\"/url\"]", "[]")).unwrap();
+    std::fs::write(dir.path().join("key"), "s3cret\n").unwrap();
+    let domains = "\u{feff}# ours\r\n\r\nThrowaway.name \r\nxn--bcher-kva.ch";
+    std::fs::write(dir.path().join("disposable.txt"), domains).unwrap();
+    for (number, line) in (1..).zip(NO_DOMAINS) {
+        std::fs::write(dir.path().join(format!("bad-{number}.txt")), format!("# ours\nfine.name\n{line}\n"))
+            .unwrap();
+    }
+    let path = dir.path().join("enrich.toml");
+    std::fs::write(&path, text).unwrap();
+    let place = format!("{}/", dir.path().display());
+    let file = File::read(&path, &Reading::default()).unwrap();
+    let (read, errors) = Config::read(&file, &Reading::default(), |_| ());
+    read.filter(|_| errors.is_empty()).ok_or_else(|| errors.to_string().replace(&place, ""))
+}
+
+fn mistakes(text: &str) -> String {
+    read(text).map(drop).expect_err(text)
+}
+
+fn defaults() -> Config {
+    Config { listen: Some(crate::values::LISTEN), ..Config::default() }
+}
+
+#[test]
+fn empty_file_has_the_defaults() {
+    let (config, vendors) = read("").unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.price(), Price::default());
+    assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
+    assert!(vendors.list.is_empty() && vendors.cache.is_none());
+    assert_eq!(vendors.deadline, Deadline::BUDGET);
+}
+
+#[test]
+fn readme_and_example_show_the_defaults() {
+    let readme = include_str!("../../../../README.md");
+    let shown = readme.split_once("```toml").unwrap().1.split_once("```").unwrap().0;
+    for text in [shown, EXAMPLE] {
+        assert_eq!(read(text).unwrap().0, defaults());
+    }
+}
+
+/// Returns the example with all settings that are commented out enabled.
+fn example_in_full() -> String {
+    let is_setting = |text: &str| {
+        text.starts_with('[') || text.split_once(" = ").is_some_and(|(name, _)| !name.contains(' '))
+    };
+    let line = |line: &'static str| match line.strip_prefix("# ") {
+        Some(setting) if is_setting(setting) => setting,
+        _ => line,
+    };
+    EXAMPLE.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_has_every_setting() {
+    let text = example_in_full();
+    let config: Config = parse_toml(&text).0.unwrap();
+    assert_eq!(config.cache, Some(CacheConfig::default()));
+    vendors::tests::assert_example(&config.vendors);
+    // The error of serde for an unknown setting lists all known settings.
+    for table in [
+        "",
+        "[tls]",
+        "[price]",
+        "[people]",
+        "[resolver]",
+        "[emails]",
+        "[connections]",
+        "[cache]",
+        "[[vendors]]",
+    ] {
+        let message = parse_toml::<Config>(&format!("{table}\nbogus = 1")).1.to_string();
+        let expected = message.split_once("expected ").unwrap().1;
+        let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{message}");
+        for name in names {
+            let is_shown = [format!("{name} = "), format!("[{name}]"), format!("[[{name}]]")]
+                .iter()
+                .any(|shown| text.contains(shown));
+            assert!(is_shown, "{table} {name}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_name_their_line_and_setting() {
+    for (text, message) in [
+        (
+            "plaintext = true\n[people]\nconfidence = 1",
+            "line 3, people.confidence: unknown setting `confidence`; did you mean `confidence_min`?",
+        ),
+        ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: must be from 0 to 1"),
+        (
+            "[people]\nindex = \"paper\"",
+            "line 2, people.index: unknown value `paper`; expected one of `memory`, `disk`",
+        ),
+        ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: must be from 0 to 1"),
+        ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: must be from 1 to 20000"),
+        ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: must be from 1 to 20000"),
+        ("[connections]\nmax = 0", "line 2, connections.max:"),
+        ("[connections]\nhead_ms = 0", "line 2, connections.head_ms:"),
+        ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms:"),
+        ("[connections]\nidle_ms = 0", "line 2, connections.idle_ms:"),
+        ("[cache]\nentries = 0", "line 2, cache.entries:"),
+        ("[cache]\nfound_seconds = 40000000", "line 2, cache.found_seconds:"),
+        ("[cache]", "line 1, cache: needs a vendor"),
+        ("[cache]\n[[vendors]]\nuse = \"people\"", "line 1, cache: needs a vendor"),
+    ] {
+        let found = mistakes(text);
+        assert!(found.starts_with(&format!("enrich.toml, {message}")), "{found}");
+    }
+}
+
+#[test]
+fn reports_every_mistake_by_line() {
+    let text = "lisen = \":80\"\nworkers = 0\nlog_format = \"jsn\"\n[price]\nfound = \"one\"\nnot_found = -1\n\
+                [people]\nconfidence_min = 2\n[[vendors]]\nfile = \"bad.toml\"\nqueue = 10001\n[[vendors]]\n\
+                fiel = \"acme.toml\"\n[[vendors]]\nuse = 5\n[[vendors]]\nuse = \"people\"\nqueue = 1\n";
+    assert_eq!(
+        mistakes(text).replace("enrich.toml, ", ""),
+        "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`\n\
+         line 1, lisen: unknown setting `lisen`; did you mean `listen`?\n\
+         line 2, workers: expected a whole number of at least 1, got the number 0\n\
+         line 3, log_format: unknown value `jsn`; expected one of `text`, `json`\n\
+         line 5, price.found: expected a whole number, got text\n\
+         line 6, price.not_found: expected a whole number from 0 to 4294967295, got the number -1\n\
+         line 8, people.confidence_min: must be from 0 to 1\n\
+         line 11, vendors.queue: must be from 0 to 10000\n\
+         line 13, vendors.fiel: unknown setting `fiel`; did you mean `file`?\n\
+         line 15, vendors.use: expected text, got the number 5\n\
+         line 18, vendors.queue: applies to vendors only, not to the people directory"
+    );
+}
+
+#[test]
+fn each_email_rule_has_a_setting() {
+    let policy = |text: &str| read(&format!("[emails]\n{text}")).unwrap().0.email_policy();
+    let refused = EmailPolicy::default();
+    assert_eq!(policy(""), refused);
+    for (text, expected) in [
+        ("refuse_disposable = false", EmailPolicy { refuse_disposable: false, ..refused.clone() }),
+        ("refuse_relays = false", EmailPolicy { refuse_relays: false, ..refused.clone() }),
+        ("refuse_roles = false", EmailPolicy { refuse_roles: false, ..refused.clone() }),
+        (
+            "providers_allowed = [\"GMail.com\"]",
+            EmailPolicy { providers_allowed: Some(["gmail.com".to_owned()].into()), ..refused.clone() },
+        ),
+        (
+            "disposable_file = \"disposable.txt\"",
+            EmailPolicy {
+                disposable_domains: ["throwaway.name", "xn--bcher-kva.ch"].map(str::to_owned).into(),
+                ..refused.clone()
+            },
+        ),
+    ] {
+        assert_eq!(policy(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
+    for (number, line) in (1..).zip(NO_DOMAINS) {
+        let message =
+            mistakes(&format!("[emails]\nrefuse_roles = true\ndisposable_file = \"bad-{number}.txt\""));
+        let expected = format!("emails.disposable_file: bad-{number}.txt, line 3: must be one domain");
+        assert_eq!(message, format!("enrich.toml, line 3, {expected}"), "{line}");
+    }
+    let message = mistakes("[emails]\ndisposable_file = \"no.txt\"");
+    assert!(
+        message.starts_with("enrich.toml, line 2, emails.disposable_file: cannot read no.txt: "),
+        "{message}"
+    );
+    let message = mistakes("[emails]\nrefuse_disposable = false\ndisposable_file = \"disposable.txt\"");
+    assert!(message.starts_with("enrich.toml, line 3, emails.disposable_file: requires"), "{message}");
+}
+
+#[test]
+fn longest_lookup_ends_before_its_hold_expires() {
+    let resolver = Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
+    assert!(resolver + RetryingCredits::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
+}
+
+#[test]
+fn names_settings_that_need_a_restart() {
+    let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
+    assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
+    assert_eq!(change("[credits]\ndurability = \"relaxed\""), ["credits"]);
+    assert_eq!(change("[credits]\ndurability = \"strict\""), [""; 0]);
+    assert_eq!(
+        change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
+        ["people", "emails"]
+    );
+    assert_eq!(change("[emails]\nrefuse_relays = false"), ["emails"]);
+    assert_eq!(change("[emails]\ndisposable_file = \"disposable.txt\""), ["emails"]);
+    assert_eq!(change("workers = 2\nlog_format = \"json\""), ["workers", "log_format"]);
+    assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let text = "data = \"d\"\ntls = { cert = \"c.pem\", key = \"/k.pem\" }".to_owned();
+    let file = File { path: "etc/enrich.toml".into(), text };
+    let (config, _) = Config::read(&file, &Reading::default(), |_| ()).0.unwrap();
+    assert_eq!(config.data, Some("etc/d".into()));
+    assert_eq!(config.tls, Some(Tls { cert: "etc/c.pem".into(), key: "/k.pem".into() }));
+}
+
+mod vendor {
+    use super::*;
+    use crate::sources::Source;
+
+    const ACME: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
+    const PDL: &str = "[[vendors]]\nuse = \"people-data-labs\"\nsecret = { file = \"key\" }\n";
+
+    #[test]
+    fn vendors_keep_the_order_and_settings_of_the_file() {
+        let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\nhedge_ms = 900\n";
+        let text = format!("{ACME}[[vendors]]\nuse = \"people\"\n{PDL}{more}[cache]\nfound_seconds = 60\n");
+        let (_, vendors) = read(&text).unwrap();
+        let [Source::Vendor(acme), Source::People, Source::Vendor(pdl)] = &vendors.list[..] else {
+            panic!("{vendors:?}")
+        };
+        assert_eq!((acme.name(), acme.policy.queue_max, acme.policy.hedge_delay), ("acme", 100, None));
+        assert_eq!(
+            (pdl.name(), pdl.policy.queue_max, pdl.policy.hedge_delay),
+            ("people-data-labs", 7, Some(Duration::from_millis(900)))
+        );
+        let limits = pdl.provider.description().limits();
+        assert_eq!((limits.tries, limits.concurrency, limits.deadline_ms), (5, 16, 8_000));
+        assert_eq!(
+            (acme.policy.breaker.probes, pdl.policy.breaker.probes, pdl.policy.breaker.window_calls),
+            (2, 1, 20)
+        );
+        let cache = vendors.cache.unwrap();
+        assert_eq!((cache.found_ttl.as_secs(), cache.not_found_ttl.as_secs()), (60, 3_600));
+    }
+
+    #[test]
+    fn vendor_mistakes_name_file_and_line() {
+        for (text, message) in [
+            (
+                "[[vendors]]\nqueue = 1".to_owned(),
+                "enrich.toml, line 1, vendors: must have either `use` or `file`",
+            ),
+            (
+                format!("{ACME}use = \"people\""),
+                "enrich.toml, line 1, vendors: must have either `use` or `file`",
+            ),
+            (
+                format!("{ACME}hedge = 1"),
+                "enrich.toml, line 3, vendors.hedge: unknown setting `hedge`; did you mean `hedge_ms`?",
+            ),
+            (
+                "[[vendors]]\nuse = \"pdl\"".to_owned(),
+                "enrich.toml, line 2, vendors.use: must be people, contactout,",
+            ),
+            (
+                "[[vendors]]\nuse = \"people\"\nqueue = 1".to_owned(),
+                "enrich.toml, line 3, vendors.queue: applies to vendors only",
+            ),
+            (
+                format!("{ACME}{ACME}"),
+                "enrich.toml, line 4, vendors.file: the vendor acme is already configured",
+            ),
+            (
+                "[[vendors]]\nfile = \"no.toml\"".to_owned(),
+                "enrich.toml, line 2, vendors.file: cannot read no.toml:",
+            ),
+            (
+                "[[vendors]]\nfile = \"bad.toml\"".to_owned(),
+                "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`",
+            ),
+            (
+                "[[vendors]]\nfile = \"short.toml\"".to_owned(),
+                "short.toml, line 7, answer.profile: has to name",
+            ),
+            (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: must not be set"),
+            (
+                format!("{PDL}hedge_ms = 8000"),
+                "enrich.toml, line 4, vendors.hedge_ms: must be from 1 to 7999",
+            ),
+            (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is not used"),
+            (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),
+            (
+                format!("{ACME}limits = {{ tries = 6 }}"),
+                "enrich.toml, line 3, vendors.limits.tries: has to be from 1 to 5",
+            ),
+            (
+                format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
+                "enrich.toml, line 3, vendors.limits.deadline_ms: must be from 1 to 10000",
+            ),
+            (
+                format!("{ACME}breaker = {{ window_calls = 5 }}"),
+                "enrich.toml, line 3, vendors.breaker.calls_min:",
+            ),
+            (
+                format!("{ACME}breaker = {{ failure_rate = 2 }}"),
+                "enrich.toml, line 3, vendors.breaker.failure_rate:",
+            ),
+            (
+                format!("{ACME}{PDL}[vendors.breaker]\npause_ms = 0"),
+                "enrich.toml, line 7, vendors.breaker.pause_ms:",
+            ),
+        ] {
+            let found = mistakes(&text);
+            assert!(found.starts_with(message), "{found}");
+        }
+    }
+
+    #[test]
+    fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
+        let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
+        assert!(
+            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: can't use the secret in"),
+            "{missing}"
+        );
+        assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");
+        for secret in [
+            "\"sk-live\"",
+            "{ env = \"sk-live\" }",
+            "{ key = \"sk-live\" }",
+            "{ file = \"f\", env = \"sk-live\" }",
+        ] {
+            let message = mistakes(&format!("[[vendors]]\nuse = \"hunter\"\nsecret = {secret}"));
+            assert!(message.contains("line 3") && !message.contains("sk-live"), "{secret}: {message}");
+        }
+    }
+}

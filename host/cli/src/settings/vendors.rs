@@ -1,0 +1,305 @@
+//! `[[vendors]]`: the vendors that a lookup queries, in this order.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
+use enrich_provider::{
+    Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
+};
+use serde::Deserialize;
+
+use super::range::{check_range, ms};
+use super::reading::Reading;
+use crate::sources::{Source, Sources, Vendor};
+
+/// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VendorConfig {
+    /// `people`, or the name of a ready-made description.
+    #[serde(rename = "use")]
+    name: Option<String>,
+    /// The path of a custom description.
+    file: Option<PathBuf>,
+    secret: Option<SecretSource>,
+    limits: Option<LimitsConfig>,
+    /// Maximum number of lookups that wait for the vendor.
+    queue: Option<usize>,
+    breaker: Option<BreakerConfig>,
+    /// Delay before a second (hedged) request, in milliseconds.
+    hedge_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsConfig {
+    deadline_ms: Option<u64>,
+    concurrency: Option<usize>,
+    tries: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BreakerConfig {
+    window_calls: usize,
+    calls_min: usize,
+    failure_rate: f64,
+    pause_ms: u64,
+    probes: usize,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        let CircuitBreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } =
+            CircuitBreakerPolicy::default();
+        Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
+    }
+}
+
+/// Checks the settings that can be checked without reading a description.
+pub fn check(vendors: &[VendorConfig], deadline_ms: u64, errors: &mut SettingErrors) {
+    for (index, vendor) in vendors.iter().enumerate() {
+        errors.extend(vendor.check(deadline_ms).map(|error| error.within(&format!("vendors.{index}"))));
+    }
+}
+
+/// Opens the vendors of the settings file at `path`: reads their descriptions and keys. `deadline` limits each vendor's part
+/// of a lookup. Omits vendors with mistakes and adds the mistakes to `errors`.
+pub fn open(
+    vendors: &[VendorConfig],
+    path: &Path,
+    deadline: Duration,
+    reading: &Reading,
+    errors: &mut SettingErrors,
+) -> Vec<Source> {
+    let mut client = None;
+    let mut names = BTreeSet::new();
+    let mut sources = Vec::new();
+    for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
+        let here = |error: SettingError| error.within(&format!("vendors.{index}"));
+        let opened = match vendor.is_people() {
+            true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
+            false => vendor.open(path, &mut client, deadline, reading),
+        };
+        match opened {
+            Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
+            Ok((name, _)) => {
+                let why =
+                    format!("the vendor {name} is already configured; the log identifies vendors by name");
+                errors.push(here(SettingError::new(vendor.source(), why)));
+            }
+            Err(Mistake::Here(error)) => errors.push(here(error)),
+            Err(Mistake::InDescription(more)) => errors.extend(more),
+        }
+    }
+    sources
+}
+
+/// A mistake and the file that contains it.
+enum Mistake {
+    Here(SettingError),
+    /// Mistakes in a description, with its path and line numbers.
+    InDescription(SettingErrors),
+}
+
+impl From<SettingError> for Mistake {
+    fn from(error: SettingError) -> Self {
+        Self::Here(error)
+    }
+}
+
+impl VendorConfig {
+    const QUEUE_MAX: usize = 10_000;
+    /// One hour.
+    const PAUSE_MS_MAX: u64 = 3_600_000;
+
+    pub fn is_people(&self) -> bool {
+        self.name.as_deref() == Some(Sources::PEOPLE)
+    }
+
+    /// Returns the name of the setting that identifies the vendor.
+    fn source(&self) -> &'static str {
+        if self.file.is_some() { "file" } else { "use" }
+    }
+
+    fn has_one_source(&self) -> bool {
+        self.name.is_some() != self.file.is_some()
+    }
+
+    fn check(&self, deadline_ms: u64) -> SettingErrors {
+        let mut errors = SettingErrors::default();
+        if !self.has_one_source() {
+            errors.push(SettingError::new("", "must have either `use` or `file`"));
+        } else if self.is_people() {
+            self.check_bare(&mut errors);
+        } else {
+            if let Some(limit) = self.limits.and_then(|limits| limits.deadline_ms) {
+                errors.check(check_range("limits.deadline_ms", limit, 1, deadline_ms));
+            }
+            errors.check(check_range("queue", self.queue.unwrap_or_default(), 0, Self::QUEUE_MAX));
+            self.breaker.unwrap_or_default().check(&mut errors);
+        }
+        errors
+    }
+
+    /// Rejects vendor settings in the section of the people directory, which is local and needs no limits.
+    fn check_bare(&self, errors: &mut SettingErrors) {
+        let Self { name: _, file: _, secret, limits, queue, breaker, hedge_ms } = self;
+        for (setting, is_there) in [
+            ("secret", secret.is_some()),
+            ("limits", limits.is_some()),
+            ("queue", queue.is_some()),
+            ("breaker", breaker.is_some()),
+            ("hedge_ms", hedge_ms.is_some()),
+        ] {
+            if is_there {
+                errors
+                    .push(SettingError::new(setting, "applies to vendors only, not to the people directory"));
+            }
+        }
+    }
+
+    /// Reads the vendor's description and overrides it with the settings of this section.
+    fn describe(&self, path: &Path, reading: &Reading) -> Result<Description, Mistake> {
+        let mut description = match &self.file {
+            Some(file) => {
+                let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
+                reading.begin(&file);
+                // A missing description is a mistake in the settings file.
+                let unreadable =
+                    |e| SettingError::new("file", format!("cannot read {}: {e}", file.display()));
+                File::open(&file).map_err(unreadable)?;
+                Description::read(&file).map_err(Mistake::InDescription)?
+            }
+            None => self.ready_made()?,
+        };
+        if let Some(secret) = &self.secret {
+            if description.secret().is_none() {
+                return Err(SettingError::new("secret", "is not used in the requests of this vendor").into());
+            }
+            description = description.with_secret(secret.clone().beside(path))?;
+        }
+        if let Some(limits) = self.limits {
+            description = {
+                let limits = limits.over(description.limits());
+                description.with_limits(limits)?
+            };
+        }
+        Ok(description)
+    }
+
+    fn ready_made(&self) -> Result<Description, SettingError> {
+        let name = self.name.as_deref().unwrap_or_default();
+        Description::ready_made(name).ok_or_else(|| {
+            let names: Vec<_> = Description::ready_made_names().collect();
+            let why = format!(
+                "must be {}, {}; use `file` for a custom description",
+                Sources::PEOPLE,
+                names.join(", ")
+            );
+            SettingError::new("use", why)
+        })
+    }
+
+    /// Opens the vendor and returns it with its name. The first call creates the client, which all vendors share.
+    fn open(
+        &self,
+        path: &Path,
+        client: &mut Option<Client>,
+        deadline: Duration,
+        reading: &Reading,
+    ) -> Result<(String, Source), Mistake> {
+        let description = self.describe(path, reading)?;
+        let deadline_ms = ms(description.deadline().min(deadline));
+        if let Some(hedge_ms) = self.hedge_ms {
+            if description.bills() == Bills::Asks {
+                let why = "must not be set: this vendor bills every request";
+                return Err(SettingError::new("hedge_ms", why).into());
+            }
+            check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;
+        }
+        if let Some(source) = description.secret() {
+            reading.begin_secret(source);
+        }
+        let client = match client {
+            Some(client) => client,
+            None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
+        };
+        let provider = Provider::new(description, client.clone()).map_err(|error| self.unusable(&error))?;
+        let mut vendor = Vendor::new(provider);
+        vendor.policy = VendorPolicy {
+            queue_max: self.queue.unwrap_or(vendor.policy.queue_max),
+            breaker: self.breaker.unwrap_or_default().policy(),
+            hedge_delay: self.hedge_ms.map(Duration::from_millis),
+            ..vendor.policy
+        };
+        Ok((vendor.name().to_owned(), Source::Vendor(vendor)))
+    }
+
+    fn unusable(&self, error: &ProviderError) -> SettingError {
+        let setting = if self.secret.is_some() { "secret" } else { self.source() };
+        SettingError::new(setting, error.to_string())
+    }
+}
+
+impl LimitsConfig {
+    fn over(self, limits: Limits) -> Limits {
+        Limits {
+            deadline_ms: self.deadline_ms.unwrap_or(limits.deadline_ms),
+            concurrency: self.concurrency.unwrap_or(limits.concurrency),
+            tries: self.tries.unwrap_or(limits.tries),
+        }
+    }
+}
+
+impl BreakerConfig {
+    fn check(&self, errors: &mut SettingErrors) {
+        errors.check(check_range("breaker.window_calls", self.window_calls, 1, 10_000));
+        errors.check(check_range("breaker.calls_min", self.calls_min, 1, self.window_calls));
+        errors.check(check_range("breaker.failure_rate", self.failure_rate, 0.01, 1.0));
+        errors.check(check_range("breaker.pause_ms", self.pause_ms, 1, VendorConfig::PAUSE_MS_MAX));
+        errors.check(check_range("breaker.probes", self.probes, 1, 100));
+    }
+
+    fn policy(self) -> CircuitBreakerPolicy {
+        let Self { window_calls, calls_min, failure_rate, pause_ms, probes } = self;
+        CircuitBreakerPolicy {
+            window_calls,
+            calls_min,
+            failure_rate,
+            pause: Duration::from_millis(pause_ms),
+            probes,
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Asserts that the example shows the default of each vendor setting.
+    pub fn assert_example(vendors: &[VendorConfig]) {
+        let [people, vendor] = vendors else { panic!("{vendors:?}") };
+        assert!(people.is_people());
+        let VendorConfig { name, file: None, secret, limits, queue, breaker, hedge_ms: Some(_) } = vendor
+        else {
+            panic!("{vendor:?}")
+        };
+        let described = Description::ready_made(name.as_deref().unwrap()).unwrap();
+        let Limits { deadline_ms, concurrency, tries } = described.limits();
+        let described_limits = LimitsConfig {
+            deadline_ms: Some(deadline_ms),
+            concurrency: Some(concurrency),
+            tries: Some(tries),
+        };
+        assert_eq!(secret.as_ref(), described.secret());
+        assert_eq!(*limits, Some(described_limits));
+        assert_eq!(
+            (*queue, *breaker),
+            (Some(VendorPolicy::default().queue_max), Some(BreakerConfig::default()))
+        );
+    }
+}
