@@ -77,16 +77,16 @@ fn table() -> Vec<(&'static str, Does, Becomes)> {
         ("500", status(500), Fails("status 500: the vendor is unavailable")),
         ("503", status(503), Fails("status 503: the vendor is unavailable")),
         ("a redirect", Does::Says(redirect.to_owned()), Fails("status 302: ")),
-        ("HTML", says(200, "text/html", "<p>bea.marlowe"), Fails("not of type application/json")),
-        ("bad JSON", says(200, "application/json", "{\"url\": bea"), Fails("the answer is no JSON")),
-        ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is no number")),
-        ("too much", json_of(&large), Fails("the answer is over 262144 bytes")),
-        ("a reset in mid-body", Does::Resets(half.to_owned()), Fails("the answer broke off")),
-        ("a reset at once", Does::Resets(String::new()), Fails("the connection ended before an answer")),
-        ("no HTTP", Does::Says("bea.marlowe\r\n\r\n".to_owned()), Fails("the connection ended before")),
-        ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is no profile")),
-        ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is no profile")),
-        ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is no profile")),
+        ("HTML", says(200, "text/html", "<p>bea.marlowe"), Fails("content type is not application/json")),
+        ("bad JSON", says(200, "application/json", "{\"url\": bea"), Fails("the response is not valid JSON")),
+        ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is not a number")),
+        ("too much", json_of(&large), Fails("the response body exceeds 262144 bytes")),
+        ("a reset in mid-body", Does::Resets(half.to_owned()), Fails("the response body is incomplete")),
+        ("a reset at once", Does::Resets(String::new()), Fails("the connection closed before a response")),
+        ("no HTTP", Does::Says("bea.marlowe\r\n\r\n".to_owned()), Fails("the connection closed before")),
+        ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is not a profile")),
+        ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is not a profile")),
+        ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is not a profile")),
         ("nothing", Does::Hangs, Fails("the vendor did not respond in time")),
     ]
 }
@@ -152,7 +152,7 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
 
 fn vendor(address: SocketAddr, deadline_ms: u64) -> Provider {
     let text = format!(
-        "name = \"acme\"\nbills = \"asks\"\n\
+        "name = \"acme\"\nbills = \"requests\"\n\
          [request]\nmethod = \"POST\"\nurl = \"http://{address}/people\"\nbody = '{{ \"email\": \"{{email}}\" }}'\n\
          headers = {{ Authorization = \"Bearer {{secret}}\" }}\n\
          [secret]\nenv = \"ACME_KEY\"\n\

@@ -87,7 +87,7 @@ fn row(vendor: &Vendor) -> [String; 8] {
     let description = vendor.provider.description();
     let limits = description.limits();
     let bills = match description.bills() {
-        Bills::Asks => "requests",
+        Bills::Requests => "requests",
         Bills::Matches => "matches",
     };
     let key = match description.secret() {

@@ -19,7 +19,7 @@ const NO_DOMAINS: [&str; 7] = [
 /// Reads a settings file with this text, in a directory that contains the vendor `acme.toml`.
 fn read(text: &str) -> Result<(Config, Sources), String> {
     let dir = tempfile::tempdir().unwrap();
-    let acme = "name = \"acme\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
+    let acme = "name = \"acme\"\nbills = \"requests\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
                 [answer]\nprofile = [\"/url\"]\n";
     std::fs::write(dir.path().join("acme.toml"), acme).unwrap();
     std::fs::write(dir.path().join("bad.toml"), acme.replace("GET", "PUT")).unwrap();
@@ -310,7 +310,7 @@ mod vendor {
             (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),
             (
                 format!("{ACME}limits = {{ tries = 6 }}"),
-                "enrich.toml, line 3, vendors.limits.tries: has to be from 1 to 5",
+                "enrich.toml, line 3, vendors.limits.tries: must be from 1 to 5",
             ),
             (
                 format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
@@ -338,7 +338,7 @@ mod vendor {
     fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
         let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
         assert!(
-            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: can't use the secret in"),
+            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: cannot load the API key from"),
             "{missing}"
         );
         assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");

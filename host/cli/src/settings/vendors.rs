@@ -19,7 +19,7 @@ use crate::sources::{Source, Sources, Vendor};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VendorConfig {
-    /// `people`, or the name of a ready-made description.
+    /// `people`, or the name of a built-in description.
     #[serde(rename = "use")]
     name: Option<String>,
     /// The path of a custom description.
@@ -174,13 +174,13 @@ impl VendorConfig {
                 File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
             }
-            None => self.ready_made()?,
+            None => self.built_in()?,
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
                 return Err(SettingError::new("secret", "is not used in the requests of this vendor").into());
             }
-            description = description.with_secret(secret.clone().beside(path))?;
+            description = description.with_secret(secret.clone().relative_to(path))?;
         }
         if let Some(limits) = self.limits {
             description = {
@@ -191,10 +191,10 @@ impl VendorConfig {
         Ok(description)
     }
 
-    fn ready_made(&self) -> Result<Description, SettingError> {
+    fn built_in(&self) -> Result<Description, SettingError> {
         let name = self.name.as_deref().unwrap_or_default();
-        Description::ready_made(name).ok_or_else(|| {
-            let names: Vec<_> = Description::ready_made_names().collect();
+        Description::built_in(name).ok_or_else(|| {
+            let names: Vec<_> = Description::built_in_names().collect();
             let why = format!(
                 "must be {}, {}; use `file` for a custom description",
                 Sources::PEOPLE,
@@ -215,7 +215,7 @@ impl VendorConfig {
         let description = self.describe(path, reading)?;
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
-            if description.bills() == Bills::Asks {
+            if description.bills() == Bills::Requests {
                 let why = "must not be set: this vendor bills every request";
                 return Err(SettingError::new("hedge_ms", why).into());
             }
@@ -288,7 +288,7 @@ pub mod tests {
         else {
             panic!("{vendor:?}")
         };
-        let described = Description::ready_made(name.as_deref().unwrap()).unwrap();
+        let described = Description::built_in(name.as_deref().unwrap()).unwrap();
         let Limits { deadline_ms, concurrency, tries } = described.limits();
         let described_limits = LimitsConfig {
             deadline_ms: Some(deadline_ms),
