@@ -2,7 +2,7 @@
 //! `instructions.txt`.
 //!
 //! ```sh
-//! cargo build --release -p enrich-host -p enrich-benches --bins
+//! cargo build --release -p enrich -p enrich-benches --bins
 //! target/release/instructions                    # fails if a cost has increased
 //! target/release/instructions --accept           # rewrites the figures
 //! target/release/instructions --functions found  # lists the most expensive functions

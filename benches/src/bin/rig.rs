@@ -1,7 +1,7 @@
 //! Compares servers in alternating rounds, so that other load on the machine affects all of them equally.
 //!
 //! ```sh
-//! cargo build --release -p enrich-host -p enrich-benches --bins # the rig builds nothing
+//! cargo build --release -p enrich -p enrich-benches --bins # the rig builds nothing
 //! target/release/rig                                            # the servers and the rig share all cores
 //! target/release/rig --pin                                      # one core for the servers, another for the rig
 //! target/release/rig --pin --case rate_limited                  # the cost of a refusal, compared with a bare 404

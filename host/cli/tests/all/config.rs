@@ -83,26 +83,6 @@ fn a_mistake_is_told_with_its_line_and_is_a_failure() {
     assert!(enrich.err(&["config", "check", "nowhere.toml"]).contains("cannot read nowhere.toml"));
 }
 
-/// Returns the TOML blocks of a page.
-fn blocks(page: &'static str) -> Vec<&'static str> {
-    page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
-}
-
-#[test]
-fn the_readmes_waterfall_can_be_served_with_the_vendor_that_is_described_beside_it() {
-    let enrich = Enrich::new();
-    let readme = blocks(include_str!("../../../../README.md"));
-    let acme = blocks(include_str!("../../../../CONTRIBUTING.md"))[0];
-    let file = path(enrich.file("enrich.toml", readme[1]));
-    enrich.file("acme.toml", acme.replace("env = \"ACME_API_KEY\"", "file = \"acme.key\""));
-    enrich.file("acme.key", "s3cret");
-    enrich.file("people-data-labs.key", "s3cret");
-    let said = enrich.ok(&["config", "check", &file]);
-    let rows = said.lines().skip_while(|line| !line.contains("NAME")).skip(1);
-    let names: Vec<_> = rows.map(|line| line.split_whitespace().nth(1).unwrap()).collect();
-    assert_eq!(names, ["people", "people-data-labs", "acme"], "{said}");
-}
-
 #[test]
 fn every_mistake_is_an_error_with_its_file_and_line() {
     let enrich = Enrich::with_key(1, 500).0;

@@ -26,15 +26,16 @@ use crate::client::Client;
 
 pub const BODY: &str = r#"{"email":"ada.marlowe@gmail.com"}"#;
 
-pub struct World {
+pub struct TestServer {
     pub started: Instant,
     pub stop: CancellationToken,
-    pub host: JoinHandle<()>,
-    dial: mpsc::UnboundedSender<DuplexStream>,
+    /// The task that runs the server.
+    pub task: JoinHandle<()>,
+    connector: mpsc::UnboundedSender<DuplexStream>,
     pub accounts: Arc<AccountTable>,
 }
 
-impl World {
+impl TestServer {
     pub fn new() -> Self {
         Self::with(|_| {})
     }
@@ -50,39 +51,39 @@ impl World {
     pub fn with(change: impl FnOnce(&mut Services)) -> Self {
         let (mut services, accounts) = services();
         change(&mut services);
-        let (dial, calls) = mpsc::unbounded_channel();
+        let (connector, connections) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
-        let host = tokio::spawn(run(MemoryListener(calls), services, stop.clone().cancelled_owned()));
-        Self { started: Instant::now(), stop, host, dial, accounts }
+        let task = tokio::spawn(run(MemoryListener(connections), services, stop.clone().cancelled_owned()));
+        Self { started: Instant::now(), stop, task, connector, accounts }
     }
 
     pub fn connect(&self) -> Client<DuplexStream> {
-        Client::new(self.dial(64 * 1_024))
+        Client::new(self.connect_raw(64 * 1_024))
     }
 
     /// Opens a connection with a buffer of this size in each direction.
-    pub fn dial(&self, room_bytes: usize) -> DuplexStream {
-        let (ours, theirs) = duplex(room_bytes);
-        self.dial.send(theirs).unwrap();
-        ours
+    pub fn connect_raw(&self, buffer_bytes: usize) -> DuplexStream {
+        let (local, remote) = duplex(buffer_bytes);
+        self.connector.send(remote).unwrap();
+        local
     }
 
     pub fn balance(&self) -> Balance {
-        self.accounts.balance(&demo())
+        self.accounts.balance(&workspace())
     }
 
     /// Returns the seconds since the server started, rounded.
-    pub fn seconds(&self) -> u64 {
+    pub fn elapsed_seconds(&self) -> u64 {
         (self.started.elapsed() + Duration::from_millis(500)).as_secs()
     }
 }
 
-/// Returns in-memory services that answer [`BODY`] with 200.
+/// Returns in-memory services that reply to [`BODY`] with 200.
 pub fn services() -> (Services, Arc<AccountTable>) {
     let (keys, accounts, people) =
         (KeyTable::default(), Arc::new(AccountTable::default()), Directory::default());
-    keys.insert(key().digest(), Workspace { id: demo(), quota: Quota::default() });
-    accounts.grant(&demo(), 10).unwrap();
+    keys.insert(key().digest(), Workspace { id: workspace(), quota: Quota::default() });
+    accounts.grant(&workspace(), 10).unwrap();
     people.insert(&Email::parse("ada.marlowe@gmail.com").unwrap(), profile());
     let service = Service {
         policy: Arc::new(Policy::default()),
@@ -91,7 +92,7 @@ pub fn services() -> (Services, Arc<AccountTable>) {
         credits: accounts.clone(),
         resolver: Arc::new(people),
     };
-    let arrivals = Arc::new(SteadyArrivals::default());
+    let arrivals = Arc::new(FixedArrivals::default());
     (Services { arrivals, date_header: false, ..Services::new(service) }, accounts)
 }
 
@@ -103,7 +104,7 @@ pub fn profile() -> ProfileUrl {
     ProfileUrl::from_name("ada-marlowe").unwrap()
 }
 
-pub fn demo() -> WorkspaceId {
+pub fn workspace() -> WorkspaceId {
     "demo".parse().unwrap()
 }
 
@@ -122,11 +123,11 @@ impl Listener for MemoryListener {
 
 /// Arrivals at a fixed time, each with a unique identity.
 #[derive(Default)]
-struct SteadyArrivals(AtomicU8);
+struct FixedArrivals(AtomicU8);
 
-impl Arrivals for SteadyArrivals {
+impl Arrivals for FixedArrivals {
     fn arrive(&self) -> Arrival {
-        let nth = self.0.fetch_add(1, Ordering::Relaxed);
-        Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [nth; 10])
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [number; 10])
     }
 }
