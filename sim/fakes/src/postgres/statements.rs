@@ -6,7 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
 use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-use super::books::{Beat, Books, LeaseOutcome, Lookup, Settling, Slice, Violation, Wish};
+use super::database::Database;
+use super::rows::{Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, SpendRequest, Violation};
 
 /// The channel for change notifications.
 pub(super) const CHANNEL: &str = "enrich";
@@ -16,7 +17,7 @@ const MIGRATIONS: i32 = 2;
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum Statement {
     FindKey,
     Begin,
     Beat,
@@ -29,68 +30,70 @@ pub(super) enum Call {
     Charge,
     Void,
     /// Updates the time of last use of keys. The fake ignores it.
-    NoteUse,
+    RecordUse,
     Balance,
     /// Reads the number of applied migrations.
     Version,
     Listen,
     /// Has no effect in the fake, such as the settings of a connection.
-    Nothing,
+    NoOp,
 }
 
 /// An error reply of the fake.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct SqlError {
     /// The SQLSTATE code (PostgreSQL documentation, appendix A).
     pub(super) code: &'static str,
     pub(super) message: String,
 }
 
-impl Fault {
+impl SqlError {
     pub(super) fn new(code: &'static str, message: &str) -> Self {
         Self { code, message: message.to_owned() }
     }
 }
 
-impl From<Violation> for Fault {
+impl From<Violation> for SqlError {
     fn from(violation: Violation) -> Self {
         Self::new("23514", &violation.to_string())
     }
 }
 
-impl From<Box<dyn Error + Sync + Send>> for Fault {
+impl From<Box<dyn Error + Sync + Send>> for SqlError {
     fn from(error: Box<dyn Error + Sync + Send>) -> Self {
         Self::new("22P03", &error.to_string())
     }
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Call); 16] = [
-    ("node_begin(", Call::Begin),
-    ("node_beat(", Call::Beat),
-    ("node_leave(", Call::Leave),
-    ("nodes_end(", Call::End),
-    ("lease_take(", Call::Take),
-    ("lease_return(", Call::Return),
-    ("lease_show(", Call::Show),
-    ("settle(", Call::Settle),
-    ("charge(", Call::Charge),
-    ("void(", Call::Void),
-    ("UPDATE api_key", Call::NoteUse),
-    ("FROM api_key", Call::FindKey),
-    ("FROM account a WHERE a.id", Call::Balance),
-    ("FROM migration", Call::Version),
-    ("LISTEN", Call::Listen),
-    ("SET ", Call::Nothing),
+const NAMES: [(&str, Statement); 16] = [
+    ("node_begin(", Statement::Begin),
+    ("node_beat(", Statement::Beat),
+    ("node_leave(", Statement::Leave),
+    ("nodes_end(", Statement::End),
+    ("lease_take(", Statement::Take),
+    ("lease_return(", Statement::Return),
+    ("lease_show(", Statement::Show),
+    ("settle(", Statement::Settle),
+    ("charge(", Statement::Charge),
+    ("void(", Statement::Void),
+    ("UPDATE api_key", Statement::RecordUse),
+    ("FROM api_key", Statement::FindKey),
+    ("FROM account a WHERE a.id", Statement::Balance),
+    ("FROM migration", Statement::Version),
+    ("LISTEN", Statement::Listen),
+    ("SET ", Statement::NoOp),
 ];
 
-impl Call {
-    pub(super) fn of(sql: &str) -> Result<Self, Fault> {
+impl Statement {
+    pub(super) fn parse(sql: &str) -> Result<Self, SqlError> {
         if sql.is_empty() {
-            return Ok(Self::Nothing);
+            return Ok(Self::NoOp);
         }
-        let call = NAMES.iter().find(|(name, _)| sql.contains(name)).map(|(_, call)| *call);
-        call.ok_or_else(|| Fault::new("0A000", &format!("the fake does not understand: {sql}")))
+        let statement = NAMES.iter().find(|(name, _)| sql.contains(name)).map(|(_, statement)| *statement);
+        statement.ok_or_else(|| {
+            SqlError::new("0A000", &format!("the fake does not support this statement: {sql}"))
+        })
     }
 
     /// Returns the types of the parameters.
@@ -120,9 +123,9 @@ impl Call {
                 Type::TIMESTAMPTZ_ARRAY,
             ],
             Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
-            Self::NoteUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::End | Self::Version | Self::Listen | Self::Nothing => &[],
+            Self::End | Self::Version | Self::Listen | Self::NoOp => &[],
         }
     }
 
@@ -154,123 +157,130 @@ impl Call {
             Self::Void => &[("void", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
-            Self::NoteUse | Self::Listen | Self::Nothing => &[],
+            Self::RecordUse | Self::Listen | Self::NoOp => &[],
         }
     }
 
     /// Executes the statement and returns its rows.
     pub(super) fn run(
         self,
-        books: &mut Books,
+        database: &mut Database,
         now: i64,
-        given: &[Option<Bytes>],
-    ) -> Result<Vec<DataRow>, Fault> {
-        let given = Given { types: self.parameters(), values: given };
+        arguments: &[Option<Bytes>],
+    ) -> Result<Vec<DataRow>, SqlError> {
+        let arguments = Arguments { types: self.parameters(), values: arguments };
         let row = |values: &[&(dyn ToSql + Sync)]| row(self.columns(), values).map(|row| vec![row]);
-        let nothing = || Ok(vec![DataRow::new(BytesMut::from(&0_i32.to_be_bytes()[..]), 1)]);
+        let void = || Ok(vec![DataRow::new(BytesMut::from(&0_i32.to_be_bytes()[..]), 1)]);
         match self {
-            Self::FindKey => match books.find_key(&given.get::<Vec<u8>>(0)?) {
+            Self::FindKey => match database.find_key(&arguments.get::<Vec<u8>>(0)?) {
                 Some(found) => {
                     let w = found.workspace;
                     row(&[&found.rowid, &w.id, &w.quota_limit, &w.window_seconds])
                 }
                 None => Ok(Vec::new()),
             },
-            Self::Begin => row(&[&books.node_begin(&given.get::<String>(0)?, given.get(1)?, now)]),
+            Self::Begin => row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)]),
             Self::Beat => {
-                let Beat { lives, revision, recalls } = books.node_beat(given.get(0)?, given.get(1)?, now);
+                let Heartbeat { is_active, revision, recalls } =
+                    database.node_beat(arguments.get(0)?, arguments.get(1)?, now);
                 let names: Vec<_> = recalls.iter().map(|recall| recall.name.as_str()).collect();
                 let workspaces: Vec<_> = recalls.iter().map(|recall| recall.workspace).collect();
                 let takes: Vec<_> = recalls.iter().map(|recall| recall.taken).collect();
                 let numbers: Vec<_> = recalls.iter().map(|recall| recall.number).collect();
-                row(&[&lives, &revision, &names, &workspaces, &takes, &numbers])
+                row(&[&is_active, &revision, &names, &workspaces, &takes, &numbers])
             }
             Self::Leave => {
-                books.node_leave(given.get(0)?, now);
-                nothing()
+                database.node_leave(arguments.get(0)?, now);
+                void()
             }
-            Self::End => row(&[&books.nodes_end(now)]),
+            Self::End => row(&[&database.nodes_end(now)]),
             Self::Take => {
-                let wish = Wish {
-                    known: given.get(2)?,
-                    needs: given.get(3)?,
-                    wants: given.get(4)?,
-                    again: given.get(5)?,
+                let request = LeaseRequest {
+                    known: arguments.get(2)?,
+                    needs: arguments.get(3)?,
+                    wants: arguments.get(4)?,
+                    again: arguments.get(5)?,
                 };
-                let taking = books.lease_take(given.get(0)?, &given.get::<String>(1)?, wish, now)?;
-                let (outcome, slice) = outcome(taking);
-                row(&[&outcome, &slice.map(|s| s.workspace), &slice.map(|s| s.taken)])
+                let taken =
+                    database.lease_take(arguments.get(0)?, &arguments.get::<String>(1)?, request, now)?;
+                let (outcome, total) = outcome(taken);
+                row(&[&outcome, &total.map(|s| s.workspace), &total.map(|s| s.taken)])
             }
             Self::Return => {
-                books.lease_return(given.get(0)?, given.get(1)?, given.get(2)?, given.get(3)?)?;
-                nothing()
+                database.lease_return(
+                    arguments.get(0)?,
+                    arguments.get(1)?,
+                    arguments.get(2)?,
+                    arguments.get(3)?,
+                )?;
+                void()
             }
             Self::Show => {
-                let (workspaces, holds): (Vec<i64>, Vec<i64>) = (given.get(1)?, given.get(2)?);
-                books.lease_show(given.get(0)?, workspaces.into_iter().zip(holds));
-                nothing()
+                let (workspaces, holds): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
+                database.lease_show(arguments.get(0)?, workspaces.into_iter().zip(holds));
+                void()
             }
-            Self::Settle => row(&[&books.settle(&settlings_of_leases(&given)?)?]),
-            Self::Charge => row(&[&books.charge(&settlings(&given)?)?]),
+            Self::Settle => row(&[&database.settle(&spends_by_lease_index(&arguments)?)?]),
+            Self::Charge => row(&[&database.charge(&spends(&arguments)?)?]),
             Self::Void => {
-                books.void(given.get::<Vec<Uuid>>(2)?.into_iter().map(|id| id.0));
-                nothing()
+                database.void(arguments.get::<Vec<Uuid>>(2)?.into_iter().map(|id| id.0));
+                void()
             }
-            Self::Balance => match books.balance(&given.get::<String>(0)?, given.get(1)?) {
+            Self::Balance => match database.balance(&arguments.get::<String>(0)?, arguments.get(1)?) {
                 Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
                 None => Ok(Vec::new()),
             },
             Self::Version => row(&[&MIGRATIONS]),
-            Self::NoteUse | Self::Listen | Self::Nothing => Ok(Vec::new()),
+            Self::RecordUse | Self::Listen | Self::NoOp => Ok(Vec::new()),
         }
     }
 }
 
-fn outcome(taking: LeaseOutcome) -> (&'static str, Option<Slice>) {
-    match taking {
+fn outcome(taken: LeaseOutcome) -> (&'static str, Option<LeaseTotal>) {
+    match taken {
         LeaseOutcome::Ended => ("ended", None),
         LeaseOutcome::Unknown => ("unknown", None),
-        LeaseOutcome::Taken(slice) => ("taken", Some(slice)),
-        LeaseOutcome::Recalled(slice) => ("recalled", Some(slice)),
-        LeaseOutcome::Short(slice) => ("short", Some(slice)),
+        LeaseOutcome::Taken(total) => ("taken", Some(total)),
+        LeaseOutcome::Recalled(total) => ("recalled", Some(total)),
+        LeaseOutcome::Short(total) => ("short", Some(total)),
     }
 }
 
-fn settlings(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
-    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (given.get(0)?, given.get(1)?);
-    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (given.get(2)?, given.get(3)?);
+fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
+    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
+    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (arguments.get(2)?, arguments.get(3)?);
     let rows = epochs.into_iter().zip(workspaces).zip(lookups).zip(costs);
     Ok(rows
-        .map(|(((epoch, workspace), lookup), cost)| Settling { epoch, workspace, lookup: lookup.0, cost })
+        .map(|(((epoch, workspace), lookup), cost)| SpendRequest { epoch, workspace, lookup: lookup.0, cost })
         .collect())
 }
 
 /// Reads the arguments of `settle`, which refer to leases by their index, from 1.
-fn settlings_of_leases(given: &Given<'_>) -> Result<Vec<Settling>, Fault> {
-    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (given.get(0)?, given.get(1)?);
-    let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (given.get(3)?, given.get(4)?);
-    let rows = lookups.into_iter().zip(leases).zip(given.get::<Vec<i64>>(5)?);
+fn spends_by_lease_index(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
+    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
+    let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (arguments.get(3)?, arguments.get(4)?);
+    let rows = lookups.into_iter().zip(leases).zip(arguments.get::<Vec<i64>>(5)?);
     Ok(rows
         .map(|((lookup, lease), cost)| {
             let at = lease as usize - 1;
-            Settling { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
+            SpendRequest { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
         })
         .collect())
 }
 
-struct Given<'a> {
+struct Arguments<'a> {
     types: &'static [Type],
     values: &'a [Option<Bytes>],
 }
 
-impl Given<'_> {
-    fn get<T: for<'b> FromSql<'b>>(&self, at: usize) -> Result<T, Fault> {
+impl Arguments<'_> {
+    fn get<T: for<'b> FromSql<'b>>(&self, at: usize) -> Result<T, SqlError> {
         let value = self.values.get(at).and_then(Option::as_deref);
         Ok(T::from_sql_nullable(&self.types[at], value)?)
     }
 }
 
-fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> Result<DataRow, Fault> {
+fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> Result<DataRow, SqlError> {
     let mut data = BytesMut::new();
     for ((_, type_), value) in columns.iter().zip(values) {
         let mut field = BytesMut::new();

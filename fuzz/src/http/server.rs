@@ -19,23 +19,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+/// Timeout of a connection: 75 s idle and 5 s to close, or 5 s for a body, with a margin.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Small values, so that an input with few requests also reaches the 402 and the 429.
 const CREDITS: u64 = 3;
 const LIMIT: u32 = 5;
 
-pub(super) struct World {
+pub(super) struct Server {
     services: Services,
     accounts: Arc<AccountTable>,
     demo: WorkspaceId,
 }
 
 /// The bytes received over a connection, and the balance after it.
-pub(super) struct Ending {
+pub(super) struct ConnectionResult {
     pub(super) bytes: Vec<u8>,
     pub(super) balance: Balance,
 }
 
-impl World {
+impl Server {
     pub(super) fn new() -> Self {
         let demo: WorkspaceId = "demo".parse().expect("a name");
         let quota = Quota::new(LIMIT, 60).expect("a quota");
@@ -53,26 +56,28 @@ impl World {
             credits: accounts.clone(),
             resolver: Arc::new(people),
         };
-        let arrivals = Arc::new(SteadyArrivals::default());
+        let arrivals = Arc::new(FixedTimeArrivals::default());
         let services = Services { arrivals, date_header: false, ..Services::new(service) };
         Self { services, accounts, demo }
     }
 
     /// Sends `pieces`, waits until the server closes the connection, and stops the server.
-    pub(super) async fn hear(self, pieces: &[&[u8]]) -> Ending {
+    pub(super) async fn exchange(self, pieces: &[&[u8]]) -> ConnectionResult {
         let Self { services, accounts, demo } = self;
-        let (ours, theirs) = duplex(64 * 1_024);
+        let (client, stream) = duplex(64 * 1_024);
         let stop = CancellationToken::new();
-        let host = tokio::spawn(run(OneConnection(Some(theirs)), services, stop.clone().cancelled_owned()));
+        let host = tokio::spawn(run(OneConnection(Some(stream)), services, stop.clone().cancelled_owned()));
 
-        let bytes = timeout(super::TIME_MAX, talk(ours, pieces)).await.expect("the connection ends in time");
+        let bytes = timeout(CONNECTION_TIMEOUT, send_and_receive(client, pieces))
+            .await
+            .expect("the connection closes in time");
         stop.cancel();
-        host.await.expect("the host does not panic");
-        Ending { bytes, balance: accounts.balance(&demo) }
+        host.await.expect("no panic in the host");
+        ConnectionResult { bytes, balance: accounts.balance(&demo) }
     }
 }
 
-async fn talk(io: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
+async fn send_and_receive(io: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
     let (mut reader, mut writer) = split(io);
     let send = async {
         for (i, piece) in pieces.iter().enumerate() {
@@ -83,10 +88,10 @@ async fn talk(io: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
             let _ = writer.write_all(piece).await;
         }
     };
-    let mut came = Vec::new();
-    let ((), heard) = tokio::join!(send, reader.read_to_end(&mut came));
-    heard.expect("memory has no resets");
-    came
+    let mut received = Vec::new();
+    let ((), result) = tokio::join!(send, reader.read_to_end(&mut received));
+    result.expect("an in-memory stream has no resets");
+    received
 }
 
 struct OneConnection(Option<DuplexStream>);
@@ -104,9 +109,9 @@ impl Listener for OneConnection {
 
 /// Arrivals at a fixed time, each with a different identity.
 #[derive(Default)]
-struct SteadyArrivals(AtomicU64);
+struct FixedTimeArrivals(AtomicU64);
 
-impl Arrivals for SteadyArrivals {
+impl Arrivals for FixedTimeArrivals {
     fn arrive(&self) -> Arrival {
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.0.fetch_add(1, Ordering::Relaxed).to_be_bytes());

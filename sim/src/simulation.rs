@@ -1,4 +1,4 @@
-//! The simulated world: nodes, clients and the nemesis on one network and clock.
+//! The simulation: nodes, clients and the nemesis on one network and clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,34 +15,35 @@ use turmoil::{Builder, Sim};
 use crate::client::Client;
 use crate::clock::{SKEW_MAX, timestamp};
 use crate::event::Event;
-use crate::faulty::Faults;
-use crate::log::Log;
+use crate::faulty_port::ActiveFaults;
+use crate::log_recorder::LogRecorder;
+use crate::lookup_history::{last_balances, lookup_histories};
 use crate::nemesis::Nemesis;
 use crate::node::Node;
-use crate::plan::{Plan, client_name, node_name};
+use crate::plan::Plan;
+use crate::port_recorder::PortRecorder;
 use crate::run::Run;
 use crate::servers;
 use crate::stores::Stores;
-use crate::story::{last_totals, stories};
+use crate::topology::{PROBER, VENDOR, client_name, node_name};
 use crate::trace::Trace;
-use crate::vendor::{self, Vendor};
-use crate::witness::Witness;
+use crate::vendor::Vendor;
 
 /// The start time of every run, since the Unix epoch.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
 /// Time to wait after the last fault for nodes to restart.
-const SETTLE: Duration = Duration::from_secs(1);
+const RECOVERY_TIME: Duration = Duration::from_secs(1);
 
 /// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to start try
 /// again.
-const SETTLE_ON_SERVERS: Duration = Duration::from_secs(3);
+const RECOVERY_TIME_ON_SERVERS: Duration = Duration::from_secs(3);
 
 /// Longer than any run. A run that takes this long is stuck.
 const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// A run in progress.
-pub struct World<'p> {
+pub struct Simulation<'p> {
     plan: &'p Plan,
     sim: Sim<'static>,
     nemesis: Nemesis,
@@ -50,21 +51,21 @@ pub struct World<'p> {
     trace: Trace,
 }
 
-impl<'p> World<'p> {
+impl<'p> Simulation<'p> {
     /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
     /// all holds have ended.
     pub fn run(plan: &Plan) -> Run {
         let trace = Trace::default();
-        let log = tracing::subscriber::set_default(Log(trace.clone()));
-        let ended = World::new(plan, &trace).and_then(World::live);
+        let log = tracing::subscriber::set_default(LogRecorder(trace.clone()));
+        let result = Simulation::new(plan, &trace).and_then(Simulation::execute);
         drop(log);
-        Run::new(plan.clone(), trace.with(std::mem::take), ended.err().map(|error| error.to_string()))
+        Run::new(plan.clone(), trace.with(std::mem::take), result.err().map(|error| error.to_string()))
     }
 
     fn new(plan: &'p Plan, trace: &Trace) -> turmoil::Result<Self> {
-        let mut dice = StdRng::seed_from_u64(plan.seed);
+        let mut rng = StdRng::seed_from_u64(plan.seed);
         let mut sim = Builder::new()
-            .rng_seed(dice.random())
+            .rng_seed(rng.random())
             .epoch(UNIX_EPOCH + EPOCH)
             .tick_duration(plan.tick)
             .simulation_duration(RUN_TIME_MAX)
@@ -73,25 +74,26 @@ impl<'p> World<'p> {
             .enable_random_order()
             .build();
         let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
-        let faults: Vec<_> =
-            (0..plan.stores.nodes()).map(|_| Arc::new(Faults::new(dice.random(), trace.clone()))).collect();
+        let faults: Vec<_> = (0..plan.stores.nodes())
+            .map(|_| Arc::new(ActiveFaults::new(rng.random(), trace.clone())))
+            .collect();
         let opt_outs = Arc::new(opt_outs(plan)?);
         for (number, faults) in faults.iter().enumerate() {
             let clock = plan.clocks[number];
-            let witness = Arc::new(Witness::new(number, clock, dice.random(), trace.clone()));
+            let recorder = Arc::new(PortRecorder::new(number, clock, rng.random(), trace.clone()));
             let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
-            let (opt_outs, guards) = (opt_outs.clone(), plan.is_guarded.then(|| dice.random()));
-            let node = Node { number, clock, stores, faults, witness, trace, opt_outs, guards };
+            let (opt_outs, middleware) = (opt_outs.clone(), plan.has_middleware.then(|| rng.random()));
+            let node = Node { number, clock, stores, faults, recorder, trace, opt_outs, middleware };
             sim.host(node_name(number), move || node.clone().serve());
         }
         let people = Arc::new(people(plan)?);
         let vendor = Vendor {
             people,
-            faults: Arc::new(Faults::new(dice.random(), trace.clone())),
+            faults: Arc::new(ActiveFaults::new(rng.random(), trace.clone())),
             trace: trace.clone(),
         };
         let vendor_faults = vendor.faults.clone();
-        sim.host(vendor::NAME, move || vendor.clone().serve());
+        sim.host(VENDOR, move || vendor.clone().serve());
         for number in 0..plan.clients.len() {
             sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
         }
@@ -106,25 +108,30 @@ impl<'p> World<'p> {
         Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
     }
 
-    fn live(mut self) -> turmoil::Result {
+    fn execute(mut self) -> turmoil::Result {
         while !(self.step()? && self.nemesis.is_done()) {}
-        self.trace.note_at(self.sim.elapsed(), Event::Healed);
-        self.rest(if self.stores.servers().is_empty() { SETTLE } else { SETTLE_ON_SERVERS })?;
+        self.trace.record_at(self.sim.elapsed(), Event::Healed);
+        self.advance(if self.stores.servers().is_empty() {
+            RECOVERY_TIME
+        } else {
+            RECOVERY_TIME_ON_SERVERS
+        })?;
 
         let prober = Client::prober(self.plan).run(self.plan.clone(), self.trace.clone());
-        self.sim.client("prober", prober);
+        self.sim.client(PROBER, prober);
         while !self.step()? {}
 
         let hold_ttl = Policy::default().hold_ttl;
-        let silence_ends_at = self.sim.elapsed() + hold_ttl + SKEW_MAX + SETTLE;
-        while !self.is_silent() && self.sim.elapsed() < silence_ends_at {
-            self.rest(SETTLE)?;
+        let deadline = self.sim.elapsed() + hold_ttl + SKEW_MAX + RECOVERY_TIME;
+        while !self.is_idle() && self.sim.elapsed() < deadline {
+            self.advance(RECOVERY_TIME)?;
         }
         self.stores.close(self.sim.elapsed());
         Ok(())
     }
 
-    fn rest(&mut self, time: Duration) -> turmoil::Result {
+    /// Advances the simulation by `time`.
+    fn advance(&mut self, time: Duration) -> turmoil::Result {
         let until = self.sim.elapsed() + time;
         while self.sim.elapsed() < until {
             self.step()?;
@@ -141,10 +148,10 @@ impl<'p> World<'p> {
     }
 
     /// Returns whether no lookup is in flight and no credits are held.
-    fn is_silent(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.trace.with(|entries| {
-            let is_over = stories(entries).values().all(|story| story.is_over());
-            is_over && last_totals(entries).values().all(|balance| balance.held == 0)
+            let have_ended = lookup_histories(entries).values().all(|history| history.has_ended());
+            have_ended && last_balances(entries).values().all(|balance| balance.held == 0)
         })
     }
 }
@@ -167,8 +174,8 @@ fn opt_outs(plan: &Plan) -> turmoil::Result<HashedOptOuts> {
     Ok(HashedOptOuts::new(hasher, hashes))
 }
 
-impl fmt::Debug for World<'_> {
+impl fmt::Debug for Simulation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("plan", self.plan).finish_non_exhaustive()
+        f.debug_struct("Simulation").field("plan", self.plan).finish_non_exhaustive()
     }
 }

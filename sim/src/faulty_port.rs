@@ -18,69 +18,69 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
+use crate::clock::random_ms;
 use crate::event::Event;
-use crate::plan::ms;
+use crate::fault::{Port, PortFault};
 use crate::trace::Trace;
-use crate::trouble::{Fault, Port};
 
 /// The active faults of one node's ports, or of the vendor. They persist through crashes of the node.
 #[derive(Debug)]
-pub(crate) struct Faults {
+pub(crate) struct ActiveFaults {
     state: Mutex<State>,
     trace: Trace,
 }
 
 #[derive(Debug)]
 struct State {
-    dice: StdRng,
+    rng: StdRng,
     /// The active fault of each port and the fraction of calls that it affects, from 0 to 1.
-    current: BTreeMap<Port, (Fault, f64)>,
-    is_stalled: bool,
+    current: BTreeMap<Port, (PortFault, f64)>,
+    is_disk_stalled: bool,
 }
 
-impl Faults {
+impl ActiveFaults {
     pub(crate) fn new(seed: u64, trace: Trace) -> Self {
-        let dice = StdRng::seed_from_u64(seed);
-        let state = State { dice, current: BTreeMap::new(), is_stalled: false };
+        let rng = StdRng::seed_from_u64(seed);
+        let state = State { rng, current: BTreeMap::new(), is_disk_stalled: false };
         Self { state: Mutex::new(state), trace }
     }
 
-    pub(crate) fn begin(&self, port: Port, fault: Fault, rate: f64) {
+    pub(crate) fn start(&self, port: Port, fault: PortFault, rate: f64) {
         self.lock().current.insert(port, (fault, rate));
     }
 
-    pub(crate) fn end(&self, port: Port) {
+    pub(crate) fn stop(&self, port: Port) {
         self.lock().current.remove(&port);
     }
 
     /// Starts or ends a stall of the node's disk.
-    pub(crate) fn stall(&self, is_stalled: bool) {
-        self.lock().is_stalled = is_stalled;
+    pub(crate) fn set_disk_stalled(&self, is_stalled: bool) {
+        self.lock().is_disk_stalled = is_stalled;
     }
 
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.lock().is_stalled
+    pub(crate) fn is_disk_stalled(&self) -> bool {
+        self.lock().is_disk_stalled
     }
 
     /// Draws the latency and the fault, if any, of the next call of `port`.
-    pub(crate) fn draw(&self, port: Port, latency_ms: Range<u64>) -> (Duration, Option<Fault>) {
-        let State { dice, current, .. } = &mut *self.lock();
-        let latency = ms(dice, latency_ms);
-        let fault = current.get(&port).and_then(|&(fault, rate)| dice.random_bool(rate).then_some(fault));
+    pub(crate) fn draw(&self, port: Port, latency_ms: Range<u64>) -> (Duration, Option<PortFault>) {
+        let State { rng, current, .. } = &mut *self.lock();
+        let latency = random_ms(rng, latency_ms);
+        let fault = current.get(&port).and_then(|&(fault, rate)| rng.random_bool(rate).then_some(fault));
         (latency, fault)
     }
 
-    /// Makes a call with the active fault, if any.
+    /// Makes a call, with the active fault if there is one.
     async fn call<T: Send + 'static>(
         &self,
         port: Port,
         call: impl Future<Output = Result<T, PortError>> + Send + 'static,
     ) -> Result<T, PortError> {
         let (latency, fault) = self.draw(port, 0..8);
-        Self::spoil(latency, fault, call).await
+        Self::inject(latency, fault, call).await
     }
 
-    /// Makes a settlement call with the active fault, if any, and records the fault for `lookup`.
+    /// Makes a settlement call, with the active fault if there is one, and records the fault for `lookup`.
     async fn settle(
         &self,
         lookup: LookupId,
@@ -88,32 +88,32 @@ impl Faults {
     ) -> Result<(), PortError> {
         let (latency, fault) = self.draw(Port::Credits, 0..8);
         if let Some(fault) = fault {
-            self.trace.note(Event::Spoiled(lookup, fault));
+            self.trace.record(Event::SettlementFault(lookup, fault));
         }
-        Self::spoil(latency, fault, call).await
+        Self::inject(latency, fault, call).await
     }
 
-    async fn spoil<T: Send + 'static>(
+    async fn inject<T: Send + 'static>(
         latency: Duration,
-        fault: Option<Fault>,
+        fault: Option<PortFault>,
         call: impl Future<Output = Result<T, PortError>> + Send + 'static,
     ) -> Result<T, PortError> {
         sleep(latency).await;
         match fault {
             None => call.await,
-            Some(Fault::Errors) => Err(PortError::new("simulated: the port failed")),
-            Some(Fault::Hangs) => pending().await,
+            Some(PortFault::Error) => Err(PortError::new("simulated: the port failed")),
+            Some(PortFault::Hang) => pending().await,
             // Runs in its own task: a request in transit arrives even if the caller stops waiting.
-            Some(Fault::Late(by)) => {
-                let late = tokio::spawn(async move {
+            Some(PortFault::Delay(by)) => {
+                let delayed = tokio::spawn(async move {
                     sleep(by).await;
                     call.await
                 });
-                late.await.unwrap_or_else(|_| Err(PortError::new("simulated: the node is going down")))
+                delayed.await.unwrap_or_else(|_| Err(PortError::new("simulated: the node is shutting down")))
             }
-            Some(Fault::AnswerLost) => {
+            Some(PortFault::ResponseLost) => {
                 let _ = call.await;
-                Err(PortError::new("simulated: the answer was lost"))
+                Err(PortError::new("simulated: the response was lost"))
             }
         }
     }
@@ -124,13 +124,13 @@ impl Faults {
 }
 
 /// A port of one node with injected faults.
-pub(crate) struct Faulty<P: ?Sized> {
+pub(crate) struct FaultyPort<P: ?Sized> {
     pub(crate) port: Arc<P>,
-    pub(crate) faults: Arc<Faults>,
+    pub(crate) faults: Arc<ActiveFaults>,
 }
 
 #[async_trait]
-impl Keys for Faulty<dyn Keys> {
+impl Keys for FaultyPort<dyn Keys> {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         let (port, key) = (self.port.clone(), *key);
         self.faults.call(Port::Keys, async move { port.find(&key).await }).await
@@ -138,7 +138,7 @@ impl Keys for Faulty<dyn Keys> {
 }
 
 #[async_trait]
-impl Windows for Faulty<dyn Windows> {
+impl Windows for FaultyPort<dyn Windows> {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let (port, window) = (self.port.clone(), window.clone());
         self.faults.call(Port::Windows, async move { port.count(&window).await }).await
@@ -146,7 +146,7 @@ impl Windows for Faulty<dyn Windows> {
 }
 
 #[async_trait]
-impl Credits for Faulty<dyn Credits> {
+impl Credits for FaultyPort<dyn Credits> {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let (port, hold) = (self.port.clone(), hold.clone());
         self.faults.call(Port::Credits, async move { port.hold(&hold).await }).await
@@ -159,7 +159,7 @@ impl Credits for Faulty<dyn Credits> {
 }
 
 #[async_trait]
-impl Resolver for Faulty<dyn Resolver> {
+impl Resolver for FaultyPort<dyn Resolver> {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let (port, query) = (self.port.clone(), query.clone());
         self.faults.call(Port::Resolver, async move { port.find(&query).await }).await

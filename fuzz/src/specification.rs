@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 const LOOKUP_ID_CHARS: usize = "lookup_".len() + 32;
 
 /// Panics unless status, headers and body are one of the specified replies.
-pub(crate) fn check(reply: &Response<impl AsRef<[u8]>>) {
+pub(crate) fn check_reply(reply: &Response<impl AsRef<[u8]>>) {
     let status = reply.status().as_u16();
     let text = String::from_utf8_lossy(reply.body().as_ref());
     let body: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status} {text:?}: {e}"));
     assert!(is_result(status, &body) || is_error(status, &body), "{status} {body}");
     assert_eq!(header(reply, "content-type"), Some("application/json"), "{status} {body}");
-    check_standing(reply);
+    check_rate_limit_headers(reply);
 }
 
 /// Specification 2.2 and 2.3: exactly these fields.
@@ -50,7 +50,7 @@ fn is_error(status: u16, body: &Value) -> bool {
 }
 
 /// Specification 8.2: integers, all three headers together, and `Retry-After` only on a 429.
-fn check_standing(reply: &Response<impl AsRef<[u8]>>) {
+fn check_rate_limit_headers(reply: &Response<impl AsRef<[u8]>>) {
     let integer = |name| {
         header(reply, name).map(|text| text.parse::<u64>().unwrap_or_else(|e| panic!("{name}: {text}: {e}")))
     };

@@ -9,47 +9,47 @@ use enrich_lib::model::LookupId;
 use enrich_lib::ports::Credits;
 use enrich_lib::refusal::PortError;
 
-use crate::event::{Deed, Event};
+use crate::event::{Event, StoreEffect};
 use crate::trace::Trace;
 
 /// A credit store whose operations are recorded in the trace.
-pub(crate) struct Books {
+pub(crate) struct StoreRecorder {
     pub(crate) credits: Arc<dyn Credits>,
     pub(crate) trace: Trace,
 }
 
-impl Books {
-    fn note(&self, lookup: LookupId, deed: Deed) {
-        self.trace.note(Event::Did(lookup, deed));
+impl StoreRecorder {
+    fn record(&self, lookup: LookupId, effect: StoreEffect) {
+        self.trace.record(Event::StoreEffect(lookup, effect));
     }
 }
 
 #[async_trait]
-impl Credits for Books {
+impl Credits for StoreRecorder {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let held = self.credits.hold(hold).await;
         let (workspace, placed_at) = (hold.workspace.clone(), hold.placed_at);
-        let deed = match &held {
+        let effect = match &held {
             Ok(HoldOutcome::Granted) => {
                 let (credits, expires_at) = (hold.credits, hold.expires_at);
-                Deed::Held { workspace, credits, placed_at, expires_at }
+                StoreEffect::Held { workspace, credits, placed_at, expires_at }
             }
             Ok(HoldOutcome::Insufficient) => {
-                Deed::Denied { workspace, placed_at, why: "too few credits".to_owned() }
+                StoreEffect::HoldRefused { workspace, placed_at, reason: "too few credits".to_owned() }
             }
-            Err(fault) => Deed::Denied { workspace, placed_at, why: fault.to_string() },
+            Err(error) => StoreEffect::HoldRefused { workspace, placed_at, reason: error.to_string() },
         };
-        self.note(hold.lookup_id, deed);
+        self.record(hold.lookup_id, effect);
         held
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let settled = self.credits.settle(hold, settlement).await;
-        let deed = match &settled {
-            Ok(()) => Deed::Settled(hold.workspace.clone(), settlement),
-            Err(fault) => Deed::Refused(fault.to_string()),
+        let effect = match &settled {
+            Ok(()) => StoreEffect::Settled(hold.workspace.clone(), settlement),
+            Err(error) => StoreEffect::SettleRefused(error.to_string()),
         };
-        self.note(hold.lookup_id, deed);
+        self.record(hold.lookup_id, effect);
         settled
     }
 }

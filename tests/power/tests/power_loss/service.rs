@@ -16,27 +16,33 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rusqlite::Connection;
 
-use crate::books::Books;
+use crate::expected_state::ExpectedState;
 
 const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
+/// Maximum number of spends in a batch.
 const BATCH_MAX: usize = 20;
 
 /// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish them.
-type Done = Result<(), Box<dyn Error>>;
+type StepResult = Result<(), Box<dyn Error>>;
 
 /// Runs the service until the power is cut, or until a graceful shutdown.
-pub(crate) fn live(dir: &DataDir, disk: &Disk, books: &mut Books, rng: &mut StdRng) -> Done {
-    let mut life = Life::begin(dir, books, rng)?;
+pub(crate) fn run_until_cut(
+    dir: &DataDir,
+    disk: &Disk,
+    expected: &mut ExpectedState,
+    rng: &mut StdRng,
+) -> StepResult {
+    let mut run = ServiceRun::start(dir, expected, rng)?;
     while disk.is_on() {
-        match life.rng.random_range(0..100) {
-            0..60 => life.spend()?,
-            60..75 => life.grant()?,
-            75..85 => life.tick()?,
-            85..90 => life.release()?,
-            90..95 => life.checkpoint()?,
+        match run.rng.random_range(0..100) {
+            0..60 => run.spend()?,
+            60..75 => run.grant()?,
+            75..85 => run.tick()?,
+            85..90 => run.release()?,
+            90..95 => run.checkpoint()?,
             _ => {
-                life.close();
+                run.close();
                 return Ok(());
             }
         }
@@ -44,31 +50,42 @@ pub(crate) fn live(dir: &DataDir, disk: &Disk, books: &mut Books, rng: &mut StdR
     Ok(())
 }
 
-struct Life<'a> {
+struct ServiceRun<'a> {
     dir: &'a DataDir,
-    books: &'a mut Books,
+    expected: &'a mut ExpectedState,
     rng: &'a mut StdRng,
     admin: Admin,
     ledger: Ledger,
     writer: Work,
 }
 
-impl<'a> Life<'a> {
-    fn begin(dir: &'a DataDir, books: &'a mut Books, rng: &'a mut StdRng) -> Result<Self, Box<dyn Error>> {
+impl<'a> ServiceRun<'a> {
+    fn start(
+        dir: &'a DataDir,
+        expected: &'a mut ExpectedState,
+        rng: &'a mut StdRng,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut admin = Admin::open(dir)?;
-        for workspace in books.missing() {
+        for workspace in expected.missing() {
             let credits = rng.random_range(1..=50);
-            books.grants(&workspace, credits);
+            expected.grant_requested(&workspace, credits);
             admin.create_workspace(&workspace, Quota::default(), credits, START)?;
-            books.granted(&workspace);
+            expected.grant_acknowledged(&workspace);
         }
         let mut writer = None;
         let ledger = Ledger::open(dir, START, |work| writer = Some(work))?;
-        Ok(Self { dir, books, rng, admin, ledger, writer: writer.ok_or("a ledger starts its writer")? })
+        Ok(Self {
+            dir,
+            expected,
+            rng,
+            admin,
+            ledger,
+            writer: writer.ok_or("the ledger did not start its writer")?,
+        })
     }
 
     /// Spends in one batch. Some spends are abandoned before the commit, some after it.
-    fn spend(&mut self) -> Done {
+    fn spend(&mut self) -> StepResult {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
         let holds: Vec<Hold> = holds.into_iter().flatten().collect();
@@ -76,39 +93,41 @@ impl<'a> Life<'a> {
         for hold in &holds {
             let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
             if poll(spend.as_mut()).is_ready() {
-                return Err("a spend was answered before it was written".into());
+                return Err("a spend returned before it was written".into());
             }
             if self.rng.random_bool(0.05) {
                 drop(spend);
-                self.books.given_up(hold);
+                self.expected.spend_withdrawn(hold);
             } else {
-                self.books.asked(hold);
+                self.expected.spend_requested(hold);
                 waiting.push((hold, spend));
             }
         }
-        work(&mut self.writer)?;
-        let mut untold = Vec::new();
+        run_writer(&mut self.writer)?;
+        let mut unacknowledged = Vec::new();
         for (hold, mut spend) in waiting {
             if self.rng.random_bool(0.05) {
-                untold.push(hold);
+                unacknowledged.push(hold);
                 continue;
             }
-            let Poll::Ready(answer) = poll(spend.as_mut()) else { return Err("no answer".into()) };
-            answer?;
-            self.books.told(hold);
+            let Poll::Ready(result) = poll(spend.as_mut()) else {
+                return Err("a written spend did not return".into());
+            };
+            result?;
+            self.expected.spend_acknowledged(hold);
         }
         // These spends were dropped without taking their replies, so they must be voided.
-        if !untold.is_empty() && self.rng.random_bool(0.8) {
+        if !unacknowledged.is_empty() && self.rng.random_bool(0.8) {
             self.tick()?;
-            untold.into_iter().for_each(|hold| self.books.voided(hold));
+            unacknowledged.into_iter().for_each(|hold| self.expected.spend_voided(hold));
         }
         Ok(())
     }
 
     /// Holds a credit and perhaps releases it. Neither leaves a trace on disk.
-    fn release(&mut self) -> Done {
+    fn release(&mut self) -> StepResult {
         let Some(hold) = self.hold()? else { return Ok(()) };
-        self.books.given_up(&hold);
+        self.expected.spend_withdrawn(&hold);
         if self.rng.random_bool(0.5) {
             self.drive(|ledger| ledger.settle(&hold, Settlement::Release))??;
         }
@@ -124,24 +143,24 @@ impl<'a> Life<'a> {
             placed_at: START,
             expires_at: START + Duration::from_secs(60),
         };
-        let holding = self.drive(|ledger| ledger.hold(&hold))??;
-        Ok((holding == HoldOutcome::Granted).then_some(hold))
+        let outcome = self.drive(|ledger| ledger.hold(&hold))??;
+        Ok((outcome == HoldOutcome::Granted).then_some(hold))
     }
 
-    fn grant(&mut self) -> Done {
+    fn grant(&mut self) -> StepResult {
         let (workspace, credits) = (self.workspace(), self.rng.random_range(1..=50));
-        self.books.grants(&workspace, credits);
+        self.expected.grant_requested(&workspace, credits);
         self.admin.grant(&workspace, credits, START)?;
-        self.books.granted(&workspace);
+        self.expected.grant_acknowledged(&workspace);
         self.tick()
     }
 
-    fn tick(&mut self) -> Done {
+    fn tick(&mut self) -> StepResult {
         Ok(self.drive(|ledger| Box::pin(ledger.tick(START)))??)
     }
 
     /// Runs a checkpoint on a separate connection, as a backup does.
-    fn checkpoint(&mut self) -> Done {
+    fn checkpoint(&mut self) -> StepResult {
         let db = Connection::open(self.dir.path().join("accounts.db"))?;
         let mode = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"].choose(self.rng).unwrap();
         db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))?;
@@ -158,7 +177,7 @@ impl<'a> Life<'a> {
     }
 
     fn workspace(&mut self) -> WorkspaceId {
-        self.books.workspaces().choose(self.rng).unwrap().clone()
+        self.expected.workspaces().choose(self.rng).unwrap().clone()
     }
 
     /// Polls an operation of the ledger, and the writer if the operation waits for it.
@@ -170,16 +189,16 @@ impl<'a> Life<'a> {
         if let Poll::Ready(done) = poll(step.as_mut()) {
             return Ok(done);
         }
-        work(&mut self.writer)?;
+        run_writer(&mut self.writer)?;
         match poll(step.as_mut()) {
             Poll::Ready(done) => Ok(done),
-            Poll::Pending => Err("nothing moves any more".into()),
+            Poll::Pending => Err("the operation is still pending after the writer ran".into()),
         }
     }
 }
 
 /// Runs the writer until it has finished all queued jobs.
-fn work(writer: &mut Work) -> Done {
+fn run_writer(writer: &mut Work) -> StepResult {
     match poll(writer.as_mut()) {
         Poll::Ready(()) => Err("the writer ended before its ledger".into()),
         Poll::Pending => Ok(()),

@@ -1,9 +1,9 @@
 //! An operator makes changes while the ledger reads the same data.
 
 #![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use enrich_interleavings::{GRANTED, START, Scene, explore, key, workspace, write};
+use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_writer, workspace};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
 use enrich_sqlite::Ledger;
@@ -13,45 +13,45 @@ use shuttle::thread;
 const SCHEDULES: usize = 1_500;
 
 #[test]
-fn a_grant_counts_after_the_next_tick() {
+fn grant_is_available_after_next_tick() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
+        let (fixture, work) = LedgerFixture::open();
         // An account that is already in memory adds steps to a tick.
         let other = "other".parse().unwrap();
-        scene.admin().create_workspace(&other, Quota::default(), 1, START).unwrap();
-        scene.ledger.balance(&other).unwrap();
-        let writer = write(work);
+        fixture.admin().create_workspace(&other, Quota::default(), 1, START).unwrap();
+        fixture.ledger.balance(&other).unwrap();
+        let writer = spawn_writer(work);
         let early = thread::spawn({
-            let ledger = scene.ledger.clone();
+            let ledger = fixture.ledger.clone();
             move || block_on(ledger.tick(START)).unwrap()
         });
         let operator = thread::spawn({
-            let (mut admin, ledger) = (scene.admin(), scene.ledger.clone());
+            let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
                 admin.grant(&workspace(), 2, START).unwrap();
                 block_on(ledger.tick(START)).unwrap();
             }
         });
         // The first call reads the account from disk.
-        let before = scene.ledger.balance(&workspace()).unwrap().granted;
+        let before = fixture.ledger.balance(&workspace()).unwrap().granted;
         assert!([GRANTED, GRANTED + 2].contains(&before));
         early.join().unwrap();
         operator.join().unwrap();
-        assert_eq!(scene.ledger.balance(&workspace()).unwrap().granted, GRANTED + 2);
-        scene.close(writer, &[]);
+        assert_eq!(fixture.ledger.balance(&workspace()).unwrap().granted, GRANTED + 2);
+        fixture.close(writer, &[]);
     });
 }
 
 #[test]
-fn a_revoked_key_is_nobodys_after_the_next_tick() {
+fn revoked_key_is_unknown_after_next_tick() {
     fn is_known(ledger: &Ledger) -> bool {
         block_on(ledger.find(&key().digest())).unwrap().is_some()
     }
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
+        let (fixture, work) = LedgerFixture::open();
+        let writer = spawn_writer(work);
         let operator = thread::spawn({
-            let (mut admin, ledger) = (scene.admin(), scene.ledger.clone());
+            let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
                 let id = &admin.keys(&workspace()).unwrap()[0].id;
                 admin.revoke_key(id, START).unwrap();
@@ -60,10 +60,10 @@ fn a_revoked_key_is_nobodys_after_the_next_tick() {
             }
         });
         // A result read during the change must not stay in the cache.
-        is_known(&scene.ledger);
-        is_known(&scene.ledger);
+        is_known(&fixture.ledger);
+        is_known(&fixture.ledger);
         operator.join().unwrap();
-        assert!(!is_known(&scene.ledger));
-        scene.close(writer, &[]);
+        assert!(!is_known(&fixture.ledger));
+        fixture.close(writer, &[]);
     });
 }

@@ -6,13 +6,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-use crate::event::{Event, Logged, parse_lookup_id};
+use crate::event::{Event, LogLine, parse_lookup_id};
 use crate::trace::Trace;
 
 /// A subscriber for the service's own crates. Events of other libraries are ignored.
-pub(crate) struct Log(pub(crate) Trace);
+pub(crate) struct LogRecorder(pub(crate) Trace);
 
-impl Subscriber for Log {
+impl Subscriber for LogRecorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && metadata.target().starts_with("enrich")
     }
@@ -22,8 +22,8 @@ impl Subscriber for Log {
         let mut fields =
             Fields { line: format!("{} {}", metadata.level(), metadata.target()), ..Fields::default() };
         event.record(&mut fields);
-        let end = fields.lookup.as_deref().and_then(parse_lookup_id).zip(fields.status);
-        self.0.note(Event::Logged(Logged { line: fields.line, end }));
+        let lookup_end = fields.lookup_id.as_deref().and_then(parse_lookup_id).zip(fields.status);
+        self.0.record(Event::Logged(LogLine { text: fields.line, lookup_end }));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -42,7 +42,7 @@ impl Subscriber for Log {
 #[derive(Default)]
 struct Fields {
     line: String,
-    lookup: Option<String>,
+    lookup_id: Option<String>,
     status: Option<u16>,
 }
 
@@ -51,7 +51,7 @@ impl Visit for Fields {
         // Writing to a `String` cannot fail.
         let _ = write!(self.line, " {}={value:?}", field.name());
         if field.name() == "lookup_id" {
-            self.lookup = Some(format!("{value:?}"));
+            self.lookup_id = Some(format!("{value:?}"));
         }
     }
 

@@ -8,7 +8,7 @@ use enrich_host::guards::{Guards, ResolverStack};
 use enrich_lib::ports::Resolver;
 use enrich_middleware::{BreakerPolicy, CachePolicy, Deadline, OptOuts, Waterfall};
 
-const VENDOR: Guards = Guards {
+const VENDOR_MIDDLEWARE: Guards = Guards {
     deadline: Duration::from_secs(4),
     concurrency: 2,
     queue_max: 1,
@@ -33,15 +33,15 @@ const CACHE: CachePolicy = CachePolicy {
     not_found_ttl: Duration::from_secs(1),
 };
 
-const ASSEMBLY: ResolverStack = ResolverStack { deadline: Deadline::BUDGET, cache: Some(CACHE) };
+const RESOLVER: ResolverStack = ResolverStack { deadline: Deadline::BUDGET, cache: Some(CACHE) };
 
 /// Wraps `vendor` in the middleware. If it fails or finds no profile, the lookup tries it again under a second name.
-pub(crate) fn guarded(
+pub(crate) fn with_middleware(
     vendor: &Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
     seed: u64,
 ) -> Arc<dyn Resolver> {
-    let nth = |nth| VENDOR.around(vendor.clone(), seed ^ nth);
-    let twice = Waterfall::starting_with("first", nth(1)).then("second", nth(2));
-    ASSEMBLY.around(twice, opt_outs, [7; 32])
+    let contract = |number| VENDOR_MIDDLEWARE.around(vendor.clone(), seed ^ number);
+    let contracts = Waterfall::starting_with("first", contract(1)).then("second", contract(2));
+    RESOLVER.around(contracts, opt_outs, [7; 32])
 }

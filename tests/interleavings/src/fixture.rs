@@ -26,16 +26,16 @@ pub const GRANTED: u64 = 3;
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// Lifetime of a hold.
-const HOLD_LIFE: Duration = Duration::from_secs(60);
+const HOLD_TTL: Duration = Duration::from_secs(60);
 
 /// Returns when all holds expire.
-pub fn end() -> Timestamp {
-    START + HOLD_LIFE
+pub fn expiry() -> Timestamp {
+    START + HOLD_TTL
 }
 
 /// Returns the workspace of all tests.
 pub fn workspace() -> WorkspaceId {
-    "acme".parse().expect("a name")
+    "acme".parse().expect("a valid name")
 }
 
 /// Returns the workspace's key.
@@ -46,32 +46,32 @@ pub fn key() -> ApiKey {
 /// Returns the hold of the `n`-th lookup, of `credits`.
 pub fn hold(n: u8, credits: u64) -> Hold {
     let lookup_id = LookupId::new(START, [n; 10]);
-    Hold { lookup_id, workspace: workspace(), credits, placed_at: START, expires_at: end() }
+    Hold { lookup_id, workspace: workspace(), credits, placed_at: START, expires_at: expiry() }
 }
 
 /// Runs a ledger's writer on a thread.
-pub fn write(work: Work) -> JoinHandle<()> {
+pub fn spawn_writer(work: Work) -> JoinHandle<()> {
     thread::spawn(move || block_on(work))
 }
 
-/// A ledger for one schedule.
+/// A ledger with a database of its own, for one schedule.
 #[derive(Debug)]
-pub struct Scene {
-    /// Dropped by [`Scene::leave`], or later by the last thread that uses it.
+pub struct LedgerFixture {
+    /// Dropped by [`LedgerFixture::drop_ledger`], or later by the last thread that uses it.
     pub ledger: Arc<Ledger>,
     disk: Arc<Disk>,
     dir: TempDir,
 }
 
-impl Scene {
+impl LedgerFixture {
     /// Opens a ledger. Returns its writer, which is not running yet.
     pub fn open() -> (Self, Work) {
         // A file system in memory, where there is one, avoids waiting for a disk.
-        let memory = Path::new("/dev/shm");
-        let place = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
-        let dir = TempDir::with_prefix_in("enrich-interleavings-", place).expect("a directory");
+        let shared_memory = Path::new("/dev/shm");
+        let parent = if shared_memory.is_dir() { shared_memory.to_owned() } else { env::temp_dir() };
+        let dir = TempDir::with_prefix_in("enrich-interleavings-", parent).expect("a directory");
         let file = dir.path().join("accounts.db");
-        fs::write(&file, accounts()).expect("a copy");
+        fs::write(&file, initial_database()).expect("a copy");
         let data = DataDir::create(dir.path()).expect("data");
         let mut work = None;
         let ledger = Ledger::open(&data, START, |writer| work = Some(writer)).expect("a ledger");
@@ -86,22 +86,22 @@ impl Scene {
     }
 
     /// Returns the `n`-th lookup, which does not hold its `credits` yet.
-    pub fn spender(&self, n: u8, credits: u64) -> Spender {
-        Spender { ledger: self.ledger.clone(), disk: self.disk.clone(), hold: hold(n, credits) }
+    pub fn lookup(&self, n: u8, credits: u64) -> TestLookup {
+        TestLookup { ledger: self.ledger.clone(), disk: self.disk.clone(), hold: hold(n, credits) }
     }
 
     /// Returns the `n`-th lookup, which holds its `credits`.
-    pub fn holding(&self, n: u8, credits: u64) -> Spender {
-        let spender = self.spender(n, credits);
-        assert_eq!(spender.hold(), HoldOutcome::Granted);
-        spender
+    pub fn lookup_with_hold(&self, n: u8, credits: u64) -> TestLookup {
+        let lookup = self.lookup(n, credits);
+        assert_eq!(lookup.hold(), HoldOutcome::Granted);
+        lookup
     }
 
-    /// Ticks the ledger at each of `moments`, on a separate thread.
-    pub fn clock<const N: usize>(&self, moments: [Timestamp; N]) -> JoinHandle<()> {
+    /// Ticks the ledger at each of `times`, on a separate thread.
+    pub fn tick_at<const N: usize>(&self, times: [Timestamp; N]) -> JoinHandle<()> {
         let ledger = self.ledger.clone();
         thread::spawn(move || {
-            for now in moments {
+            for now in times {
                 block_on(ledger.tick(now)).expect("a tick");
                 check(&ledger);
             }
@@ -110,34 +110,38 @@ impl Scene {
 
     /// Checks that memory and disk agree after a last tick: both contain the acknowledged spends and no others. Then
     /// drops the ledger, and checks that its writer ends and the disk is unchanged.
-    pub fn close(self, writer: JoinHandle<()>, ended: &[Ended]) {
-        block_on(self.ledger.tick(end() + 10 * HOLD_LIFE)).expect("the last tick");
+    pub fn close(self, writer: JoinHandle<()>, results: &[SpendResult]) {
+        block_on(self.ledger.tick(expiry() + 10 * HOLD_TTL)).expect("the last tick");
         let balance = check(&self.ledger);
-        let told = self.disk.check(ended);
-        assert_eq!((balance.held, balance.spent), (0, told), "held for ever, or spent without a word");
-        assert_eq!(Arc::strong_count(&self.ledger), 1, "nobody else has it");
-        let left = self.leave();
-        writer.join().expect("a writer that ends");
-        left.check(ended);
+        let spent = self.disk.check(results);
+        assert_eq!(
+            (balance.held, balance.spent),
+            (0, spent),
+            "no credits are held, and only acknowledged spends are charged"
+        );
+        assert_eq!(Arc::strong_count(&self.ledger), 1, "no other thread uses the ledger");
+        let data = self.drop_ledger();
+        writer.join().expect("the writer ends");
+        data.check(results);
     }
 
     /// Drops this reference to the ledger. Other threads may still use it.
-    pub fn leave(self) -> Left {
-        Left { disk: self.disk, _dir: self.dir }
+    pub fn drop_ledger(self) -> RemainingData {
+        RemainingData { disk: self.disk, _dir: self.dir }
     }
 }
 
 /// The data that remains after a ledger has been dropped.
 #[derive(Debug)]
-pub struct Left {
+pub struct RemainingData {
     disk: Arc<Disk>,
     _dir: TempDir,
 }
 
-impl Left {
+impl RemainingData {
     /// Checks that the disk contains the acknowledged spends and no others.
-    pub fn check(self, ended: &[Ended]) {
-        self.disk.check(ended);
+    pub fn check(self, results: &[SpendResult]) {
+        self.disk.check(results);
     }
 }
 
@@ -148,29 +152,29 @@ fn check(ledger: &Ledger) -> Balance {
     balance
 }
 
-/// The result of a spend.
+/// The outcome of a spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SpendOutcome {
     /// Acknowledged to the caller.
-    Told,
+    Acknowledged,
     /// The caller received an error.
     Refused,
     /// The caller stopped waiting.
-    GivenUp,
+    Abandoned,
 }
 
-/// The hold of a lookup, and the result of its last attempt to spend.
-pub type Ended = (Hold, Answer);
+/// The hold of a lookup, and the outcome of its last attempt to spend.
+pub type SpendResult = (Hold, SpendOutcome);
 
 /// A lookup that holds, spends or releases credits.
 #[derive(Clone, Debug)]
-pub struct Spender {
+pub struct TestLookup {
     ledger: Arc<Ledger>,
     disk: Arc<Disk>,
     hold: Hold,
 }
 
-impl Spender {
+impl TestLookup {
     /// Holds the credits.
     pub fn hold(&self) -> HoldOutcome {
         self.try_hold().expect("a hold that has not expired")
@@ -178,9 +182,9 @@ impl Spender {
 
     /// Holds the credits. Returns `None` if the hold has expired.
     pub fn try_hold(&self) -> Option<HoldOutcome> {
-        let holding = block_on(self.ledger.hold(&self.hold)).ok();
+        let outcome = block_on(self.ledger.hold(&self.hold)).ok();
         check(&self.ledger);
-        holding
+        outcome
     }
 
     /// Releases the credits. Returns `false` if the ledger refuses.
@@ -191,32 +195,32 @@ impl Spender {
     }
 
     /// Spends the credits and waits for the result.
-    pub fn spend(&self) -> Ended {
-        let told = block_on(self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits)));
-        self.ended(if told.is_ok() { Answer::Told } else { Answer::Refused })
+    pub fn spend(&self) -> SpendResult {
+        let result = block_on(self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits)));
+        self.checked(if result.is_ok() { SpendOutcome::Acknowledged } else { SpendOutcome::Refused })
     }
 
     /// Spends the credits and stops waiting after a random number of polls.
-    pub fn spend_impatiently(&self) -> Ended {
-        let patience = thread_rng().gen_range(1..8);
+    pub fn spend_with_timeout(&self) -> SpendResult {
+        let polls = thread_rng().gen_range(1..8);
         let mut spend = self.ledger.settle(&self.hold, Settlement::Spend(self.hold.credits));
-        let mut answers = (0..patience).map(|_| poll(spend.as_mut()));
-        let told = answers.find_map(|answer| match answer {
-            Poll::Ready(Ok(())) => Some(Answer::Told),
-            Poll::Ready(Err(_)) => Some(Answer::Refused),
+        let mut polled = (0..polls).map(|_| poll(spend.as_mut()));
+        let outcome = polled.find_map(|poll| match poll {
+            Poll::Ready(Ok(())) => Some(SpendOutcome::Acknowledged),
+            Poll::Ready(Err(_)) => Some(SpendOutcome::Refused),
             Poll::Pending => None,
         });
         drop(spend);
-        self.ended(told.unwrap_or(Answer::GivenUp))
+        self.checked(outcome.unwrap_or(SpendOutcome::Abandoned))
     }
 
     /// Checks that an acknowledged spend is present in memory and on disk.
-    fn ended(&self, answer: Answer) -> Ended {
-        if answer == Answer::Told {
-            assert!(self.disk.has(&self.hold), "told, and not on the disk");
-            assert!(check(&self.ledger).spent >= self.hold.credits, "told, and not spent");
+    fn checked(&self, outcome: SpendOutcome) -> SpendResult {
+        if outcome == SpendOutcome::Acknowledged {
+            assert!(self.disk.is_committed(&self.hold), "acknowledged, but not on disk");
+            assert!(check(&self.ledger).spent >= self.hold.credits, "acknowledged, but not spent in memory");
         }
-        (self.hold.clone(), answer)
+        (self.hold.clone(), outcome)
     }
 }
 
@@ -231,21 +235,21 @@ struct Disk(Mutex<Connection>);
 
 impl Disk {
     /// Checks that the acknowledged spends, and no others, are on disk. Returns their credits.
-    fn check(&self, ended: &[Ended]) -> u64 {
+    fn check(&self, results: &[SpendResult]) -> u64 {
         let mut spent = 0;
-        for (hold, answer) in ended {
-            assert_eq!(self.has(hold), *answer == Answer::Told, "{answer:?}");
-            spent += if *answer == Answer::Told { hold.credits } else { 0 };
+        for (hold, outcome) in results {
+            assert_eq!(self.is_committed(hold), *outcome == SpendOutcome::Acknowledged, "{outcome:?}");
+            spent += if *outcome == SpendOutcome::Acknowledged { hold.credits } else { 0 };
         }
         let db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: u64 =
             db.query_row("SELECT sum(spent) FROM account", [], |row| row.get(0)).expect("a total");
-        assert_eq!(total, spent, "the total is the sum of what was told");
+        assert_eq!(total, spent, "the total is the sum of the acknowledged spends");
         spent
     }
 
     /// Returns whether a spend is committed and not voided.
-    fn has(&self, hold: &Hold) -> bool {
+    fn is_committed(&self, hold: &Hold) -> bool {
         let select = "SELECT EXISTS (SELECT 1 FROM credit_spend WHERE lookup_id = ?1)
              AND NOT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?1)";
         let db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,9 +258,9 @@ impl Disk {
 }
 
 /// The initial database of each schedule. It is created once, because that takes longer than a schedule.
-fn accounts() -> &'static [u8] {
-    static ACCOUNTS: OnceLock<Vec<u8>> = OnceLock::new();
-    ACCOUNTS.get_or_init(|| {
+fn initial_database() -> &'static [u8] {
+    static DATABASE: OnceLock<Vec<u8>> = OnceLock::new();
+    DATABASE.get_or_init(|| {
         let dir = TempDir::new().expect("a directory");
         let mut admin = Admin::open(&DataDir::create(dir.path()).expect("data")).expect("accounts");
         admin.create_workspace(&workspace(), Quota::default(), GRANTED, START).expect("a workspace");
