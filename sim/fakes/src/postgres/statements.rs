@@ -140,7 +140,7 @@ impl Statement {
             ],
             Self::Begin => &[("node_begin", Type::INT8)],
             Self::Beat => &[
-                ("lives", Type::BOOL),
+                ("is_active", Type::BOOL),
                 ("revision", Type::INT8),
                 ("names", Type::TEXT_ARRAY),
                 ("workspaces", Type::INT8_ARRAY),

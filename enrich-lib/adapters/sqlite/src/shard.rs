@@ -1,33 +1,33 @@
-//! A part of the directory in memory: the people whose hashes start with the same 16 bits.
+//! A shard of the directory in memory: the people whose hashes start with the same 16 bits.
 
 use rusqlite::Connection;
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHash;
 
 /// The first 16 bits of a hash.
-pub(crate) type PartId = u16;
+pub(crate) type ShardId = u16;
 
-/// Number of parts. With 10⁷ people, a part has 150 of them and is read in less than a millisecond.
-pub(crate) const PARTS: usize = 1 << PartId::BITS;
+/// Number of shards. With 10⁷ people, a shard has 150 of them and is read in less than a millisecond.
+pub(crate) const SHARDS: usize = 1 << ShardId::BITS;
 
-/// Returns the part that contains a hash.
-pub(crate) fn part_of(hash: &EmailHash) -> PartId {
-    PartId::from_be_bytes([hash[0], hash[1]])
+/// Returns the shard that contains a hash.
+pub(crate) fn shard_of(hash: &EmailHash) -> ShardId {
+    ShardId::from_be_bytes([hash[0], hash[1]])
 }
 
-/// Returns the smallest and the largest hash of a range of parts.
-pub(crate) fn hashes(first: PartId, last: PartId) -> [EmailHash; 2] {
+/// Returns the smallest and the largest hash of a range of shards.
+pub(crate) fn hashes(first: ShardId, last: ShardId) -> [EmailHash; 2] {
     let mut bounds = [EmailHash::default(), [u8::MAX; 16]];
     bounds[0][..2].copy_from_slice(&first.to_be_bytes());
     bounds[1][..2].copy_from_slice(&last.to_be_bytes());
     bounds
 }
 
-/// Increments the change count of a part. Every transaction that changes `person` must call it.
-pub(crate) fn count_change(db: &Connection, id: PartId) -> Result<(), StoreError> {
+/// Increments the change count of a shard. Every transaction that changes `person` must call it.
+pub(crate) fn count_change(db: &Connection, id: ShardId) -> Result<(), SqliteError> {
     let count =
-        "INSERT INTO part (id, changes) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET changes = changes + 1";
+        "INSERT INTO shard (id, changes) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET changes = changes + 1";
     db.prepare_cached(count)?.execute([id])?;
     Ok(())
 }
@@ -43,14 +43,14 @@ const BUCKET_ROWS: usize = 2;
 /// People ordered by hash, in consecutive rows. The hash range is divided into buckets of equal width, so the rows of a
 /// bucket are contiguous.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct Shard {
     /// The start offset of each bucket, in four bytes each, followed by the rows. Both are often on the same memory
     /// page, and memory latency dominates the cost of a lookup.
     bytes: Box<[u8]>,
     buckets: u32,
 }
 
-impl Part {
+impl Shard {
     /// Returns the name of a person's profile. Compares all bits of the hash.
     pub(crate) fn find(&self, hash: &EmailHash) -> Option<&[u8]> {
         let (_, rest) = hash.split_first_chunk::<2>()?;
@@ -94,9 +94,9 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Builds parts one after the other and reuses its buffers.
+/// Builds shards one after the other and reuses its buffers.
 #[derive(Debug, Default)]
-pub(crate) struct PartBuilder {
+pub(crate) struct ShardBuilder {
     rows: Vec<u8>,
     people: usize,
     bytes: Vec<u8>,
@@ -107,7 +107,7 @@ pub(crate) struct PartBuilder {
 #[error("the profile's name is too long")]
 pub(crate) struct NameTooLong;
 
-impl PartBuilder {
+impl ShardBuilder {
     /// Adds a person. The hash must be greater than the previous one.
     pub(crate) fn push(&mut self, hash: &EmailHash, name: &str) -> Result<(), NameTooLong> {
         let len = u16::try_from(name.len()).map_err(|_| NameTooLong)?;
@@ -118,8 +118,8 @@ impl PartBuilder {
         Ok(())
     }
 
-    /// Builds a part from the people added since the previous call.
-    pub(crate) fn build(&mut self) -> Part {
+    /// Builds a shard from the people added since the previous call.
+    pub(crate) fn build(&mut self) -> Shard {
         let buckets = self.people.div_ceil(BUCKET_ROWS);
         let len = buckets * START_BYTES + self.rows.len();
         let mut begun = 0;
@@ -138,11 +138,11 @@ impl PartBuilder {
             self.bytes.extend_from_slice(&(len as u32).to_le_bytes());
         }
         self.bytes.extend_from_slice(&self.rows);
-        let part = Part { bytes: self.bytes[..].into(), buckets: buckets as u32 };
+        let shard = Shard { bytes: self.bytes[..].into(), buckets: buckets as u32 };
         self.rows.clear();
         self.bytes.clear();
         self.people = 0;
-        part
+        shard
     }
 }
 
@@ -154,38 +154,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_in_a_part_is_found_and_nobody_else(
+        fn finds_exactly_the_people_in_a_shard(
             people in btree_map(any::<[u8; 14]>(), "[a-z0-9-]{1,30}", 0..300),
             strangers in btree_set(any::<[u8; 14]>(), 0..20),
         ) {
-            let part = part(people.iter().map(|(rest, name)| (hash(rest), name.as_str())));
+            let shard = shard(people.iter().map(|(rest, name)| (hash(rest), name.as_str())));
             for (rest, name) in &people {
-                prop_assert_eq!(part.find(&hash(rest)), Some(name.as_bytes()));
+                prop_assert_eq!(shard.find(&hash(rest)), Some(name.as_bytes()));
             }
             for rest in strangers.iter().filter(|rest| !people.contains_key(*rest)) {
-                prop_assert_eq!(part.find(&hash(rest)), None);
+                prop_assert_eq!(shard.find(&hash(rest)), None);
             }
         }
 
         #[test]
-        fn people_whose_hashes_differ_in_one_bit_are_not_confused(rest in any::<[u8; 14]>(), bit in 0..112_usize) {
+        fn distinguishes_hashes_that_differ_in_one_bit(rest in any::<[u8; 14]>(), bit in 0..112_usize) {
             let mut other = rest;
             other[bit / 8] ^= 1 << (bit % 8);
-            let alone = part([(hash(&rest), "ada")].into_iter());
+            let alone = shard([(hash(&rest), "ada")].into_iter());
             prop_assert_eq!(alone.find(&hash(&other)), None);
         }
     }
 
     #[test]
-    fn a_person_takes_18_bytes_and_the_name() {
+    fn uses_18_bytes_per_person_and_the_name() {
         let people = (0..1_000_u32).map(|n| (n * 4_000_000).to_be_bytes());
         let people: Vec<_> = people.map(|n| hash(&[&n[..], &[0; 10]].concat().try_into().unwrap())).collect();
-        let part = part(people.iter().map(|hash| (*hash, "ada-marlowe")));
-        assert!(part.bytes.len() <= 1_000 * (18 + "ada-marlowe".len()), "{}", part.bytes.len());
+        let shard = shard(people.iter().map(|hash| (*hash, "ada-marlowe")));
+        assert!(shard.bytes.len() <= 1_000 * (18 + "ada-marlowe".len()), "{}", shard.bytes.len());
     }
 
-    fn part<'a>(people: impl Iterator<Item = (EmailHash, &'a str)>) -> Part {
-        let mut builder = PartBuilder::default();
+    fn shard<'a>(people: impl Iterator<Item = (EmailHash, &'a str)>) -> Shard {
+        let mut builder = ShardBuilder::default();
         people.for_each(|(hash, name)| builder.push(&hash, name).unwrap());
         builder.build()
     }

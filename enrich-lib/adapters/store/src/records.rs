@@ -1,9 +1,9 @@
-//! Rows for operators: workspaces, keys and credits, independent of the store. Lookups do not use them.
+//! Rows for operators: workspaces, keys and credits, independent of the store.
 
-use crate::credit::Balance;
-use crate::key::KeyDigest;
-use crate::model::{LookupId, Timestamp, WorkspaceId};
-use crate::window::Quota;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
 
 /// A workspace in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
