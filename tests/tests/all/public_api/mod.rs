@@ -22,6 +22,11 @@ fn of_middleware_is_as_written_down() {
 }
 
 #[test]
+fn of_net_is_as_written_down() {
+    check("enrich-net", "enrich-lib/adapters/net");
+}
+
+#[test]
 fn of_postgres_is_as_written_down() {
     check("enrich-postgres", "enrich-lib/adapters/postgres");
 }
@@ -39,6 +44,11 @@ fn of_redis_is_as_written_down() {
 #[test]
 fn of_sqlite_is_as_written_down() {
     check("enrich-sqlite", "enrich-lib/adapters/sqlite");
+}
+
+#[test]
+fn of_store_is_as_written_down() {
+    check("enrich-store", "enrich-lib/adapters/store");
 }
 
 #[test]
