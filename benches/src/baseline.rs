@@ -114,11 +114,11 @@ impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "# User instructions of a request and of its pieces. SHA-256 is counted separately, because valgrind does not"
+            "# User instructions of a request and of its parts. SHA-256 is counted separately, because processors have"
         )?;
         writeln!(
             f,
-            "# support the SHA instructions of real machines. src/workload.rs describes the cases. Written by"
+            "# instructions for it that valgrind lacks. src/workload.rs describes the cases. Written by"
         )?;
         writeln!(f, "#     {ACCEPT_COMMAND}\n\n{}\n\n{}", self.toolchain, Self::COLUMNS)?;
         self.measurements.iter().try_for_each(|measurement| writeln!(f, "{measurement}"))

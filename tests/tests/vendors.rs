@@ -2,6 +2,8 @@
 //!
 //! A client never sees the cause of a vendor failure: "The service could not complete resolver work for this request"
 //! (specification 7).
+//!
+//! A binary of its own, because the test captures the log of the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use enrich_host::vendors::{Asked, Vendor};
 use enrich_provider::{Client, Description, Provider, SecretSource};
-use enrich_tests::blackbox::{PATIENCE, World};
+use enrich_tests::blackbox::{TIMEOUT, TestServer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -98,13 +100,13 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
         let deadline_ms = if matches!(does, Does::Hangs) { 300 } else { 20_000 };
         let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
         let serving = tokio::spawn(serve(listener, does));
-        let world = World::with(|settings| {
+        let server = TestServer::start_with(|settings| {
             settings.asked = vec![Asked::People, Asked::Vendor(Vendor::new(Arc::new(vendor)))];
         })
         .await;
-        let client = world.client(5).await;
+        let client = server.client(5).await;
         log.take();
-        let reply = timeout(PATIENCE, client.look_up(EMAIL)).await.unwrap();
+        let reply = timeout(TIMEOUT, client.look_up(EMAIL)).await.unwrap();
         let told = log.take();
 
         let spent = match &becomes {
@@ -125,7 +127,7 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
                 0
             }
         };
-        assert_eq!(world.totals(&client.tenant), (5 - spent, 0, spent), "{what}");
+        assert_eq!(server.balance(&client.workspace), (5 - spent, 0, spent), "{what}");
         match becomes {
             Fails(fault) => {
                 assert!(
@@ -136,9 +138,9 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
             }
             Found | NotFound => assert!(!told.contains("enrich::vendor"), "{what}: {told}"),
         }
-        assert!(told.contains(&client.tenant.id.to_string()), "the lookup is logged: {told}");
+        assert!(told.contains(&client.workspace.id.to_string()), "the lookup is logged: {told}");
         let told = told.to_lowercase();
-        for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.tenant.key.to_lowercase()] {
+        for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.workspace.key.to_lowercase()] {
             assert!(!told.contains(secret), "{what}: {secret} is told: {told}");
         }
         serving.abort();

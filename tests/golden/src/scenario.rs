@@ -71,6 +71,8 @@ pub struct GivenPerson {
 pub enum Step {
     /// The client connects. The server must end the previous connection, if any, without sending more bytes.
     Connect,
+    /// The client sends each byte separately from here on, on this connection.
+    Bytewise,
     /// The client sends these bytes. `{NAME}` stands for a key.
     Send(Vec<u8>),
     /// The server sends these bytes.
@@ -218,6 +220,7 @@ impl Scenario {
 fn step(line: &str) -> Option<Step> {
     Some(match line {
         "connect" => Step::Connect,
+        "bytewise" => Step::Bytewise,
         "end" => Step::End,
         "closed" => Step::Closed,
         "keys fail" => Step::Fails(Port::Keys),

@@ -67,12 +67,12 @@ impl Server {
     /// Returns the keys of a scenario. The error is the reason to skip it.
     fn keys_for<'a>(&'a self, scenario: &'a Scenario) -> Result<Vec<(&'a str, &'a str)>, String> {
         if let (Kind::Gateway, Some(why)) = (self.kind, &scenario.host_only) {
-            return Err(format!("the host's only: {why}"));
+            return Err(format!("host only: {why}"));
         }
         if scenario.has_faults() && self.faults.is_none() {
-            return Err("nothing makes its ports fail".to_owned());
+            return Err("the ports of this server cannot be made to fail".to_owned());
         }
-        self.keys.of(scenario).map_err(|name| format!("there is no key {{{name}}} for it"))
+        self.keys.of(scenario).map_err(|name| format!("the key {{{name}}} is missing"))
     }
 
     fn play(&self, scenario: &Scenario, keys: &[(&str, &str)], seen: &mut Seen) -> Result<(), String> {
@@ -84,7 +84,7 @@ impl Server {
             faults.work();
         }
         played?;
-        hang_up(client.take()).map_err(|what| format!("in the end: {what}"))
+        hang_up(client.take()).map_err(|what| format!("at the end: {what}"))
     }
 
     fn step(
@@ -101,9 +101,10 @@ impl Server {
             }
             Step::Fails(port) => self.faults.iter().for_each(|faults| faults.fail(*port)),
             Step::Works => self.faults.iter().for_each(|faults| faults.work()),
-            said => {
-                let client = client.as_mut().ok_or("nobody is connected")?;
-                match said {
+            Step::Bytewise | Step::Send(_) | Step::End | Step::Closed | Step::Expect(_) => {
+                let client = client.as_mut().ok_or("no connection is open")?;
+                match step {
+                    Step::Bytewise => client.send_bytewise(),
                     Step::Send(bytes) => client.send(&with_keys(bytes, keys)),
                     Step::End => client.end(),
                     Step::Closed => client.closed()?,
@@ -126,7 +127,7 @@ impl Server {
         if is_same {
             return Ok(());
         }
-        Err(format!("expected\n  {}\nbut there came\n  {}", shown(expected), shown(&whole)))
+        Err(format!("expected\n  {}\nreceived\n  {}", shown(expected), shown(&whole)))
     }
 }
 

@@ -40,19 +40,19 @@ impl Stores {
         let (key_table, accounts, people) =
             (KeyTable::default(), AccountTable::default(), Directory::default());
         let mut keys = Keys::default();
-        // Generates predictable keys, which are no secret.
-        let mut random = 0_u32;
-        let mut new_key = || {
-            random += 1;
-            let mut bytes = random.to_be_bytes().into_iter().cycle();
-            ApiKey::generate(|| bytes.next().unwrap_or_default())
+        // Predictable bytes (SplitMix64): test keys are no secret.
+        let mut state = 0_u64;
+        let mut next_byte = || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            (mixed >> 56) as u8
         };
         for Scenario { name, given, .. } in scenarios {
             for workspace in &given.workspaces {
                 accounts.grant(&workspace.id, workspace.credits).ok();
             }
             for given_key in &given.keys {
-                let key = new_key();
+                let key = ApiKey::generate(&mut next_byte);
                 keys.insert(name, &given_key.name, key.reveal());
                 let workspace = given.workspaces.iter().find(|w| w.id == given_key.workspace);
                 if let (Some(workspace), false) = (workspace, given_key.revoked) {
@@ -60,9 +60,11 @@ impl Stores {
                         .insert(key.digest(), Workspace { id: workspace.id.clone(), quota: workspace.quota });
                 }
             }
+            let canonical = |email: &str| Email::parse(email).map(|email| email.canonical()).ok();
+            let opted_out: Vec<_> = given.opted_out.iter().map(|email| canonical(email)).collect();
             for person in &given.people {
                 if let (Ok(email), false) =
-                    (Email::parse(&person.email), given.opted_out.contains(&person.email))
+                    (Email::parse(&person.email), opted_out.contains(&canonical(&person.email)))
                 {
                     people.insert(&email, person.profile.clone());
                 }
@@ -96,7 +98,7 @@ impl Faults {
     }
 
     fn check(&self, port: Port) -> Result<(), PortError> {
-        if self.failing().contains(&port) { Err(PortError::new("told to fail")) } else { Ok(()) }
+        if self.failing().contains(&port) { Err(PortError::new("injected fault")) } else { Ok(()) }
     }
 }
 

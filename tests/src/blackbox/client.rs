@@ -1,14 +1,9 @@
 //! A well-behaved HTTP client.
 
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Request, Version, request};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -16,8 +11,8 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::world::{Tenant, World, new_key};
-use super::{PATIENCE, tls};
+use super::server::{TestServer, TestWorkspace, new_key};
+use super::{TIMEOUT, tls};
 
 /// The transport between a client and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,42 +33,57 @@ impl Transport {
     pub fn is_http2(self) -> bool {
         matches!(self, Self::Http2 | Self::Https2)
     }
+
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https1 | Self::Https2)
+    }
+
+    /// Creates an HTTP client that uses this transport only.
+    pub fn client(self) -> HttpClient {
+        let protocols = match self {
+            Self::Http1 | Self::Http2 => &[][..],
+            Self::Https1 => &["http/1.1"][..],
+            Self::Https2 => &["h2", "http/1.1"][..],
+        };
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        legacy::Client::builder(TokioExecutor::new())
+            .http2_only(self == Self::Http2)
+            .build(HttpsConnector::from((tcp, tls::client(protocols))))
+    }
 }
+
+/// An HTTP client without a base URL or headers of its own.
+pub type HttpClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// An HTTP client with the API key of one workspace.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub transport: Transport,
-    pub tenant: Tenant,
+    pub workspace: TestWorkspace,
     /// Scheme and address of the server.
     pub base: String,
-    http: legacy::Client<HttpsConnector<HttpConnector>, Payload>,
+    http: HttpClient,
 }
 
 impl Client {
-    pub fn new(world: &World, transport: Transport, tenant: Tenant) -> Self {
-        let (base, protocols) = match transport {
-            Transport::Http1 | Transport::Http2 => (format!("http://{}", world.plain), &[][..]),
-            Transport::Https1 => (format!("https://{}", world.tls), &["http/1.1"][..]),
-            Transport::Https2 => (format!("https://{}", world.tls), &["h2", "http/1.1"][..]),
+    pub fn new(server: &TestServer, transport: Transport, workspace: TestWorkspace) -> Self {
+        let base = match transport {
+            Transport::Http1 | Transport::Http2 => format!("http://{}", server.plain),
+            Transport::Https1 | Transport::Https2 => format!("https://{}", server.tls),
         };
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .http2_only(transport == Transport::Http2)
-            .build(HttpsConnector::from((tcp, tls::client(protocols))));
-        Self { transport, tenant, base, http }
+        Self { transport, workspace, base, http: transport.client() }
     }
 
     /// Returns this client with another key.
     pub fn with_key(&self, key: impl Into<String>) -> Self {
-        let tenant = Tenant { key: key.into(), ..self.tenant.clone() };
-        Self { tenant, ..self.clone() }
+        let workspace = TestWorkspace { key: key.into(), ..self.workspace.clone() };
+        Self { workspace, ..self.clone() }
     }
 
     /// Returns this client with a well-formed key that belongs to no workspace.
-    pub fn stranger(&self) -> Self {
+    pub fn with_unknown_key(&self) -> Self {
         self.with_key(new_key().reveal())
     }
 
@@ -81,14 +91,14 @@ impl Client {
         self.post(json!({ "email": email }).to_string()).await
     }
 
-    pub async fn post(&self, body: impl Into<Payload>) -> Reply {
+    pub async fn post(&self, body: impl Into<Full<Bytes>>) -> Reply {
         self.send(self.request().body(body.into()).unwrap()).await
     }
 
     /// Builds a lookup request without its body.
     pub fn request(&self) -> request::Builder {
         self.bare_request()
-            .header(AUTHORIZATION, format!("Bearer {}", self.tenant.key))
+            .header(AUTHORIZATION, format!("Bearer {}", self.workspace.key))
             .header(CONTENT_TYPE, "application/json")
     }
 
@@ -101,10 +111,10 @@ impl Client {
     /// Sends `request` and returns the whole reply.
     ///
     /// Panics unless the reply is a JSON object: "All responses carry JSON bodies" (specification 4).
-    pub async fn send(&self, request: Request<Payload>) -> Reply {
-        let response = timeout(PATIENCE, self.http.request(request)).await.unwrap().unwrap();
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
+        let response = timeout(TIMEOUT, self.http.request(request)).await.unwrap().unwrap();
         let (head, body) = response.into_parts();
-        let body = timeout(PATIENCE, body.collect()).await.unwrap().unwrap().to_bytes();
+        let body = timeout(TIMEOUT, body.collect()).await.unwrap().unwrap().to_bytes();
         let reply = Reply {
             transport: self.transport,
             status: head.status.as_u16(),
@@ -171,46 +181,5 @@ impl Reply {
             *id = Value::Null;
         }
         (self.status, headers, json)
-    }
-}
-
-/// A request body.
-#[derive(Clone, Debug, Default)]
-pub struct Payload {
-    bytes: Option<Bytes>,
-    is_sized: bool,
-}
-
-impl Payload {
-    /// Creates a body that is sent without its length, which means chunked over HTTP/1.1.
-    pub fn unsized_of(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: Some(bytes.into()), is_sized: false }
-    }
-}
-
-impl<T: Into<Bytes>> From<T> for Payload {
-    fn from(bytes: T) -> Self {
-        Self { bytes: Some(bytes.into()), is_sized: true }
-    }
-}
-
-impl Body for Payload {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.as_ref().is_none_or(|bytes| self.is_sized && bytes.is_empty())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        if self.is_sized { SizeHint::with_exact(bytes) } else { SizeHint::default() }
     }
 }

@@ -2,22 +2,22 @@
 //!
 //! # Layout
 //!
-//! `tap` fault injection between the server and its ports · `tls` a certificate · [`World`] the server and its operator ·
-//! [`Client`] a well-behaved HTTP client · [`Raw`] a client that sends arbitrary bytes.
+//! `ports` fault injection between the server and its ports · `tls` a certificate · [`TestServer`] the server and its operator ·
+//! [`Client`] a well-behaved HTTP client · [`RawConnection`] a client that sends arbitrary bytes.
 
 mod client;
+mod ports;
 mod raw;
-mod tap;
+mod server;
 mod tls;
-mod world;
 
 use std::time::Duration;
 
-pub use client::{Client, Payload, Reply, Transport};
-pub use raw::{Lookup, Raw, RawReply};
-pub use tap::{FAULT, Mood, Step, Tap};
-pub use tls::client_hello;
-pub use world::{Settings, Tenant, World};
+pub use client::{Client, HttpClient, Reply, Transport};
+pub use ports::{Behavior, FAULT_MESSAGE, PortCall, Ports};
+pub use raw::{RawConnection, RawReply, RawRequest};
+pub use server::{Settings, TestServer, TestWorkspace};
+pub use tls::{client_hello, server as tls_server};
 
 /// An email in the people directory. Its profile is [`KNOWN_URL`].
 pub const KNOWN: &str = "ada.marlowe@gmail.com";
@@ -27,19 +27,19 @@ pub const KNOWN_URL: &str = "https://www.linkedin.com/in/ada-marlowe";
 pub const UNKNOWN: &str = "nobody.here@gmail.com";
 
 /// The timeout for operations that are expected to succeed. Only a failing test waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout of port calls that are expected to fail.
-pub const HURRY: Duration = Duration::from_millis(100);
+pub const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Polls `probe` until it returns `true`, for background work that cannot be awaited.
 ///
-/// Panics after [`PATIENCE`].
+/// Panics after [`TIMEOUT`].
 pub async fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     let poll = async {
         while !probe() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, poll).await.is_ok(), "not in {PATIENCE:?}: {what}");
+    assert!(tokio::time::timeout(TIMEOUT, poll).await.is_ok(), "not in {TIMEOUT:?}: {what}");
 }

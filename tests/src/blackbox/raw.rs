@@ -6,12 +6,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawConnection {
     tcp: TcpStream,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 /// A complete reply: the status line and headers up to and including the empty line, and the body.
@@ -21,16 +21,16 @@ pub struct RawReply {
     pub body: String,
 }
 
-impl Raw {
-    pub async fn connect(address: SocketAddr) -> Self {
+impl RawConnection {
+    pub async fn open(address: SocketAddr) -> Self {
         let tcp = TcpStream::connect(address).await.unwrap();
         tcp.set_nodelay(true).unwrap();
-        Self { tcp, came: Vec::new() }
+        Self { tcp, received: Vec::new() }
     }
 
     /// Sends `bytes`. Returns `false` if the server closed the connection before all of them were written.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        timeout(PATIENCE, self.tcp.write_all(bytes.as_ref())).await.unwrap().is_ok()
+        timeout(TIMEOUT, self.tcp.write_all(bytes.as_ref())).await.unwrap().is_ok()
     }
 
     pub async fn end_sending(&mut self) {
@@ -51,7 +51,7 @@ impl Raw {
     pub async fn reply(&mut self) -> RawReply {
         self.next_reply()
             .await
-            .unwrap_or_else(|| panic!("ended after {:?}", self.came.escape_ascii().to_string()))
+            .unwrap_or_else(|| panic!("ended after {:?}", self.received.escape_ascii().to_string()))
     }
 
     /// Reads until the connection ends. Returns all complete replies and the remaining bytes.
@@ -60,36 +60,36 @@ impl Raw {
         while let Some(reply) = self.next_reply().await {
             replies.push(reply);
         }
-        (replies, std::mem::take(&mut self.came))
+        (replies, std::mem::take(&mut self.received))
     }
 
     /// Returns all bytes until the connection ends.
     pub async fn bytes(&mut self) -> Vec<u8> {
         while self.read().await > 0 {}
-        std::mem::take(&mut self.came)
+        std::mem::take(&mut self.received)
     }
 
     async fn next_reply(&mut self) -> Option<RawReply> {
         let head_bytes = loop {
-            match self.came.windows(4).position(|window| window == b"\r\n\r\n") {
+            match self.received.windows(4).position(|window| window == b"\r\n\r\n") {
                 Some(at) => break at + 4,
                 None if self.read().await == 0 => return None,
                 None => {}
             }
         };
-        let head = String::from_utf8(self.came[..head_bytes].to_vec()).ok()?;
+        let head = String::from_utf8(self.received[..head_bytes].to_vec()).ok()?;
         let body_bytes = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
-        while self.came.len() < head_bytes + body_bytes {
+        while self.received.len() < head_bytes + body_bytes {
             assert!(self.read().await > 0, "a body was cut off: {head}");
         }
-        let body = String::from_utf8(self.came[head_bytes..head_bytes + body_bytes].to_vec()).unwrap();
-        self.came.drain(..head_bytes + body_bytes);
+        let body = String::from_utf8(self.received[head_bytes..head_bytes + body_bytes].to_vec()).unwrap();
+        self.received.drain(..head_bytes + body_bytes);
         Some(RawReply { head, body })
     }
 
     /// Reads more bytes and returns their number: 0 if the connection has ended or was reset.
     async fn read(&mut self) -> usize {
-        timeout(PATIENCE, self.tcp.read_buf(&mut self.came)).await.unwrap().unwrap_or(0)
+        timeout(TIMEOUT, self.tcp.read_buf(&mut self.received)).await.unwrap().unwrap_or(0)
     }
 }
 
@@ -117,14 +117,14 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 /// A well-formed lookup request, from which tests derive malformed ones.
 #[derive(Clone, Debug)]
-pub struct Lookup {
+pub struct RawRequest {
     pub key: String,
     pub body: String,
 }
 
-impl Lookup {
+impl RawRequest {
     /// Returns the well-formed request.
-    pub fn whole(&self) -> String {
+    pub fn text(&self) -> String {
         self.with("")
     }
 

@@ -39,7 +39,8 @@ impl Authority {
     }
 }
 
-pub(super) fn server() -> Arc<ServerConfig> {
+/// Returns a server configuration whose certificate only the clients of this module trust.
+pub fn server() -> Arc<ServerConfig> {
     AUTHORITY.server.clone()
 }
 

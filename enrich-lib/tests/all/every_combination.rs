@@ -1,0 +1,327 @@
+//! Tests all combinations of request inputs and port results. Each combination has exactly one reply, which the first
+//! failing check determines, and no port is called after that check.
+//!
+//! The expected replies come from a flat list of priorities, the specification's table in the decided order, and not from
+//! the state machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::scripted::{Answer, Call, Fails, LIMIT, Script, api_key, arrival, demo};
+use enrich_lib::body::BodyError;
+use enrich_lib::credit::{Hold, HoldOutcome, Price, Settlement};
+use enrich_lib::lookup::{Policy, Reply, Request};
+use enrich_lib::wire;
+use http::{HeaderMap, Response};
+use serde_json::{Value, json};
+
+const COMBINATIONS: usize = 340_200;
+
+#[test]
+fn each_has_the_one_status_body_and_headers_of_the_specification() {
+    for_every_combination(|combination, reply, _| {
+        let expected = combination.expected();
+        let response = wire::response(reply);
+        assert_eq!(response.status().as_u16(), expected.status, "{combination:?}");
+        assert_eq!(body(&response), expected.body(), "{combination:?}");
+        assert_eq!(headers(&response), combination.headers(&expected), "{combination:?}");
+    });
+}
+
+#[test]
+fn each_asks_the_ports_up_to_the_check_that_fails_and_none_after_it() {
+    for_every_combination(|combination, _, calls| {
+        let asked = combination.expected().ports_asked;
+        assert_eq!(calls, &combination.calls()[..asked], "{combination:?}");
+    });
+}
+
+/// Does not use the list of priorities, because a mistake here costs money.
+#[test]
+fn each_settles_a_granted_hold_exactly_once_and_no_other() {
+    for_every_combination(|combination, reply, calls| {
+        let holds = calls.iter().filter(|call| matches!(call, Call::Hold(_))).count();
+        let settlements: Vec<_> = calls.iter().filter_map(settlement).collect();
+        let granted = holds == 1 && combination.script.hold == Ok(HoldOutcome::Granted);
+        assert_eq!(settlements.len(), usize::from(granted), "{combination:?}");
+
+        let spent = match settlements[..] {
+            [Settlement::Spend(credits)] if combination.script.settle.is_ok() => credits,
+            _ => 0,
+        };
+        assert_eq!(reply.credits_spent, spent, "{combination:?}");
+        assert!(reply.result.is_ok() || spent == 0, "an error is free: {combination:?}");
+    });
+}
+
+#[test]
+fn each_reply_tells_the_log_whose_request_it_was_and_which_port_failed() {
+    for_every_combination(|combination, reply, _| {
+        let Expected { ports_asked, .. } = combination.expected();
+        let Script { key, count, hold, person, settle } = combination.script;
+        let failures =
+            [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
+        assert_eq!(reply.lookup_id, arrival().id);
+        assert_eq!(reply.workspace, (ports_asked > 1).then(|| demo().id), "{combination:?}");
+        assert_eq!(reply.error.is_some(), failures[..ports_asked].contains(&true), "{combination:?}");
+    });
+}
+
+fn for_every_combination(check: impl Fn(&Combination, &Reply, &[Call])) {
+    let policies = PRICES.map(|price| Arc::new(Policy { price, ..Policy::default() }));
+    let mut count = 0;
+    for combination in (0..).map_while(Combination::nth) {
+        let policy = policies.iter().find(|policy| policy.price == combination.price).expect("a policy");
+        let (reply, calls) = crate::scripted::answer(policy, combination.script, combination.request());
+        check(&combination, &reply, &calls);
+        count += 1;
+    }
+    assert_eq!(count, COMBINATIONS);
+}
+
+#[derive(Debug)]
+struct Combination {
+    authorization: Authorization,
+    content_type: Option<&'static str>,
+    form: Form,
+    email: EmailInput,
+    script: Script,
+    price: Price,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Authorization {
+    Missing,
+    OtherScheme,
+    Malformed,
+    WellFormed,
+}
+
+/// The structure of the body around the email.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Object,
+    ObjectWithAnotherField,
+    ObjectTwice,
+    Array,
+    Unclosed,
+    Lost(BodyError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum EmailInput {
+    Supported,
+    Missing,
+    NoString,
+    Malformed,
+    Unsupported,
+}
+
+const AUTHORIZATIONS: [Authorization; 4] =
+    [Authorization::Missing, Authorization::OtherScheme, Authorization::Malformed, Authorization::WellFormed];
+const CONTENT_TYPES: [Option<&str>; 3] = [None, Some("text/plain"), Some("application/json")];
+const FORMS: [Form; 7] = [
+    Form::Object,
+    Form::ObjectWithAnotherField,
+    Form::ObjectTwice,
+    Form::Array,
+    Form::Unclosed,
+    Form::Lost(BodyError::TooLarge),
+    Form::Lost(BodyError::CutOff),
+];
+const EMAILS: [EmailInput; 5] = [
+    EmailInput::Supported,
+    EmailInput::Missing,
+    EmailInput::NoString,
+    EmailInput::Malformed,
+    EmailInput::Unsupported,
+];
+const KEYS: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
+/// 0 is an invalid count, because a count includes the request itself.
+const COUNTS: [Answer<u64>; 5] = [Ok(0), Ok(1), Ok(LIMIT), Ok(LIMIT + 1), Err(Fails)];
+const HOLDS: [Answer<HoldOutcome>; 3] = [Ok(HoldOutcome::Granted), Ok(HoldOutcome::Insufficient), Err(Fails)];
+const PEOPLE: [Answer<bool>; 3] = [Ok(true), Ok(false), Err(Fails)];
+const SETTLEMENTS: [Answer<()>; 2] = [Ok(()), Err(Fails)];
+const PRICES: [Price; 3] =
+    [Price { found: 1, not_found: 0 }, Price { found: 1, not_found: 2 }, Price { found: 0, not_found: 0 }];
+
+impl Combination {
+    /// Returns the `n`-th combination, or `None` after the last.
+    fn nth(n: usize) -> Option<Self> {
+        let mut digits = Digits(n);
+        let combination = Self {
+            authorization: digits.pick(&AUTHORIZATIONS),
+            content_type: digits.pick(&CONTENT_TYPES),
+            form: digits.pick(&FORMS),
+            email: digits.pick(&EMAILS),
+            script: Script {
+                key: digits.pick(&KEYS),
+                count: digits.pick(&COUNTS),
+                hold: digits.pick(&HOLDS),
+                person: digits.pick(&PEOPLE),
+                settle: digits.pick(&SETTLEMENTS),
+            },
+            price: digits.pick(&PRICES),
+        };
+        (digits.0 == 0).then_some(combination)
+    }
+
+    fn request(&self) -> Request {
+        let mut headers = HeaderMap::new();
+        let key = api_key();
+        let authorization = match self.authorization {
+            Authorization::Missing => None,
+            Authorization::OtherScheme => Some(format!("Basic {}", key.reveal())),
+            Authorization::Malformed => Some("Bearer enr_0".to_owned()),
+            Authorization::WellFormed => Some(format!("Bearer {}", key.reveal())),
+        };
+        if let Some(value) = authorization {
+            headers.insert("authorization", value.parse().expect("a header"));
+        }
+        if let Some(value) = self.content_type {
+            headers.insert("content-type", value.parse().expect("a header"));
+        }
+        wire::request(&headers, self.body())
+    }
+
+    fn body(&self) -> enrich_lib::body::Body {
+        let email = match self.email {
+            EmailInput::Supported => r#""email":"ada@gmail.com""#,
+            EmailInput::Missing => "",
+            EmailInput::NoString => r#""email":7"#,
+            EmailInput::Malformed => r#""email":"ada""#,
+            EmailInput::Unsupported => r#""email":"info@gmail.com""#,
+        };
+        let comma = if email.is_empty() { "" } else { "," };
+        Ok(match self.form {
+            Form::Object => format!("{{{email}}}"),
+            Form::ObjectWithAnotherField => format!(r#"{{{email}{comma}"name":"Ada"}}"#),
+            Form::ObjectTwice => format!("{{{email}}}{{{email}}}"),
+            Form::Array => format!("[{{{email}}}]"),
+            Form::Unclosed => format!("{{{email}"),
+            Form::Lost(error) => return Err(error),
+        }
+        .into())
+    }
+
+    /// Returns the reply of the first line that applies.
+    fn expected(&self) -> Expected {
+        let Script { key, count, hold, person, settle } = self.script;
+        let email = self.email;
+        let invalid_request = self.content_type != Some("application/json") || self.form != Form::Object;
+        let invalid_email =
+            [EmailInput::Missing, EmailInput::NoString, EmailInput::Malformed].contains(&email);
+        let in_order = [
+            // (applies, status, outcome, ports called until then)
+            (self.authorization != Authorization::WellFormed, 401, "unauthorized", 0),
+            (key == Ok(false), 401, "unauthorized", 1),
+            (key == Err(Fails), 500, "server_error", 1),
+            (count == Ok(LIMIT + 1), 429, "rate_limited", 2),
+            (count == Ok(0) || count == Err(Fails), 503, "rate_limit_unavailable", 2),
+            (invalid_request, 400, "invalid_request", 2),
+            (invalid_email, 400, "invalid_email", 2),
+            (email == EmailInput::Unsupported, 400, "unsupported_email", 2),
+            (hold == Ok(HoldOutcome::Insufficient), 402, "insufficient_credits", 3),
+            (hold == Err(Fails), 500, "server_error", 3),
+            (person == Err(Fails), 502, "lookup_error", 5),
+            (settle == Err(Fails) && self.cost() > 0, 500, "server_error", 5),
+            (person == Ok(false), 404, "not_found", 5),
+            (true, 200, "found", 5),
+        ];
+        let applies = in_order.into_iter().find(|line| line.0);
+        let (_, status, outcome, ports_asked) = applies.expect("the last line always applies");
+        Expected { status, outcome, ports_asked }
+    }
+
+    fn cost(&self) -> u64 {
+        match self.script.person {
+            Ok(true) => self.price.found,
+            Ok(false) => self.price.not_found,
+            Err(Fails) => 0,
+        }
+    }
+
+    /// Returns the port calls of a request that passes every check.
+    fn calls(&self) -> [Call; 5] {
+        let hold = Hold {
+            lookup_id: arrival().id,
+            workspace: demo().id,
+            credits: self.price.found.max(self.price.not_found),
+            placed_at: arrival().now,
+            expires_at: arrival().now + Duration::from_secs(30),
+        };
+        let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
+        [
+            Call::FindKey(api_key().digest()),
+            Call::Count(demo().quota.window(&demo().id, arrival().now)),
+            Call::Hold(hold.clone()),
+            Call::FindPerson("ada@gmail.com".to_owned()),
+            Call::Settle(hold, settlement),
+        ]
+    }
+
+    fn headers(&self, expected: &Expected) -> BTreeMap<String, String> {
+        let mut headers = vec![("content-type", "application/json".to_owned())];
+        if expected.status == 401 {
+            headers.push(("www-authenticate", "Bearer".to_owned()));
+        }
+        if let (Ok(count @ 1..), true) = (self.script.count, expected.ports_asked > 1) {
+            headers.push(("ratelimit-limit", LIMIT.to_string()));
+            headers.push(("ratelimit-remaining", LIMIT.saturating_sub(count).to_string()));
+            headers.push(("ratelimit-reset", RESET_SECONDS.to_owned()));
+        }
+        if expected.status == 429 {
+            headers.push(("retry-after", RESET_SECONDS.to_owned()));
+        }
+        headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The time from the arrival to the end of the window, which is shifted by the CRC-32 of `demo`. Calculated by hand.
+const RESET_SECONDS: &str = "54";
+
+#[derive(Debug)]
+struct Expected {
+    status: u16,
+    outcome: &'static str,
+    ports_asked: usize,
+}
+
+impl Expected {
+    fn body(&self) -> Value {
+        let lookup_id = "lookup_018bcfe5680077078707070707070707";
+        match self.outcome {
+            "found" => {
+                let profile = json!({ "linkedin_url": "https://www.linkedin.com/in/ada-marlowe" });
+                json!({ "lookup_id": lookup_id, "status": "found", "profile": profile })
+            }
+            "not_found" => json!({ "lookup_id": lookup_id, "status": "not_found" }),
+            code => json!({ "error": code }),
+        }
+    }
+}
+
+/// A number in a mixed radix: each digit has its own base.
+struct Digits(usize);
+
+impl Digits {
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        let digit = self.0 % all.len();
+        self.0 /= all.len();
+        all[digit]
+    }
+}
+
+fn settlement(call: &Call) -> Option<Settlement> {
+    if let Call::Settle(_, settlement) = call { Some(*settlement) } else { None }
+}
+
+fn body(response: &Response<bytes::Bytes>) -> Value {
+    serde_json::from_slice(response.body()).expect("JSON")
+}
+
+fn headers(response: &Response<bytes::Bytes>) -> BTreeMap<String, String> {
+    let text = |value: &http::HeaderValue| value.to_str().expect("ASCII").to_owned();
+    response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}

@@ -1,0 +1,11 @@
+//! The library's state machine, accounts, windows and wire format with in-memory or scripted ports.
+
+mod credits;
+mod every_combination;
+mod memory;
+mod observer;
+mod replies;
+mod scripted;
+mod transitions;
+mod windows;
+mod wire;

@@ -1,0 +1,97 @@
+//! `enrich vendors try`: a single request to a vendor.
+
+use crate::enrich::Enrich;
+use crate::enrich::vendor::{Mood, Vendor};
+
+const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
+
+struct World {
+    enrich: Enrich,
+    vendor: Vendor,
+}
+
+impl World {
+    fn new(mood: Mood) -> Self {
+        let (enrich, vendor) = (Enrich::new(), Vendor::that(mood));
+        enrich.file("acme.toml", vendor.description("acme"));
+        enrich.file("acme.key", "s3cret");
+        enrich.file("enrich.toml", "[[vendors]]\nuse = \"people\"\n[[vendors]]\nfile = \"acme.toml\"\n");
+        Self { enrich, vendor }
+    }
+
+    fn args<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["vendors", "try", name, EMAIL, "--config", "enrich.toml"], more].concat()
+    }
+}
+
+/// Returns the text without the duration of the request.
+fn without_time(text: &str) -> &str {
+    let (text, time) = text.rsplit_once("\ntime     ").unwrap();
+    assert!(time.trim_end().ends_with(" ms"), "{time}");
+    text
+}
+
+#[test]
+fn shows_the_request_without_its_secret_and_the_match() {
+    let world = World::new(Mood::Knows("ada-marlowe"));
+    let shown = world.enrich.ok(&World::args("acme", &[]));
+    let address = world.vendor.address;
+    assert_eq!(
+        without_time(&shown),
+        format!(
+            "request  GET http://{address}/?email=ada.marlowe%2Bnews%40gmail.com\n         \
+             accept: application/json\n         x-key: SECRET\nstatus   200\n\
+             match    https://www.linkedin.com/in/ada-marlowe"
+        )
+    );
+    let [asked] = &world.vendor.asked()[..] else { panic!("asked once") };
+    assert!(
+        asked.contains("s3cret") && asked.starts_with("GET /?email=ada.marlowe%2Bnews%40gmail.com"),
+        "{asked}"
+    );
+}
+
+#[test]
+fn shows_that_there_is_no_match() {
+    let world = World::new(Mood::KnowsNobody);
+    let shown = world.enrich.ok(&World::args("acme", &[]));
+    assert!(without_time(&shown).ends_with("status   404\nmatch    none that is trusted"), "{shown}");
+    let json = world.enrich.json(&World::args("acme", &["--json"]));
+    assert_eq!(
+        (&json["status"], &json["outcome"], &json["error"]),
+        (&404.into(), &"not_found".into(), &().into())
+    );
+}
+
+#[test]
+fn fails_with_the_status_of_a_vendor_that_refuses() {
+    let world = World::new(Mood::Fails(401));
+    let ran = world.enrich.run(&World::args("acme", &[]));
+    assert!(!ran.success);
+    assert!(
+        without_time(&ran.stdout)
+            .ends_with("status   401\nerror    it answered 401: the vendor refuses our key")
+    );
+    assert_eq!(ran.stderr, "error: acme failed: it answered 401: the vendor refuses our key\n");
+    assert!(!(ran.stdout + &ran.stderr).contains("s3cret"));
+}
+
+#[test]
+fn sends_nobody_who_opted_out() {
+    let world = World::new(Mood::Knows("ada-marlowe"));
+    let people = world.enrich.file("people.csv", "email,linkedin_url\n");
+    world.enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    world.enrich.ok(&["people", "suppress", "adamarlowe@gmail.com"]);
+    let refused = world.enrich.err(&World::args("acme", &[]));
+    assert!(refused.contains("this person opted out"), "{refused}");
+    assert_eq!(world.vendor.asked(), [""; 0]);
+}
+
+#[test]
+fn names_the_vendors_that_there_are() {
+    let world = World::new(Mood::KnowsNobody);
+    let refused = world.enrich.err(&World::args("alpha", &[]));
+    assert_eq!(refused, "error: the settings have no vendor alpha\n  the vendors are acme\n");
+    let refused = world.enrich.err(&["vendors", "try", "acme", "ada", "--config", "enrich.toml"]);
+    assert!(refused.starts_with("error: "), "{refused}");
+}

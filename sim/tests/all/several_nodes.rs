@@ -1,0 +1,285 @@
+//! Several nodes on Redis and PostgreSQL: single faults and the exact replies. Every run also checks all invariants.
+
+use std::time::Duration;
+
+use enrich_lib::credit::Settlement;
+use enrich_lib::window::Quota;
+use enrich_sim::{
+    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, Port, PortCall, PortEvent, PortFault,
+    PortResult, RequestKind, Run, Server, Simulation, seeds,
+};
+
+const SEEDS: u64 = 5;
+
+const START: Duration = Duration::ZERO;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The links between the first node and its servers.
+const TO_REDIS: Link = Link { peer: Peer::Server(Server::Redis), node: 0 };
+const TO_POSTGRES: Link = Link { peer: Peer::Server(Server::Postgres), node: 0 };
+
+/// Runs two nodes, and a client that sends a request for a known person every second.
+fn for_each_seed(seconds: usize, plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
+    for seed in seeds(SEEDS) {
+        let plan_with_requests =
+            (0..seconds).fold(Plan::empty_on_servers(seed, 2), |plan, _| with_request(plan, 0, 1));
+        check(Simulation::run(&plan(plan_with_requests)).check());
+    }
+}
+
+/// Adds a request by the first client for a person of its own, `seconds` after the previous one.
+fn with_request(mut plan: Plan, node: usize, seconds: u32) -> Plan {
+    plan = plan.request_to(node, RequestKind::Known, HttpVersion::Http1, 30 * SECOND);
+    if let Some(request) = plan.clients[0].last_mut() {
+        request.pause = seconds * SECOND;
+    }
+    plan
+}
+
+/// Returns the statuses of the clients' requests, without the prober's.
+fn statuses(run: &Run) -> Vec<Option<u16>> {
+    run.statuses()[..run.plan.clients.iter().map(Vec::len).sum()].to_vec()
+}
+
+/// Returns the time between request `n` and its reply.
+fn reply_time(run: &Run, n: usize) -> Duration {
+    let at = |found: &dyn Fn(&Event) -> bool| {
+        run.trace.iter().find(|entry| found(&entry.event)).map(|entry| entry.at)
+    };
+    let sent = at(&|event| matches!(event, Event::RequestSent(sent) if sent.number == n));
+    let received = at(&|event| matches!(event, Event::ReplyReceived(number, _) if *number == n));
+    received.expect("a reply") - sent.expect("a request")
+}
+
+/// Returns the number of 200s that the clients received, without the prober's.
+fn found_replies(run: &Run) -> u64 {
+    statuses(run).iter().filter(|status| **status == Some(200)).count() as u64
+}
+
+#[test]
+fn every_node_serves_without_faults() {
+    for_each_seed(
+        3,
+        |plan| with_request(plan, 1, 1),
+        |run| {
+            assert_eq!(statuses(&run), [Some(200); 4]);
+            assert_eq!((run.balance().spent, run.balance().available), (4, 6));
+        },
+    );
+}
+
+#[test]
+fn unreachable_redis_gives_503_within_deadline_without_execution() {
+    let assert_fault = |fault: FaultKind| {
+        let plan = |plan: Plan| plan.fault(500 * SECOND / 1_000, 3_500 * SECOND / 1_000, fault.clone());
+        for_each_seed(5, plan, assert_503_during_fault);
+    };
+    assert_fault(FaultKind::ServerCrash(Server::Redis));
+    assert_fault(FaultKind::Partition(TO_REDIS));
+    assert_fault(FaultKind::OneWayPartition(TO_REDIS, Direction::ToNode));
+    assert_fault(FaultKind::OneWayPartition(TO_REDIS, Direction::FromNode));
+    assert_fault(FaultKind::Latency(TO_REDIS, 400 * SECOND / 1_000));
+}
+
+/// Checks that the fault affected the first request and that every affected request quickly received a 503, without a hold
+/// or a vendor request.
+fn assert_503_during_fault(run: Run) {
+    let statuses = statuses(&run);
+    assert_eq!(statuses[0], Some(503), "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, Some(200 | 503))), "{statuses:?}");
+    for (n, _) in statuses.iter().enumerate().filter(|(_, status)| **status == Some(503)) {
+        // The deadline of a count, plus the latency of the request and the reply.
+        assert!(reply_time(&run, n) < 700 * SECOND / 1_000, "{:?}", reply_time(&run, n));
+    }
+    let refused = run.lookups().into_iter().filter(|history| history.logged_statuses == [503]);
+    assert!(refused.into_iter().all(|history| !history.is_executed()));
+    assert_eq!(run.balance().spent, found_replies(&run));
+}
+
+#[test]
+fn redis_restart_admits_at_most_one_more_limit() {
+    let plan = |plan: Plan| {
+        let plan = Plan { quota: Quota::new(2, 86_400).unwrap(), ..plan };
+        plan.fault(3_500 * SECOND / 1_000, 4_500 * SECOND / 1_000, FaultKind::ServerCrash(Server::Redis))
+    };
+    for_each_seed(12, plan, |run| {
+        let statuses = statuses(&run);
+        assert_eq!(found_replies(&run), 4, "{statuses:?}");
+        assert!(statuses.contains(&Some(429)), "{statuses:?}");
+    });
+}
+
+#[test]
+fn unreachable_postgres_before_hold_gives_500_without_execution() {
+    let assert_fault = |fault: FaultKind| {
+        // Starts after the first two requests have finished, and more than one second before the last request, which
+        // therefore cannot use a cached key.
+        let plan =
+            |plan: Plan| with_request(plan, 0, 5).fault(5_500 * SECOND / 1_000, 17 * SECOND, fault.clone());
+        for_each_seed(2, plan, |run| {
+            let (statuses, lookup_histories) = (statuses(&run), run.lookups());
+            assert_eq!(statuses.last(), Some(&Some(500)), "{statuses:?}");
+            let failed = lookup_histories.iter().filter(|history| history.logged_statuses == [500]);
+            assert!(
+                failed
+                    .into_iter()
+                    .all(|history| !history.has_called(PortCall::Resolve)
+                        && history.committed_credits.is_none())
+            );
+            assert_eq!(run.balance().spent, found_replies(&run));
+        });
+    };
+    assert_fault(FaultKind::Partition(TO_POSTGRES));
+    assert_fault(FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode));
+    assert_fault(FaultKind::OneWayPartition(TO_POSTGRES, Direction::FromNode));
+    assert_fault(FaultKind::ServerCrash(Server::Postgres));
+}
+
+#[test]
+fn spend_is_resent_until_postgres_receives_it() {
+    let plan = |plan: Plan| {
+        // The vendor takes at least two seconds, and PostgreSQL is unreachable when it responds.
+        plan.fault(START, 3 * SECOND, slow_vendor()).fault(
+            2 * SECOND,
+            5_500 * SECOND / 1_000,
+            FaultKind::Partition(TO_POSTGRES),
+        )
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run), [Some(200)]);
+        assert!(reply_time(&run, 0) > 4 * SECOND, "the reply waits: {:?}", reply_time(&run, 0));
+        assert_eq!(run.balance().spent, 1);
+    });
+}
+
+#[test]
+fn spend_that_never_reaches_postgres_gives_500_without_charge() {
+    for fault in [
+        FaultKind::Partition(TO_POSTGRES),
+        FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode),
+        FaultKind::ServerCrash(Server::Postgres),
+    ] {
+        let plan = |plan: Plan| {
+            plan.fault(START, 3 * SECOND, slow_vendor()).fault(2 * SECOND, 14 * SECOND, fault.clone())
+        };
+        for_each_seed(1, plan, |run| {
+            assert_eq!(statuses(&run), [Some(500)]);
+            let history = &run.lookups()[0];
+            assert!(
+                history.has_called(PortCall::Settle(Settlement::Spend(1)))
+                    && history.committed_credits.is_none()
+            );
+            assert_eq!((run.balance().spent, run.balance().held), (0, 0));
+        });
+    }
+}
+
+fn slow_vendor() -> FaultKind {
+    FaultKind::Port(0, Port::Resolver, PortFault::Delay(2 * SECOND), 1.0)
+}
+
+#[test]
+fn lease_of_crashed_node_returns_after_expiry() {
+    let hangs = FaultKind::Port(0, Port::Resolver, PortFault::Hang, 1.0);
+    // The first node leases the only credit and crashes. The other node gets the credit when the lease has expired.
+    let plan = |plan: Plan| {
+        let plan = plan.fault(START, 2 * SECOND, hangs.clone()).fault(
+            2 * SECOND,
+            20 * SECOND,
+            FaultKind::NodeCrash(0),
+        );
+        let mut plan = with_request(with_request(Plan { credits: 1, ..plan }, 1, 1), 1, 6);
+        plan.clients[0][0].timeout = SECOND / 2;
+        plan
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run)[0], None, "the node crashed");
+        assert_eq!(statuses(&run).last(), Some(&Some(200)), "the credit has returned");
+        assert_eq!((run.balance().spent, run.balance().available), (1, 0));
+    });
+}
+
+#[test]
+fn partitioned_node_places_no_hold_on_expired_lease() {
+    let partition = FaultKind::Partition(TO_POSTGRES);
+    // The first node leases 2 of 8 credits and spends one. It is partitioned for longer than its lease lasts.
+    let plan = |plan: Plan| {
+        let plan = Plan { credits: 8, ..plan }.fault(3 * SECOND, 12 * SECOND, partition.clone());
+        (0..7).fold(with_request(plan, 0, 3), |plan, _| with_request(plan, 1, 1))
+    };
+    for_each_seed(1, plan, |run| {
+        let statuses = statuses(&run);
+        assert_eq!(statuses[..2], [Some(200), Some(500)]);
+        assert_eq!(statuses[2..], [Some(200); 7], "the other node has the credit");
+        assert_eq!((run.balance().spent, run.balance().available), (8, 0));
+    });
+}
+
+#[test]
+fn last_credits_move_to_the_node_that_needs_them() {
+    let plan = |plan: Plan| {
+        let plan = Plan { credits: 3, ..plan };
+        with_request(with_request(with_request(plan, 0, 1), 1, 1), 0, 1)
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run), [Some(200), Some(200), Some(200), Some(402)]);
+        assert_eq!((run.balance().spent, run.balance().available), (3, 0));
+    });
+}
+
+#[test]
+fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
+    let clock = |ahead_ms| Clock { ahead_ms, ..Clock::default() };
+    for (first, second, redis, postgres) in
+        [(5_000, -5_000, 5_000, -5_000), (-5_000, 5_000, -5_000, 5_000), (0, 5_000, 5_000, 5_000)]
+    {
+        let plan = |plan: Plan| {
+            let mut plan =
+                Plan { quota: Quota::new(2, 3).unwrap(), clocks: vec![clock(first), clock(second)], ..plan };
+            plan.servers.redis = clock(redis);
+            plan.servers.postgres = clock(postgres);
+            // The requests are refused for their bodies, so they follow each other quickly: 40 of them in about five
+            // seconds.
+            [0, 1].repeat(20).into_iter().fold(plan, |plan, node| {
+                plan.request_to(node, RequestKind::InvalidEmail, HttpVersion::Http1, 5 * SECOND)
+            })
+        };
+        for_each_seed(0, plan, |run| {
+            let statuses = statuses(&run);
+            let admitted = statuses.iter().filter(|status| **status == Some(400)).count();
+            assert!(admitted >= 4 && statuses.contains(&Some(429)), "{statuses:?}");
+        });
+    }
+}
+
+#[test]
+fn revoked_key_is_refused_by_all_nodes_after_one_second() {
+    let plan = |plan: Plan| {
+        with_request(plan, 1, 2).fault(2_500 * SECOND / 1_000, 3 * SECOND, FaultKind::KeyRevocation)
+    };
+    for_each_seed(2, plan, |run| {
+        let statuses = statuses(&run);
+        assert_eq!(statuses[0], Some(200));
+        assert_eq!(statuses.last(), Some(&Some(401)), "{statuses:?}");
+    });
+}
+
+#[test]
+fn partitioned_node_accepts_no_key_after_one_second() {
+    let plan = |plan: Plan| {
+        let plan = plan.fault(3 * SECOND, 12 * SECOND, FaultKind::Partition(TO_POSTGRES));
+        with_request(plan, 0, 3).fault(3_500 * SECOND / 1_000, 4 * SECOND, FaultKind::KeyRevocation)
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run).last(), Some(&Some(500)));
+        let last = run
+            .lookups()
+            .into_iter()
+            .rfind(|history| history.node == 0 && history.logged_statuses == [500])
+            .unwrap();
+        assert_eq!(
+            last.port_events,
+            [PortEvent::Called(PortCall::FindKey), PortEvent::Returned(PortResult::Failed)]
+        );
+    });
+}

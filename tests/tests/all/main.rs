@@ -1,0 +1,25 @@
+//! The tests of the whole service and of its stores, in one binary to link them once.
+//!
+//! `cargo test -p enrich-tests SUITE::` runs one suite:
+//!
+//! * `golden`: the wire format, byte by byte, for the host and for the gateway examples
+//! * `service`: effects that a transcript cannot show: credits, port calls, timeouts, settings, concurrent clients
+//! * `contract`: the rules that every store must follow
+//! * `redis`, `several_nodes`: Redis and PostgreSQL with failing servers and networks
+//! * `models`: the simulation's fake servers against real ones
+//! * `state_machines`: random steps against a model
+//! * `architecture`, `public_api`: dependencies, imports and public items
+//!
+//! `vendors.rs` is a binary of its own, because it captures the log of its process.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+
+mod architecture;
+mod contract;
+mod golden;
+mod models;
+mod public_api;
+mod redis;
+mod service;
+mod several_nodes;
+mod state_machines;

@@ -1,0 +1,4 @@
+//! Differential tests: the simulation's fake servers against real ones.
+
+mod postgres;
+mod redis;

@@ -1,0 +1,169 @@
+//! Leases that end, and lost replies.
+
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
+use enrich_lib::credit::Settlement::{Release, Spend};
+use enrich_lib::ports::Credits;
+use enrich_postgres::StoreError;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::world::{LEASE, World, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_credits_of_a_node_that_crashed_come_back_when_its_lease_has_ended() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let (one, two) = (world.node().await, world.node().await);
+    world.holding(&one, 10).await;
+    one.crash().await;
+    let crashed_at = Instant::now();
+    let refused = world.hold(&two, 1).await.1;
+    assert!(!matches!(refused, Ok(Granted)), "its lookups may still be settled");
+    eventually("the credits come back", async || matches!(world.hold(&two, 10).await.1, Ok(Granted))).await;
+    assert!(crashed_at.elapsed() < LEASE * 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_told_402_while_a_node_that_does_not_answer_has_idle_credits() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let (mut one, two) = (world.node().await, world.node().await);
+    let held = world.holding(&one, 10).await;
+    one.ledger.settle(&held, Spend(1)).await.unwrap();
+    one.stop_ticking().await;
+    let undecided = world.hold(&two, 1).await.1.unwrap_err();
+    assert!(matches!(undecided.downcast_ref(), Some(StoreError::Undecided(_))), "{undecided:?}");
+    eventually("the lease ends", async || matches!(world.hold(&two, 9).await.1, Ok(Granted))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_not_heard_of_uses_its_lease_no_more() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let (one, two) = (world.node().await, world.node().await);
+    world.holding(&one, 5).await;
+    one.network.cut();
+    eventually("its lease ends there", async || world.hold(&one, 0).await.1.is_err()).await;
+    eventually("and in the store", async || matches!(world.hold(&two, 10).await.1, Ok(Granted))).await;
+}
+
+/// A node measures its lease from when it sent the heartbeat, not from when it received the reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node_with(LEASE, Duration::ZERO).await;
+    let held = world.holding(&node, 10).await;
+    node.ledger.settle(&held, Release).await.unwrap();
+    node.stop_ticking().await;
+    let lives = || async {
+        let select =
+            "SELECT count(*), coalesce(max((extract(epoch FROM ends_at) * 1000)::bigint), 0) FROM node
+             WHERE ends_at > clock_timestamp()";
+        world.postgres.numbers(&world.database, select).await
+    };
+    node.ledger.tick(node.now()).await.unwrap(); // opens a connection, which the next tick reuses
+    let before = lives().await;
+    node.network.keep_back();
+    let (ledger, now) = (node.ledger.clone(), node.now());
+    let beating = tokio::spawn(async move { ledger.tick(now).await });
+    eventually("the store has heard of it", async || lives().await[1] > before[1]).await;
+    sleep(LEASE / 2).await;
+    node.network.let_through();
+    beating.await.unwrap().unwrap();
+    assert!(matches!(world.hold(&node, 1).await.1, Ok(Granted)), "it lives");
+    node.network.cut();
+    eventually("the lease ends in the store", async || lives().await[0] == 0).await;
+    let lookup = world.lookup(&node, 1);
+    let late = timeout(LEASE / 10, node.ledger.hold(&lookup)).await;
+    assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_back_has_a_new_lease() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node().await;
+    world.holding(&node, 5).await;
+    node.network.cut();
+    eventually("its lease ends", async || world.hold(&node, 0).await.1.is_err()).await;
+    node.network.heal();
+    eventually("it has all", async || matches!(world.hold(&node, 10).await.1, Ok(Granted))).await;
+    assert_eq!(world.totals().await, [10, 0, 10]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_spend_is_charged_directly_if_there_is_enough_and_once() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    world.end_all_nodes().await;
+    for _ in 0..3 {
+        node.ledger.settle(&held, Spend(2)).await.unwrap();
+    }
+    assert_eq!(world.totals().await[..2], [10, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_spend_is_refused_if_another_node_has_the_credits_now() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let (mut one, two) = (world.node().await, world.node().await);
+    let held = world.holding(&one, 3).await;
+    one.stop_ticking().await;
+    world.end_all_nodes().await;
+    eventually("the other has all", async || matches!(world.hold(&two, 10).await.1, Ok(Granted))).await;
+    assert!(one.ledger.settle(&held, Spend(3)).await.is_err());
+    assert_eq!(world.totals().await, [10, 0, 10]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_that_holds_under_a_lease_that_has_ended_does_not_hold_again() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    world.end_all_nodes().await;
+    eventually("the node notices", async || node.ledger.hold(&held).await.is_err()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credits_whose_taking_was_not_answered_are_not_lost() {
+    let world = World::new().await;
+    world.workspace(20).await;
+    let (mut one, two) = (world.node().await, world.node().await);
+    assert_eq!(world.hold(&one, 21).await.1.unwrap(), Insufficient, "its connections are there");
+    one.network.deafen();
+    assert!(world.hold(&one, 5).await.1.is_err());
+    assert!(world.totals().await[2] >= 5, "it has taken them, and does not know");
+    one.network.heal();
+    eventually("the others get them", async || matches!(world.hold(&two, 20).await.1, Ok(Granted))).await;
+    assert_eq!(world.totals().await, [20, 0, 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_finds_what_it_has_taken_without_an_answer() {
+    let world = World::new().await;
+    world.workspace(20).await;
+    let mut node = world.node().await;
+    assert_eq!(world.hold(&node, 21).await.1.unwrap(), Insufficient);
+    node.network.deafen();
+    assert!(world.hold(&node, 20).await.1.is_err());
+    node.network.heal();
+    eventually("they are there", async || matches!(world.hold(&node, 20).await.1, Ok(Granted))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_leaves_gives_back_what_it_has() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let (mut one, two) = (world.node().await, world.node().await);
+    let held = world.holding(&one, 8).await;
+    one.ledger.settle(&held, Spend(3)).await.unwrap();
+    one.stop_ticking().await;
+    one.ledger.close().await.unwrap();
+    assert_eq!(world.totals().await, [10, 3, 0]);
+    assert_eq!(world.hold(&two, 7).await.1.unwrap(), Granted);
+}

@@ -1,0 +1,9 @@
+//! Several nodes on one PostgreSQL server, which may be slow, disconnected, killed or restarted, as may the nodes.
+
+mod addresses;
+mod credits;
+mod faults;
+mod keys;
+mod leases;
+mod random;
+mod world;
