@@ -21,17 +21,17 @@ use crate::memory::CREDITS;
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
-    /// HTTP only
+    /// HTTP only.
     Bare,
-    /// The service with in-memory stores
+    /// The service with in-memory stores.
     Memory,
-    /// The service with credits in SQLite, durable before the reply, and windows in memory
+    /// The service with credits in SQLite, durable before the reply, and windows in memory.
     Sqlite,
-    /// The same, with relaxed durability: spends are committed after their replies
+    /// The same, with relaxed durability: spends are committed after their replies.
     SqliteRelaxed,
-    /// The service with credits in PostgreSQL and windows in Redis
+    /// The service with credits in PostgreSQL and windows in Redis.
     Postgres,
-    /// The same on two nodes that share the requests evenly
+    /// The same on two nodes that share the requests evenly.
     PostgresTwoNodes,
 }
 
