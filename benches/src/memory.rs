@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::RetryingCredits;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_middleware::timeouts::RetryingCredits;
 
 use crate::dataset::{self, Keys};
 
@@ -34,7 +34,10 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         policy: Arc::new(Policy::default()),
         keys: Arc::new(known),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits { credits: accounts.clone(), deadline: RetryingCredits::DEADLINE }),
+        credits: Arc::new(RetryingCredits {
+            credits: accounts.clone(),
+            timeout: RetryingCredits::DEFAULT_TIMEOUT,
+        }),
         resolver: Arc::new(directory),
     };
     Ok((service, accounts))

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::RetryingCredits;
 use enrich_host::{Services, SystemArrivals};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
+use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Ledger};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -176,7 +176,7 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
         policy: Arc::default(),
         keys: ledger.clone(),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits { credits: ledger, deadline: RetryingCredits::DEADLINE }),
+        credits: Arc::new(RetryingCredits { credits: ledger, timeout: RetryingCredits::DEFAULT_TIMEOUT }),
         resolver: Arc::new(pieces::people(dir, PEOPLE)?),
     })
 }

@@ -26,7 +26,7 @@ pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 /// Each message takes at least one step of 10 ms, so counts get a longer deadline than in production.
 const REDIS: RedisPolicy = RedisPolicy {
     deadline: Duration::from_millis(250),
-    connect_within: Duration::from_secs(1),
+    connect_timeout: Duration::from_secs(1),
     pause_first: Duration::from_millis(20),
     pause_max: Duration::from_millis(500),
 };
@@ -120,13 +120,6 @@ pub(crate) fn ledger_name(node: usize, start: usize) -> String {
 
 /// Connects to a server over the simulated network.
 struct SimulatedConnect(Server);
-
-#[async_trait]
-impl enrich_redis::Connect for SimulatedConnect {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_redis::Stream>> {
-        Ok(Box::new(TcpStream::connect((self.0.name(), PORT)).await?))
-    }
-}
 
 #[async_trait]
 impl enrich_postgres::Connect for SimulatedConnect {

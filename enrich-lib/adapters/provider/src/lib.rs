@@ -5,7 +5,7 @@
 //!
 //! let description = Description::parse(r#"
 //! name = "acme"
-//! bills = "matches"                  # or "asks"
+//! bills = "matches"                  # or "requests"
 //!
 //! [request]
 //! method = "POST"                    # or "GET", without a body
@@ -24,9 +24,9 @@
 //!
 //! [statuses]                         # what is not listed means what it means in HTTP
 //! no_match = [404]
-//! refused_key = [401]
+//! key_rejected = [401]
 //! out_of_credits = [402]
-//! slow_down = [429]
+//! rate_limited = [429]
 //!
 //! [limits]
 //! deadline_ms = 8000                 # up to 20000
@@ -36,7 +36,7 @@
 //! assert_eq!((description.name(), description.bills()), ("acme", Bills::Matches));
 //!
 //! // Descriptions of some vendors are built in.
-//! assert!(Description::ready_made("people-data-labs").is_some());
+//! assert!(Description::built_in("people-data-labs").is_some());
 //! # Ok::<(), enrich_provider::SettingErrors>(())
 //! ```
 //!
@@ -53,7 +53,7 @@
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
 //! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
 //! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
-//! `ready_made` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
+//! `built_in` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -76,7 +76,7 @@ mod status;
 
 mod description;
 
-mod ready_made;
+mod built_in;
 
 mod client;
 

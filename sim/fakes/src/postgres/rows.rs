@@ -166,7 +166,7 @@ impl Lease {
 
     pub(super) fn check(&self) -> Result<(), Violation> {
         let fits = self.returned >= 0 && self.spent >= 0 && self.remaining() >= 0;
-        if fits { Ok(()) } else { Err(Violation("nothing_is_spent_but_what_was_taken")) }
+        if fits { Ok(()) } else { Err(Violation("spent_and_returned_within_taken")) }
     }
 }
 
@@ -178,6 +178,6 @@ impl Workspace {
 
     pub(super) fn check(&self) -> Result<(), Violation> {
         let fits = self.spent >= 0 && self.leased >= 0 && self.free() >= 0;
-        if fits { Ok(()) } else { Err(Violation("nothing_is_spent_twice")) }
+        if fits { Ok(()) } else { Err(Violation("spent_and_leased_within_granted")) }
     }
 }

@@ -142,7 +142,7 @@ impl Statement {
             ],
             Self::NodeBegin => &[("node_begin", Type::INT8)],
             Self::NodeBeat => &[
-                ("lives", Type::BOOL),
+                ("is_active", Type::BOOL),
                 ("revision", Type::INT8),
                 ("names", Type::TEXT_ARRAY),
                 ("workspaces", Type::INT8_ARRAY),

@@ -134,7 +134,7 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
         Step::Beat { epoch } => {
             client
                 .query(
-                    "SELECT lives, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)",
+                    "SELECT is_active, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)",
                     &[epoch, &TTL_MS],
                 )
                 .await

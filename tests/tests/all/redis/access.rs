@@ -43,7 +43,7 @@ async fn a_wrong_password_is_refused_and_told_nowhere() {
     for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
         let windows = open(&redis.url_of(user, password), patient());
         let fault = count(&windows, &window("demo")).await.unwrap_err();
-        assert_eq!(fault, WindowStoreError::LoginRefused);
+        assert_eq!(fault, WindowStoreError::AuthenticationFailed);
         assert!(!format!("{fault} {fault:?} {windows:?}").contains("hunter3"), "{fault:?} {windows:?}");
     }
 }
@@ -53,7 +53,7 @@ async fn a_server_that_demands_a_password_counts_only_with_it() {
     let redis = Redis::start();
     redis.ask::<()>("CONFIG SET requirepass hunter2");
     let stranger = open(&redis.url(), patient());
-    assert_eq!(count(&stranger, &window("demo")).await, Err(WindowStoreError::LoginRefused));
+    assert_eq!(count(&stranger, &window("demo")).await, Err(WindowStoreError::AuthenticationFailed));
     let windows = open(&redis.url_of("", "hunter2"), patient());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }
@@ -80,7 +80,7 @@ async fn over_tls_only_a_server_of_the_trusted_authority_is_counted_with() {
             "{fault}"
         );
     }
-    assert!(matches!(trusting("no certificate"), Err(OpenError::Authority)));
+    assert!(matches!(trusting("no certificate"), Err(OpenError::Roots(_))));
     let plain = redis.url().replace("redis:", "rediss:");
     let no_tls = plain.parse::<RedisUrl>().unwrap().trusting(redis.authority());
     let no_tls = RedisWindows::open(&no_tls, RedisPolicy::default(), 7).unwrap();

@@ -139,10 +139,11 @@ async fn a_lookup_whose_client_hangs_up_is_settled_and_a_stop_can_wait_for_it() 
     let hung_up =
         tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
     assert!(hung_up.is_err());
-    assert_eq!((layer.lookups().count(), accounts.balance(&demo()).held), (1, 1));
+    assert_eq!((layer.lookups().len(), accounts.balance(&demo()).held), (1, 1));
 
-    layer.lookups().finished().await;
-    assert_eq!(layer.lookups().count(), 0);
+    layer.lookups().close();
+    layer.lookups().wait().await;
+    assert_eq!(layer.lookups().len(), 0);
     let balance = accounts.balance(&demo());
     assert_eq!((balance.held, balance.spent), (0, 1));
 }
@@ -153,7 +154,7 @@ async fn a_lookup_that_breaks_down_is_a_500() {
     let layer = EnrichLayer::new(service);
     let answer = text(layer.layer(Router::new()).oneshot(lookup()).await.unwrap()).await;
     assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"server_error"}"#.into()));
-    assert_eq!(layer.lookups().count(), 0);
+    assert_eq!(layer.lookups().len(), 0);
 }
 
 #[tokio::test]

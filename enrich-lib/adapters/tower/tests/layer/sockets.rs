@@ -60,7 +60,9 @@ async fn both_finish_a_lookup_whose_client_hangs_up() {
         drop(stream);
         timeout(Duration::from_secs(10), let_go.notified()).await.expect("the server takes note");
         gate.open();
-        timeout(Duration::from_secs(10), layer.lookups().finished()).await.expect("it ends");
+        let lookups = layer.lookups();
+        lookups.close();
+        timeout(Duration::from_secs(10), lookups.wait()).await.expect("the lookup completes");
         let balance = accounts.balance(&demo());
         assert_eq!((balance.held, balance.spent), (0, 1));
     }
