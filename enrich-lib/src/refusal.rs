@@ -10,7 +10,8 @@ use thiserror::Error;
 use crate::body::BodyError;
 use crate::email::{EmailError, Unsupported};
 
-/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the code.
+/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."

@@ -100,8 +100,8 @@ impl VendorError {
         matches!(self.kind, CircuitOpen | QueueFull | QueueTimeout)
     }
 
-    /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a request that the
-    /// vendor rejected, nor a request that was never sent.
+    /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a request that
+    /// the vendor rejected, nor a request that was never sent.
     pub const fn is_vendor_failure(&self) -> bool {
         use VendorErrorKind::*;
         !self.is_skipped() && !matches!(self.kind, RequestRejected | TooManyOpenFiles)

@@ -105,6 +105,29 @@ fn tower_layer_adds_few_crates_to_an_axum_gateway() {
 }
 
 #[test]
+fn adapters_depend_on_no_other_adapter_except_shared_crates() {
+    for adapter in ["middleware", "postgres", "provider", "redis", "sqlite", "tower"] {
+        let own = format!("enrich-{adapter}");
+        let tree = tree(&own);
+        let others: Vec<_> = tree
+            .iter()
+            .filter(|name| {
+                name.starts_with("enrich-")
+                    && !["enrich-lib", "enrich-net", "enrich-store", &own].contains(&name.as_str())
+            })
+            .collect();
+        assert!(tree.contains("enrich-lib") && others.is_empty(), "{own} depends on {others:?}");
+    }
+}
+
+#[test]
+fn host_depends_only_on_the_library_and_the_tower_layer() {
+    let tree = tree("enrich-host");
+    let own: Vec<_> = tree.iter().filter(|name| name.starts_with("enrich-")).collect();
+    assert_eq!(own, ["enrich-host", "enrich-lib", "enrich-tower"]);
+}
+
+#[test]
 fn a_driver_is_named_by_its_adapter_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]

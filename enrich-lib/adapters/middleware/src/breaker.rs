@@ -8,11 +8,11 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{VendorError, VendorErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::circuit::{Circuit, CircuitBreakerPolicy, Generation, Outcome};
-use enrich_lib::resolver::{VendorError, VendorErrorKind};
 
 /// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls failed.
 ///
@@ -26,9 +26,9 @@ use enrich_lib::resolver::{VendorError, VendorErrorKind};
 /// ```
 ///
 /// "No match" is a success. An error for which [`VendorError::is_vendor_failure`] is false counts as neither success nor
-/// failure. A dropped call does not count either, as the caller may have spent its time elsewhere. To detect a vendor that
-/// hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It must be shorter than the deadlines around the
-/// breaker.
+/// failure. A dropped call does not count either, as the caller may have spent its time elsewhere. To detect a vendor
+/// that hangs, place a [`Deadline`](crate::Deadline) inside the breaker. It must be shorter than the deadlines around
+/// the breaker.
 pub struct CircuitBreaker {
     resolver: Arc<dyn Resolver>,
     policy: CircuitBreakerPolicy,

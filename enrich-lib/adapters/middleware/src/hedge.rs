@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use crate::permits::Permits;
 use crate::timeout::timeout;
 
-/// A resolver that sends a second request if the first has not completed within a delay. The first successful result wins
-/// and the other request is dropped. After a failure, the other request is awaited.
+/// A resolver that sends a second request if the first has not completed within a delay. The first successful result
+/// wins and the other request is dropped. After a failure, the other request is awaited.
 ///
 /// Hedging sends additional requests. Use it only for resolvers whose requests and matches are free, for example with a
 /// flat fee or a local directory. A vendor that bills requests would bill both, and a vendor that bills matches may bill
@@ -55,7 +55,8 @@ impl Hedge {
     }
 
     /// Sends a second request only if one of these permits is free, and holds the permit while both requests are in
-    /// progress. Pass the permits of the [`ConcurrencyLimit`](crate::ConcurrencyLimit) around this resolver, whose own permit covers the first request.
+    /// progress. Pass the permits of the [`ConcurrencyLimit`](crate::ConcurrencyLimit) around this resolver, whose own
+    /// permit covers the first request.
     #[must_use]
     pub fn with_permits(self, permits: Arc<Permits>) -> Self {
         Self { permits: Some(permits), ..self }

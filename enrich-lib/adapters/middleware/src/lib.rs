@@ -1,9 +1,9 @@
-//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that are slow, failing
-//! or overloaded, and timeouts.
+//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that are slow,
+//! failing or overloaded, and timeouts.
 //!
-//! Most types here are a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind; [`ResolverStack`]
-//! assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so that tests can pause it and
-//! simulations can control it. Randomness comes from a seed. Failures are reported as a
+//! Most types here are a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind;
+//! [`ResolverStack`] assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so that tests can
+//! pause it and simulations can control it. Randomness comes from a seed. Failures are reported as a
 //! [`VendorError`](enrich_lib::resolver::VendorError) inside a [`PortError`](enrich_lib::refusal::PortError). Errors and
 //! `Debug` output never contain an email. No email is stored: entries are keyed by a keyed hash.
 //!
@@ -26,8 +26,8 @@
 //!   └─ …
 //! ```
 //!
-//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`CircuitBreaker`] counts
-//! completed calls, but not calls that an outer layer drops.
+//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`CircuitBreaker`]
+//! counts completed calls, but not calls that an outer layer drops.
 //!
 //! # Example
 //!
@@ -66,8 +66,8 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the other ports ·
-//! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` · `coalesce` ·
-//! `cache` · `suppress` · `stack` all of them.
+//! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` · `coalesce`
+//! · `cache` · `suppress` · `stack` all of them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

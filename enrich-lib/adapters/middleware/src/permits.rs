@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 /// A bounded number of permits, with a bounded queue of lookups that wait for one.
 ///
-/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When the
-/// queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that is its
-/// own workspace. A burst therefore delays mostly its own workspace: between two lookups of another workspace it
+/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When
+/// the queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that
+/// is its own workspace. A burst therefore delays mostly its own workspace: between two lookups of another workspace it
 /// gets at most one permit.
 pub struct Permits(Mutex<State>);
 
@@ -105,7 +105,8 @@ impl State {
         Ok((id, granted))
     }
 
-    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace` would become.
+    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace` would
+    /// become.
     fn evict_newest(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
         let length = self.queues.get(workspace).map_or(0, VecDeque::len);
         let longest = self.queues.iter_mut().max_by_key(|(_, queue)| queue.len());

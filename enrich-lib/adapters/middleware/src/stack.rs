@@ -1,4 +1,5 @@
-//! All middleware of a lookup, assembled in the order that the [crate documentation](crate#order-of-composition) recommends.
+//! All middleware of a lookup, assembled in the order that the [crate documentation](crate#order-of-composition)
+//! recommends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ pub struct VendorPolicy {
     pub tries_max: u32,
     /// When the circuit breaker opens, and for how long.
     pub breaker: CircuitBreakerPolicy,
-    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its possible cost.
+    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its possible
+    /// cost.
     pub hedge_delay: Option<Duration>,
 }
 
@@ -58,8 +60,9 @@ impl Default for VendorPolicy {
 impl VendorPolicy {
     /// Wraps `vendor` in its middleware, with `share` of the lookup's deadline.
     ///
-    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup waits
-    /// for a permit while the vendor's whole timeout still fits into the share, and at least for half of the share.
+    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup
+    /// waits for a permit while the vendor's whole timeout still fits into the share, and at least for half of the
+    /// share.
     fn wrap(self, vendor: Arc<dyn Resolver>, share: Duration, seed: u64) -> Arc<dyn Resolver> {
         let budget = self.timeout.min(share - share / 20);
         let queue_timeout = (share - budget).max(share / 2);
@@ -79,8 +82,8 @@ impl VendorPolicy {
 /// Builds one resolver from several sources and all middleware.
 ///
 /// The sources are queried in the order in which they were added; the first match wins. People who opted out are never
-/// found, and no vendor receives a request for them. Each failure of a source is logged with the target `enrich::vendor`, even
-/// if a later source finds the person.
+/// found, and no vendor receives a request for them. Each failure of a source is logged with the target
+/// `enrich::vendor`, even if a later source finds the person.
 #[derive(Clone)]
 pub struct ResolverStack {
     deadline: Duration,
@@ -125,7 +128,8 @@ impl ResolverStack {
 
     /// Builds the resolver, with closed circuit breakers and an empty cache.
     ///
-    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the jitter of retries.
+    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the jitter of
+    /// retries.
     pub fn build(self, seed: [u8; 32]) -> Arc<dyn Resolver> {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
@@ -139,8 +143,8 @@ impl ResolverStack {
         Arc::new(Deadline::new(suppressed, self.deadline))
     }
 
-    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the vendors
-    /// that caused it.
+    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the
+    /// vendors that caused it.
     fn waterfall(&self, rng: &mut StdRng) -> Waterfall {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
@@ -174,8 +178,8 @@ impl fmt::Debug for ResolverStack {
     }
 }
 
-/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or a full queue
-/// affects every lookup.
+/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or a full
+/// queue affects every lookup.
 fn log_failure(query: &Query, vendor: &str, error: &PortError) {
     let Query { lookup_id, workspace, .. } = query;
     let (workspace, is_skipped) =

@@ -1,7 +1,8 @@
 //! Timeouts of the other ports, and retries of settlements. The timeout of a resolver is [`Deadline`](crate::Deadline).
 //!
-//! The library has no clock, so the server applies these timeouts. The sum of all timeouts must stay below [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold
-//! could expire while its lookup is still running.
+//! The library has no clock, so the server applies these timeouts. The sum of all timeouts must stay below
+//! [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold could expire while its lookup is still
+//! running.
 
 use std::fmt;
 use std::pin::pin;

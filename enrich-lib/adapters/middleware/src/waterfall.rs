@@ -16,8 +16,8 @@ use crate::deadline::find_within;
 
 /// A resolver that calls vendors in order until one revendors_left a trusted match. Without vendors, there is no match.
 ///
-/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at least
-/// one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
+/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at
+/// least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
 /// `not_found`.
 #[derive(Default)]
 pub struct Waterfall {
@@ -46,8 +46,8 @@ impl Waterfall {
         self
     }
 
-    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called, so
-    /// a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
+    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called,
+    /// so a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
     ///
     /// A vendor can have a tighter [`Deadline`](crate::Deadline) of its own.
     #[must_use]
@@ -56,8 +56,8 @@ impl Waterfall {
         self
     }
 
-    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a later
-    /// vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
+    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a
+    /// later vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
     #[must_use]
     pub fn on_failure(
         mut self,

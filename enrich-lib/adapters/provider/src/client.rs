@@ -26,7 +26,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers it.
+/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers
+/// it.
 ///
 /// It follows no redirects, uses no proxy and stores no cookies. Cheap to clone.
 #[derive(Clone)]
@@ -59,14 +60,16 @@ impl Client {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to retry.
+        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to
+        // retry.
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
         let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
         Ok(Self::over(tls.map_err(ClientError)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
-    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles TLS.
+    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles
+    /// TLS.
     pub fn over<C>(connector: C) -> Self
     where
         C: Connect + Clone + Send + Sync + 'static,
@@ -116,7 +119,8 @@ pub(crate) async fn read(body: Incoming) -> Result<Bytes, BodyError> {
     }
 }
 
-/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839, 3.1).
+/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839,
+/// 3.1).
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -152,8 +156,8 @@ pub(crate) fn is_out_of_file_descriptors(error: &RequestError) -> bool {
     })
 }
 
-/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send debug
-/// data, which could contain parts of the request.
+/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send
+/// debug data, which could contain parts of the request.
 pub(crate) fn reason(error: &RequestError) -> String {
     if !error.is_connect() {
         return "the connection closed before a response".to_owned();

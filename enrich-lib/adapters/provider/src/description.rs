@@ -19,8 +19,8 @@ use crate::status::Statuses;
 
 /// The description of a vendor: requests, the meaning of answers, and billing.
 ///
-/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde. In
-/// the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
+/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde.
+/// In the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Description {
@@ -75,7 +75,8 @@ impl Description {
         Err(errors)
     }
 
-    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's directory.
+    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's
+    /// directory.
     pub fn read(path: &Path) -> Result<Self, SettingErrors> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingError::new("", error.to_string()).in_file(path))?;

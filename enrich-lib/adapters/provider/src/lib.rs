@@ -16,13 +16,13 @@
 //! [secret]
 //! env = "ACME_API_KEY"               # or file = "/run/secrets/acme"
 //!
-//! [answer]                           # of a 200; the places are JSON pointers (RFC 6901)
-//! profile = ["/person/linkedin_url", "/person/links/0"]    # the first that is there counts
+//! [answer]                           # a response with status 200, read with JSON pointers (RFC 6901)
+//! profile = ["/person/linkedin_url", "/person/links/0"]    # the first present value counts
 //! profile_is = "url"                 # or "url_or_name", for ada-marlowe and in/ada-marlowe
 //! confidence = { at = "/score", scale = "0-100", min = 0.8 }    # or "1-10", "0-1"; `min` is from 0 to 1
 //! untrusted_if = [{ at = "/guessed", is = true }]
 //!
-//! [statuses]                         # what is not listed means what it means in HTTP
+//! [statuses]                         # other statuses have their HTTP meaning
 //! no_match = [404]
 //! key_rejected = [401]
 //! out_of_credits = [402]
@@ -46,7 +46,8 @@
 //!
 //! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. A profile that is null,
 //! missing or an empty string is no match, and so is a match with too little confidence. Any other value that is not a
-//! LinkedIn profile of a person is a bad answer, which is a failure and never "no match". Redirects are not followed.
+//! LinkedIn profile of a person is an invalid response, which is a failure and never "no match". Redirects are not
+//! followed.
 //!
 //! # Layout
 //!

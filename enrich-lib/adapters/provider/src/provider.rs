@@ -26,11 +26,12 @@ use crate::template::Values;
 
 /// A resolver that finds people at one vendor, with one HTTP exchange per lookup.
 ///
-/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index people
-/// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
-/// of the same text.
+/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index
+/// people by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is
+/// the SHA-256 of the same text.
 ///
-/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key or profile.
+/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key or
+/// profile.
 pub struct Provider {
     description: Description,
     secret: Secret,

@@ -25,7 +25,8 @@ pub struct SettingError {
 pub struct SettingErrors(Vec<SettingError>);
 
 impl SettingErrors {
-    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the cause.
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the
+    /// cause.
     pub fn push(&mut self, error: SettingError) {
         let follows = |earlier: &SettingError| {
             let rest = earlier.setting.strip_prefix(&error.setting);
@@ -127,7 +128,8 @@ impl SettingError {
         Self { setting, ..self }
     }
 
-    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table found.
+    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table
+    /// found.
     #[must_use]
     pub fn on_its_line(self, text: &str) -> Self {
         let line = self.line.or_else(|| line_of(text, &self.setting));

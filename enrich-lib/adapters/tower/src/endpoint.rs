@@ -20,8 +20,9 @@ use crate::BoxError;
 use crate::arrivals::{Arrivals, SystemArrivals};
 use crate::body::{self, BodyLimits};
 
-/// An endpoint that answers requests for the only operation, independent of the server. [`EnrichLayer`](crate::EnrichLayer)
-/// contains one. A server without tower uses it directly, after it has [routed](wire::route) a request.
+/// An endpoint that answers requests for the only operation, independent of the server.
+/// [`EnrichLayer`](crate::EnrichLayer) contains one. A server without tower uses it directly, after it has
+/// [routed](wire::route) a request.
 #[derive(Clone)]
 pub struct Endpoint {
     /// Runs the lookups.
@@ -32,8 +33,8 @@ pub struct Endpoint {
     pub observer: Arc<dyn Observer>,
     /// The limits on a request's body.
     pub body: BodyLimits,
-    /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for it after the
-    /// server has stopped, with a timeout, so that every hold is settled.
+    /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for it after
+    /// the server has stopped, with a timeout, so that every hold is settled.
     pub lookups: TaskTracker,
 }
 
@@ -44,8 +45,8 @@ impl Endpoint {
         Self { service, arrivals, observer: Arc::new(()), body, lookups: TaskTracker::new() }
     }
 
-    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid: the
-    /// lookup reports an invalid body only after the checks that come before it.
+    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid:
+    /// the lookup reports an invalid body only after the checks that come before it.
     ///
     /// Requires a tokio runtime with its timer enabled.
     pub async fn read_body<B>(&self, body: B) -> Body
@@ -64,8 +65,8 @@ impl Endpoint {
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
             let lookup = service.answer_with(arrival, request, &**observer);
-            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is discarded, because
-            // it could contain the email.
+            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is discarded,
+            // because it could contain the email.
             match AssertUnwindSafe(lookup).catch_unwind().await {
                 Ok(reply) => wire::response(&reply),
                 Err(_) => wire::internal_error(),

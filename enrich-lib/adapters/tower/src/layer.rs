@@ -54,8 +54,8 @@ impl EnrichLayer {
         self
     }
 
-    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the tracker and waits
-    /// for it before it exits.
+    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the tracker and
+    /// waits for it before it exits.
     pub fn lookups(&self) -> TaskTracker {
         self.endpoint.lookups.clone()
     }
@@ -69,8 +69,8 @@ impl<S> Layer<S> for EnrichLayer {
     }
 }
 
-/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other paths
-/// and their responses pass unchanged to and from the inner service.
+/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other
+/// paths and their responses pass unchanged to and from the inner service.
 #[derive(Clone, Debug)]
 pub struct Enrich<S> {
     inner: S,
@@ -112,7 +112,8 @@ where
 }
 
 pin_project! {
-    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed nevertheless.
+    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed
+    /// nevertheless.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {
         #[pin]

@@ -1,8 +1,8 @@
 //! The person enrichment service as a [tower] layer, for gateways built on axum, hyper, tonic and others.
 //!
 //! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and passes every
-//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and completes
-//! a lookup whose client disconnects, so that its hold is settled.
+//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and
+//! completes a lookup whose client disconnects, so that its hold is settled.
 //!
 //! It requires a tokio runtime with its timer enabled.
 //!
@@ -89,8 +89,8 @@
 //!
 //! # Layout
 //!
-//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one request, for any
-//! server · [`EnrichLayer`], [`Enrich`].
+//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one request, for
+//! any server · [`EnrichLayer`], [`Enrich`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
