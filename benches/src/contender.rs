@@ -1,5 +1,6 @@
 //! The servers to compare, each in its own processes.
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use enrich_lib::key::ApiKey;
-use enrich_tests::servers::{Postgres, Redis};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -52,25 +52,40 @@ impl Kind {
 /// How to start servers.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The directory of `enrich`, `bare` and `memory`.
+    /// The program `enrich`.
+    pub enrich: PathBuf,
+    /// The directory of `bare` and `memory`.
     pub binaries: PathBuf,
     /// The wrapper command and its arguments, for example `strace`. Empty for none.
     pub under: Vec<String>,
+    /// Starts PostgreSQL and Redis. `None` if no server of several nodes is started.
+    pub stores: Option<fn() -> SharedStores>,
+}
+
+/// Running PostgreSQL and Redis servers.
+pub struct SharedStores {
+    /// The URL of PostgreSQL.
+    pub postgres: String,
+    /// The URL of Redis.
+    pub redis: String,
+    /// Stops the servers on drop.
+    pub processes: Box<dyn Any>,
 }
 
 impl Launch {
     /// Uses the binaries in the directory of the current executable.
     pub fn beside_this() -> io::Result<Self> {
         let this = std::env::current_exe()?;
-        Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), under: Vec::new() })
+        let binaries = this.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { enrich: binaries.join("enrich"), binaries, under: Vec::new(), stores: None })
     }
 
-    fn server(&self, binary: &str) -> Command {
+    fn server(&self, binary: &Path) -> Command {
         match &self.under[..] {
-            [] => Command::new(self.binaries.join(binary)),
+            [] => Command::new(binary),
             [program, args @ ..] => {
                 let mut command = Command::new(program);
-                command.args(args).arg(self.binaries.join(binary));
+                command.args(args).arg(binary);
                 command
             }
         }
@@ -83,7 +98,7 @@ pub struct Contender {
     pub kind: Kind,
     nodes: Vec<Process>,
     keys: Keys,
-    _engines: Option<(Postgres, Redis)>,
+    _stores: Option<Box<dyn Any>>,
     _dir: TempDir,
 }
 
@@ -91,10 +106,10 @@ impl Contender {
     /// Starts a server of this kind.
     pub fn start(kind: Kind, launch: &Launch) -> io::Result<Self> {
         let dir = TempDir::new()?;
-        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _engines: None, _dir: dir };
+        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _stores: None, _dir: dir };
         if let Kind::Bare | Kind::Memory = kind {
             let binary = if kind == Kind::Bare { "bare" } else { "memory" };
-            server.nodes.push(Process::start(launch.server(binary))?);
+            server.nodes.push(Process::start(launch.server(&launch.binaries.join(binary)))?);
         } else {
             server.start_enrich(launch)?;
         }
@@ -105,9 +120,10 @@ impl Contender {
     fn start_enrich(&mut self, launch: &Launch) -> io::Result<()> {
         let mut enrich = Enrich::new(launch, self._dir.path());
         if let Kind::Several | Kind::TwoNodes = self.kind {
-            let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
-            enrich.stores = Some((postgres.tcp_url("postgres"), redis.url()));
-            self._engines = Some((postgres, redis));
+            let start = launch.stores.ok_or_else(|| io::Error::other("this server needs shared stores"))?;
+            let SharedStores { postgres, redis, processes } = start();
+            enrich.stores = Some((postgres, redis));
+            self._stores = Some(processes);
             enrich.run(["migrate"])?;
         }
         if self.kind == Kind::SqliteRelaxed {
@@ -200,7 +216,7 @@ impl<'a> Enrich<'a> {
 
     /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
-        let out = self.set(Command::new(self.launch.binaries.join("enrich"))).args(args).output()?;
+        let out = self.set(Command::new(&self.launch.enrich)).args(args).output()?;
         if !out.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
         }
@@ -231,7 +247,7 @@ impl<'a> Enrich<'a> {
 
     /// Starts a server.
     pub fn serve(&self) -> io::Result<Process> {
-        let mut command = self.set(self.launch.server("enrich"));
+        let mut command = self.set(self.launch.server(&self.launch.enrich));
         command.args(["serve", "--listen", "127.0.0.1:0"]);
         if let Some(settings) = self.settings {
             let file = self.dir.join("enrich.toml");
@@ -303,6 +319,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl std::fmt::Debug for SharedStores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedStores").finish_non_exhaustive()
     }
 }
 

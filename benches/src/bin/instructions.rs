@@ -2,7 +2,7 @@
 //! `instructions.txt`.
 //!
 //! ```sh
-//! cargo build --release -p enrich-host -p enrich-benches --bins
+//! cargo build -p enrich && cargo build --release -p enrich-benches --bins
 //! target/release/instructions                    # fails if a cost has increased
 //! target/release/instructions --accept           # rewrites the figures
 //! target/release/instructions --functions found  # lists the most expensive functions
@@ -11,7 +11,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Parser;
@@ -36,6 +36,9 @@ struct Args {
     /// Print the functions with the most instructions of a case
     #[arg(long, value_name = "CASE")]
     functions: Option<String>,
+    /// Program whose system calls are counted; it needs no optimisation
+    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/enrich"))]
+    enrich: PathBuf,
     /// Run a case this many times (used internally, under valgrind)
     #[arg(long, num_args = 2, value_names = ["CASE", "TIMES"], hide = true)]
     run: Option<Vec<String>>,
@@ -92,7 +95,7 @@ fn compare(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut counted = Figures { toolchain: toolchain()?, lines: Vec::new() };
     let mut verdicts = Vec::new();
-    let launch = Launch::beside_this()?;
+    let launch = Launch { enrich: args.enrich.clone(), ..Launch::beside_this()? };
     println!("{}", Figures::COLUMNS);
     for case in cases {
         let count = count(case)?;

@@ -1,7 +1,7 @@
 //! Compares servers in alternating rounds, so that other load on the machine affects all of them equally.
 //!
 //! ```sh
-//! cargo build --release -p enrich-host -p enrich-benches --bins # the rig builds nothing
+//! cargo build --release -p enrich -p enrich-benches --bins --features enrich-benches/rig # the rig builds nothing
 //! target/release/rig                                            # the servers and the rig share all cores
 //! target/release/rig --pin                                      # one core for the servers, another for the rig
 //! target/release/rig --pin --case rate_limited                  # the cost of a refusal, compared with a bare 404
@@ -17,12 +17,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use enrich_benches::contender::{Contender, Kind, Launch};
+use enrich_benches::contender::{Contender, Kind, Launch, SharedStores};
 use enrich_benches::load::{Load, Pace};
 use enrich_benches::machine::{self, Core};
 use enrich_benches::scale::Scale;
 use enrich_benches::table::{Entry, Table};
 use enrich_benches::world::Case;
+use enrich_tests::servers::{Postgres, Redis};
 
 /// The cores of `--pin`.
 const SERVER_CORE: usize = 0;
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let launch = Launch::beside_this()?;
+    let launch = Launch { stores: Some(start_stores), ..Launch::beside_this()? };
     if args.pin {
         // Child processes inherit the core of this thread.
         machine::pin(SERVER_CORE)?;
@@ -101,6 +102,16 @@ fn run() -> Result<(), Box<dyn Error>> {
         machine::pin(RIG_CORE)?;
     }
     args.connections.iter().try_for_each(|connections| compare(&args, &servers, *connections))
+}
+
+/// Starts PostgreSQL, with durable commits, and Redis.
+fn start_stores() -> SharedStores {
+    let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
+    SharedStores {
+        postgres: postgres.tcp_url("postgres"),
+        redis: redis.url(),
+        processes: Box::new((postgres, redis)),
+    }
 }
 
 fn measure_scale(args: &Args, launch: &Launch) -> Result<(), Box<dyn Error>> {

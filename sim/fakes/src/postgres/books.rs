@@ -1,7 +1,7 @@
 //! A Rust model of the functions in the PostgreSQL adapter's migrations. It also is the fake's storage.
 //!
 //! A test makes the same random calls to the model and to PostgreSQL and compares the results
-//! (`tests/tests/all/models/postgres.rs`).
+//! (`tests/tests/suites/models/postgres.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
