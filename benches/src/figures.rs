@@ -5,7 +5,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 /// The command that rewrites the figures.
-pub const ACCEPT: &str = "./test instructions --accept";
+pub const ACCEPT: &str = "./test instructions -- --accept";
 
 /// Maximum relative change before a case's figures must be accepted again. Instruction counts vary by 0.5 % between runs;
 /// system calls vary more.
@@ -113,11 +113,11 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "# What a request costs in user instructions, and what its pieces cost. SHA-256 is apart: machines have"
+            "# User instructions of a request and of its parts. SHA-256 is counted separately, because processors have"
         )?;
         writeln!(
             f,
-            "# instructions for it that valgrind has not. src/counted.rs says what the cases are. Written by"
+            "# instructions for it that valgrind lacks. src/counted.rs describes the cases. Written by"
         )?;
         writeln!(f, "#     {ACCEPT}\n\n{}\n\n{}", self.toolchain, Self::COLUMNS)?;
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))

@@ -137,7 +137,7 @@ mod tests {
     proptest! {
         /// A leading space disables the fast path, so that the parser reads the body.
         #[test]
-        fn a_body_of_the_usual_form_is_read_as_the_parser_reads_it(
+        fn fast_path_agrees_with_the_parser(
             body in r#"\{"email":[ \n]?"([a-zA-Z0-9@. "\\\t\x7fé]|\\[n"\\]|", ?"){0,12}"?\}?"#,
         ) {
             let for_the_parser = format!(" {body}");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_email_or_one_that_is_no_string_is_left_to_the_email_check() {
+    fn missing_or_non_string_email_is_not_a_body_error() {
         for body in [
             "{}",
             r#"{"email":null}"#,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_wins_over_a_wrong_email() {
+    fn unknown_field_takes_precedence_over_invalid_email() {
         for body in [
             r#"{"email":"a@b.c","name":"Ada"}"#,
             r#"{"name":"Ada"}"#,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_whatever_is_not_one_json_object_in_utf8() {
+    fn rejects_anything_but_one_json_object_in_utf8() {
         for body in [
             &b""[..],
             b" ",
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_nested_as_deeply_as_its_size_allows_does_not_overflow_the_stack() {
+    fn deeply_nested_body_does_not_overflow_the_stack() {
         let nested = |deep: usize| format!("{{\"email\":{}{}}}", "[".repeat(deep), "]".repeat(deep));
         assert_eq!(read(nested(2_000).as_bytes()), Ok(None));
         assert_eq!(read(&nested(2_000).as_bytes()[..2_500]), Err(Json));
     }
 
     #[test]
-    fn a_body_over_the_limit_is_refused_whoever_gathered_it() {
+    fn rejects_body_over_the_limit() {
         let padded = |bytes: usize| format!("{}{{}}", " ".repeat(bytes - 2));
         assert_eq!(read(padded(BODY_BYTES_MAX).as_bytes()), Ok(None));
         assert_eq!(read(padded(BODY_BYTES_MAX + 1).as_bytes()), Err(BodyError::TooLarge));

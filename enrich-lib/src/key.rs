@@ -140,26 +140,26 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_format_that_secret_scanners_look_for() {
+    fn key_has_the_documented_format() {
         let key = key(1);
         insta::assert_snapshot!(key.reveal(), @"enr_k6faH4HGSo4DEJ05kMZqZGZbFQEyfAdK41tVZc");
         assert_eq!(key.masked(), "enr_k6fa…");
     }
 
     #[test]
-    fn a_key_is_named_by_the_first_bytes_of_its_digest() {
+    fn key_id_is_a_prefix_of_its_digest() {
         let mut bytes = [0xff; 32];
         bytes[..4].copy_from_slice(&[0x00, 0xab, 0x01, 0xcd]);
         assert_eq!(KeyDigest::from_bytes(bytes).key_id(), "key_00ab01cd");
     }
 
     #[test]
-    fn a_key_and_its_digest_hide_in_debug_output() {
+    fn debug_output_hides_key_and_digest() {
         assert_eq!(format!("{:?} {:?}", key(1), key(1).digest()), "ApiKey(…) KeyDigest(…)");
     }
 
     #[test]
-    fn bytes_that_would_favour_a_character_are_drawn_again() {
+    fn rejects_bytes_that_would_bias_characters() {
         let mut bytes = (0..=255).rev().cycle();
         let key = ApiKey::generate(|| bytes.next().unwrap());
         assert!(key.reveal().starts_with("enr_zyxwv"), "247 is the first byte taken: {}", key.reveal());
@@ -167,13 +167,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_generated_key_parses_back(seed: u64) {
+        fn generated_keys_parse(seed: u64) {
             let key = key(seed);
             prop_assert_eq!(ApiKey::parse(key.reveal()), Some(key));
         }
 
         #[test]
-        fn a_key_with_one_character_wrong_is_refused(seed: u64, at in 0..KEY_CHARS, to in "[ -~]") {
+        fn checksum_rejects_a_changed_character(seed: u64, at in 0..KEY_CHARS, to in "[ -~]") {
             let good = key(seed);
             let mut text = good.reveal().to_owned();
             text.replace_range(at..=at, &to);
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn no_other_text_is_a_key(text in ".*") {
+        fn rejects_other_text(text in ".*") {
             prop_assert_eq!(ApiKey::parse(&text), None);
         }
     }

@@ -7,7 +7,8 @@
 //! # Quick start
 //!
 //! ```sh
-//! cargo add enrich-lib http futures-executor
+//! cargo add --path ../enrich/enrich-lib
+//! cargo add http futures-executor
 //! ```
 //!
 //! A complete `main.rs`. A gateway uses its own runtime instead of `futures-executor`:
@@ -74,8 +75,7 @@
 //! except the stores. A gateway without async code runs the state machine itself: see `examples/no_async.rs` and [`lookup`].
 //!
 //! In this documentation, "specification" means the specification of the HTTP interface. Sentences in quotation marks are
-//! quoted from it. Behaviour that the specification leaves open is marked "decided"; the README's table of decided gaps
-//! gives the reasons.
+//! quoted from it. Behaviour that the specification leaves open is marked "decided"; `DECISIONS.md` gives the reasons.
 //!
 //! # Layout
 //!
@@ -120,3 +120,8 @@ mod sync;
 pub mod sharded_map;
 
 pub mod memory;
+
+/// Runs the examples of the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

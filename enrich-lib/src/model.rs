@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lookup_id_is_a_uuid_of_version_7_that_sorts_by_time() {
+    fn lookup_id_is_a_uuid_v7_that_sorts_by_time() {
         let early = LookupId::new(Timestamp::from_unix_ms(0x0123_4567_89ab), [0xff; 10]);
         let late = LookupId::new(Timestamp::from_unix_ms(0x0123_4567_89ac), [0; 10]);
         assert_eq!(early.to_string(), "lookup_0123456789ab7fffbfffffffffffffff");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_takes_slugs_and_uuids_and_nothing_that_could_break_a_log_line() {
+    fn workspace_id_accepts_slugs_and_uuids_only() {
         for good in ["demo", "7", "org_2abc.x-y", "0190a6b2-6f1c-7c3e-8d7a-1f0e5a3b9c11", &"w".repeat(64)] {
             assert_eq!(good.parse::<WorkspaceId>().map(|w| w.to_string()), Ok(good.to_owned()));
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_url_has_one_form() {
+    fn normalizes_profile_urls() {
         for text in [
             "https://www.linkedin.com/in/ada-marlowe",
             "http://linkedin.com/in/ada-marlowe/",
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_url_is_nothing_else() {
+    fn rejects_other_urls() {
         use ProfileUrlError::*;
         for (text, error) in [
             ("javascript://linkedin.com/in/x", Scheme),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_url_does_not_show_itself_in_a_log() {
+    fn debug_output_hides_the_profile_url() {
         assert_eq!(format!("{:?}", ProfileUrl::from_name("ada").unwrap()), "ProfileUrl(…)");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_error_gives_its_source_to_who_knows_its_type() {
+    fn port_error_downcasts_to_its_source() {
         let error = PortError::new(BodyError::TooLarge);
         assert_eq!(error.downcast_ref(), Some(&BodyError::TooLarge));
         assert_eq!(error.downcast_ref::<EmailError>(), None);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_lets_nothing_through_or_never_resets_is_refused() {
+    fn rejects_zero_limit_and_invalid_window() {
         assert_eq!(Quota::new(0, 60), Err(QuotaError::Limit));
         assert_eq!(Quota::new(1, 0), Err(QuotaError::Window));
         assert_eq!(Quota::new(1, 86_401), Err(QuotaError::Window));
@@ -184,7 +184,7 @@ mod tests {
 
     /// Nodes of different versions share counters, so that these numbers must never change.
     #[test]
-    fn every_version_names_the_same_windows() {
+    fn window_bounds_are_stable_across_versions() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let window = Quota::default().window(&"demo".parse().unwrap(), now);
         assert_eq!(window.number(), 28_333_334);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_request_of_a_window_passes_and_the_next_is_limited() {
+    fn admits_exactly_the_limit() {
         let quota = Quota::new(3, 60).unwrap();
         let now = Timestamp::from_unix_ms(1_000_000);
         let window = quota.window(&"demo".parse().unwrap(), now);
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_window_holds_the_moment_that_it_was_asked_for((w, q, now) in (workspace(), quota(), time())) {
+        fn window_contains_its_request_time((w, q, now) in (workspace(), quota(), time())) {
             let window = q.window(&w, now);
             let length_ms = u64::from(q.window_seconds()) * 1_000;
             prop_assert!(now < window.closes_at());
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn windows_follow_one_another_without_gap_or_overlap((w, q, now) in (workspace(), quota(), time())) {
+        fn windows_are_contiguous((w, q, now) in (workspace(), quota(), time())) {
             let window = q.window(&w, now);
             let last = Timestamp::from_unix_ms(window.closes_at().unix_ms() - 1);
             prop_assert_eq!(q.window(&w, last).number(), window.number());
@@ -219,14 +219,14 @@ mod tests {
         }
 
         #[test]
-        fn never_more_than_the_limit_is_admitted_in_a_window((w, q, now) in (workspace(), quota(), time())) {
+        fn never_admits_more_than_the_limit((w, q, now) in (workspace(), quota(), time())) {
             let window = q.window(&w, now);
             let admitted = (1..=u64::from(q.limit()) + 50).filter(|&n| window.admit(n, now).is_ok()).count();
             prop_assert_eq!(admitted, q.limit() as usize);
         }
 
         #[test]
-        fn waiting_as_long_as_told_is_always_enough((w, q, now) in (workspace(), quota(), time())) {
+        fn reset_seconds_reach_the_next_window((w, q, now) in (workspace(), quota(), time())) {
             let window = q.window(&w, now);
             let told = window.admit(u64::MAX, now).unwrap_err();
             prop_assert!(told.reset_seconds >= 1);

@@ -50,37 +50,17 @@ pub fn internal_error() -> Response<Bytes> {
 /// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is
 /// reported only after the checks of the key and the burst limit.
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
-    let (mut authorization, mut content_type) = (Only::None, Only::None);
-    // With few headers, one iteration is faster than two lookups by name.
-    for (name, value) in headers {
-        if *name == AUTHORIZATION {
-            authorization.add(value);
-        } else if *name == CONTENT_TYPE {
-            content_type.add(value);
-        }
-    }
-    let is_json = content_type.value().is_some_and(is_json);
+    let is_json = only(headers, &CONTENT_TYPE).is_some_and(is_json);
     Request {
-        key: authorization.value().and_then(bearer_key),
+        key: only(headers, &AUTHORIZATION).and_then(bearer_key),
         body: if is_json { body } else { Err(BodyError::ContentType) },
     }
 }
 
-/// A header that may occur only once.
-enum Only<'h> {
-    None,
-    One(&'h HeaderValue),
-    Several,
-}
-
-impl<'h> Only<'h> {
-    fn add(&mut self, value: &'h HeaderValue) {
-        *self = if let Self::None = self { Self::One(value) } else { Self::Several };
-    }
-
-    fn value(self) -> Option<&'h HeaderValue> {
-        if let Self::One(value) = self { Some(value) } else { None }
-    }
+/// Returns the value of a header, or `None` if it is missing or repeated.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110, 11.1).

@@ -53,7 +53,7 @@ mod tests {
     use crate::email::Email;
 
     #[test]
-    fn addresses_of_one_mailbox_have_one_form() {
+    fn addresses_of_one_mailbox_share_a_canonical_form() {
         for (address, form) in [
             ("Ada.Marlowe+shop@GoogleMail.com", "adamarlowe@gmail.com"),
             ("ada.marlowe@gmail.com", "adamarlowe@gmail.com"),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_dropped_where_the_provider_documents_it_and_dots_stay() {
+    fn drops_documented_tags_and_keeps_dots() {
         let microsoft = ["outlook.com", "hotmail.com", "live.com", "msn.com"];
         let others =
             ["icloud.com", "me.com", "mac.com", "fastmail.com", "proton.me", "protonmail.com", "pm.me"];
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_behind_a_dot_leaves_an_address_when_it_is_dropped() {
+    fn dropping_a_tag_after_a_dot_leaves_a_valid_address() {
         for (address, form) in [
             ("ada.+x@outlook.com", "ada.+x@outlook.com"), // `ada.@outlook.com` is not a valid address
             ("ada.+x@gmail.com", "ada@gmail.com"),

@@ -15,7 +15,7 @@ proptest! {
 
     /// Requests read the clock before they are counted, so that they reach the table slightly out of order.
     #[test]
-    fn never_more_than_the_limit_is_admitted_in_a_window(
+    fn never_admits_more_than_the_limit(
         quota in quota(),
         workspaces in 1..=3_usize,
         steps in vec((0..3_usize, gap(), jitter()), 1..400),

@@ -12,7 +12,7 @@ use enrich_sqlite::{Admin, DataDir, StoreError};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::Format;
+use crate::args::MigrateArgs;
 use crate::failure::Failure;
 use crate::output;
 use crate::url::ServerUrl;
@@ -44,12 +44,12 @@ pub trait Accounts {
 
 /// The location of the accounts.
 #[derive(Debug)]
-pub enum Place {
+pub enum StoreLocation {
     Dir(PathBuf),
     Server(ServerUrl),
 }
 
-impl Place {
+impl StoreLocation {
     /// Opens existing accounts. Fails if the data directory is missing.
     pub fn open(self) -> Result<Box<dyn Accounts>, Failure> {
         match self {
@@ -75,19 +75,19 @@ impl Accounts for Admin {
         credits: u64,
         now: Timestamp,
     ) -> Result<(), Failure> {
-        told(Self::create_workspace(self, id, quota, credits, now))
+        convert(Self::create_workspace(self, id, quota, credits, now))
     }
 
     fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, Failure> {
-        told(Self::workspaces(self))
+        convert(Self::workspaces(self))
     }
 
     fn grant(&mut self, workspace: &WorkspaceId, credits: u64, now: Timestamp) -> Result<Balance, Failure> {
-        told(Self::grant(self, workspace, credits, now))
+        convert(Self::grant(self, workspace, credits, now))
     }
 
     fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, Failure> {
-        told(Self::balance(self, workspace))
+        convert(Self::balance(self, workspace))
     }
 
     fn create_key(
@@ -97,23 +97,23 @@ impl Accounts for Admin {
         key: &ApiKey,
         now: Timestamp,
     ) -> Result<String, Failure> {
-        told(Self::create_key(self, workspace, label, key, now))
+        convert(Self::create_key(self, workspace, label, key, now))
     }
 
     fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, Failure> {
-        told(Self::keys(self, workspace))
+        convert(Self::keys(self, workspace))
     }
 
     fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), Failure> {
-        told(Self::revoke_key(self, id, now))
+        convert(Self::revoke_key(self, id, now))
     }
 
     fn audit(&mut self) -> Result<Audit, Failure> {
-        told(Self::audit(self))
+        convert(Self::audit(self))
     }
 }
 
-fn told<T>(result: Result<T, StoreError>) -> Result<T, Failure> {
+fn convert<T>(result: Result<T, StoreError>) -> Result<T, Failure> {
     Ok(result?)
 }
 
@@ -178,30 +178,26 @@ impl Accounts for Remote {
 }
 
 /// `enrich migrate`
-pub fn migrate(place: Place, format: Format) -> Result<(), Failure> {
-    let Place::Server(url) = place else {
-        return Err(Failure::usage(
-            "a data directory is brought to the newest version by itself: there is nothing to do",
-        )
-        .advise("--database URL or ENRICH_DATABASE names the PostgreSQL server to migrate"));
-    };
-    let made =
-        runtime()?.block_on(Database::new(server(&url)?).migrate()).map_err(|error| at(&url, error))?;
+pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
+    let url = &args.database;
+    let applied =
+        runtime()?.block_on(Database::new(server(url)?).migrate()).map_err(|error| at(url, error))?;
     let version = Database::VERSION;
-    if format.json {
-        return output::json(&json!({ "from": version - made, "version": version }));
+    let before = version - applied;
+    if args.format.json {
+        return output::json(&json!({ "from": before, "version": version }));
     }
-    output::line(match version - made {
-        before if before == version => format!("{url} is current: its tables have version {version}"),
-        0 => format!("{url} is prepared: its tables have version {version}"),
-        before => format!("{url} was brought from version {before} of its tables to {version}"),
+    output::line(match before {
+        0 => format!("{url}: created the tables of version {version}"),
+        before if before == version => format!("{url}: the tables already have version {version}"),
+        before => format!("{url}: upgraded the tables from version {before} to {version}"),
     })
 }
 
 /// Creates a single-threaded Tokio runtime.
 pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| Failure::new(format!("can't start: {e}")))
+    runtime.map_err(|e| Failure::new(format!("cannot start the runtime: {e}")))
 }
 
 pub fn server(url: &ServerUrl) -> Result<Server, Failure> {

@@ -37,15 +37,13 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let copy = match runtime.block_on(begun) {
         Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
             export.give_up(&dir)?; // the data directory can be served as before
-            return Err(
-                at(&to, error).advise("copy into a database of its own, or give that workspace up there")
-            );
+            return Err(at(&to, error).advise("copy to an empty database, or remove that workspace from it"));
         }
         begun => begun.map_err(|error| go_on(at(&to, error), &dir, &to))?,
     };
     if copy.progress().is_finished {
         return output::line(format!(
-            "{} was copied to {to} before: nothing was changed",
+            "{} was already copied to {to}; nothing was changed",
             dir.path().display()
         ));
     }
@@ -55,7 +53,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     run.bar.finish_and_clear();
     let differences = copied.map_err(|failure| go_on(failure, &dir, &to))?;
     if !differences.is_empty() {
-        return Err(tell(&differences));
+        return Err(difference_error(&differences));
     }
     let Run { runtime, export, .. } = run;
     drop(export);
@@ -96,27 +94,27 @@ impl Run<'_> {
             if grants.is_empty() {
                 break;
             }
-            self.told(|runtime, copy| runtime.block_on(copy.add_grants(&grants)))?;
+            self.blocking(|runtime, copy| runtime.block_on(copy.add_grants(&grants)))?;
         }
         loop {
             let voids = self.export.voids(self.copy.progress().voids, CHUNK_ROWS_MAX)?;
             if voids.is_empty() {
                 break;
             }
-            self.told(|runtime, copy| runtime.block_on(copy.add_voids(&voids)))?;
+            self.blocking(|runtime, copy| runtime.block_on(copy.add_voids(&voids)))?;
         }
         loop {
             let spends = self.export.spends(self.copy.progress().spends, CHUNK_ROWS_MAX)?;
             if spends.is_empty() {
                 break;
             }
-            self.told(|runtime, copy| runtime.block_on(copy.add_spends(&spends)))?;
+            self.blocking(|runtime, copy| runtime.block_on(copy.add_spends(&spends)))?;
         }
         let now = SystemArrivals::now();
-        self.told(|runtime, copy| runtime.block_on(copy.finish(workspaces, keys, now)))
+        self.blocking(|runtime, copy| runtime.block_on(copy.finish(workspaces, keys, now)))
     }
 
-    fn told<T>(
+    fn blocking<T>(
         &mut self,
         step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, StoreError>,
     ) -> Result<T, Failure> {
@@ -136,18 +134,18 @@ fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure
             .await
             .map_err(|error| at(to, error))
     })?;
-    for (audit, place) in [(here, dir.path().display().to_string()), (there, to.to_string())] {
+    for (audit, location) in [(here, dir.path().display().to_string()), (there, to.to_string())] {
         if !audit.reconciles() {
             let what = format!(
-                "everything was copied, but the balances in {place} do not reconcile with their rows"
+                "all rows are copied, but the balances in {location} do not reconcile with their rows"
             );
-            return Err(Failure::new(what).advise("`enrich credits audit` says which"));
+            return Err(Failure::new(what).advise("list them with `enrich credits audit`"));
         }
     }
     Ok(())
 }
 
-fn tell(differences: &[CopyDifference]) -> Failure {
+fn difference_error(differences: &[CopyDifference]) -> Failure {
     let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent, c.voids].map(grouped);
     let rows = differences.iter().flat_map(|difference| {
         [("there", &difference.there), ("here", &difference.here)].map(|(side, contents)| {
@@ -158,8 +156,8 @@ fn tell(differences: &[CopyDifference]) -> Failure {
     let header = ["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT", "VOIDS"];
     // The error below matters more than a table that cannot be written.
     let _ = output::table(header, rows);
-    Failure::new("the two sides differ, so that nothing was opened for lookups there")
-        .advise("drop that database, make it anew, and run `enrich migrate` and `enrich copy` again")
+    Failure::new("the copy differs from the data directory, so it is not released for lookups")
+        .advise("drop and recreate the database, then run `enrich migrate` and `enrich copy` again")
 }
 
 fn rows(contents: &Contents) -> u64 {
@@ -167,10 +165,8 @@ fn rows(contents: &Contents) -> u64 {
 }
 
 fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {
-    let again = format!(
-        "the same command goes on where this one stopped: `enrich copy --from {} --to {to}`",
-        dir.path().display()
-    );
+    let again =
+        format!("continue with the same command: `enrich copy --from {} --to {to}`", dir.path().display());
     let advice: Vec<_> = failure.advice.iter().cloned().chain([again]).collect();
     failure.advise(advice.join("\n  "))
 }

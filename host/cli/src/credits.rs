@@ -5,19 +5,19 @@ use enrich_lib::credit::Balance;
 use enrich_lib::records::{Audit, AuditRow, Tally};
 use serde_json::{Value, json};
 
-use crate::accounts::Place;
+use crate::accounts::StoreLocation;
 use crate::args::{CreditsCommand, Format};
 use crate::failure::Failure;
 use crate::output;
 
-pub fn run(place: Place, command: CreditsCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure> {
     match command {
         CreditsCommand::Grant { workspace, credits, format } => {
-            show(&place.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
+            show(&store.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
                 .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
         }
-        CreditsCommand::Show { workspace, format } => show(&place.open()?.balance(&workspace)?, format),
-        CreditsCommand::Audit { format } => audit(&place.open()?.audit()?, format),
+        CreditsCommand::Show { workspace, format } => show(&store.open()?.balance(&workspace)?, format),
+        CreditsCommand::Audit { format } => audit(&store.open()?.audit()?, format),
     }
 }
 
@@ -54,16 +54,16 @@ fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
             "errors": audit.errors,
         }))?;
     } else {
-        tell(audit)?;
+        report(audit)?;
     }
     if audit.reconciles() {
         return Ok(());
     }
     Err(Failure::new("the balances do not reconcile with their rows")
-        .advise("stop serving, keep a copy of the store as it is, and restore a backup that reconciles"))
+        .advise("stop the server, keep a copy of the store, and restore a backup that reconciles"))
 }
 
-fn tell(audit: &Audit) -> Result<(), Failure> {
+fn report(audit: &Audit) -> Result<(), Failure> {
     let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
     if !differing.is_empty() {
         let cells = differing.iter().flat_map(|row| {

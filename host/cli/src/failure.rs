@@ -48,7 +48,7 @@ impl Failure {
 
     /// Creates an error for a file operation that failed. `verb` names the operation, such as "read".
     pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
-        Self::new(format!("can't {verb} {}: {why}", path.display()))
+        Self::new(format!("cannot {verb} {}: {why}", path.display()))
     }
 
     /// Converts the error to an error in `setting`.
@@ -66,9 +66,9 @@ impl Failure {
     }
 }
 
-const UNKNOWN_WORKSPACE: &str = "`enrich workspace list` shows all workspaces";
-const WORKSPACE_EXISTS: &str = "`enrich credits grant` gives it more credits";
-const UNKNOWN_KEY: &str = "`enrich key list WORKSPACE` shows the ids of its keys";
+const UNKNOWN_WORKSPACE: &str = "list the workspaces with `enrich workspace list`";
+const WORKSPACE_EXISTS: &str = "grant more credits with `enrich credits grant`";
+const UNKNOWN_KEY: &str = "list the ids with `enrich key list WORKSPACE`";
 
 impl From<enrich_postgres::StoreError> for Failure {
     fn from(error: enrich_postgres::StoreError) -> Self {
@@ -85,7 +85,7 @@ impl From<enrich_postgres::StoreError> for Failure {
             enrich_postgres::StoreError::Refused { ref code, .. }
                 if code.starts_with("28") || code.starts_with("3D") =>
             {
-                failure.advise("user, password and name stand in --database or ENRICH_DATABASE")
+                failure.advise("check the user, password and database name in --database or ENRICH_DATABASE")
             }
             _ => failure,
         }
@@ -103,14 +103,14 @@ impl From<StoreError> for Failure {
         let failure = Self::new(error.to_string());
         match error {
             StoreError::NoData(_) => failure.advise(
-                "`enrich serve --sample` makes sample data to try; `enrich workspace create NAME` starts your own; \
-                 --data DIR or ENRICH_DATA names another directory",
+                "create sample data with `enrich serve --sample` or a workspace with `enrich workspace create NAME`, or \
+                 choose another directory with --data or ENRICH_DATA",
             ),
             StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
             StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
             StoreError::Moved { mark, .. } => failure.advise(format!(
-                "--database URL serves them from there; `enrich copy` finishes a copy that was interrupted; if it was given \
-                 up, delete {}",
+                "use --database URL to access them there; run `enrich copy` again to finish an interrupted copy; to cancel \
+                 the copy, delete {}",
                 mark.display()
             )),
             StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),

@@ -6,15 +6,15 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::records::KeyRow;
 use serde_json::json;
 
-use crate::accounts::{Accounts, Place};
+use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{Format, KeyCommand};
 use crate::failure::Failure;
 use crate::output;
 
-pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::Create { workspace, label, format } => {
-            let mut accounts = place.open()?;
+            let mut accounts = store.open()?;
             let key = generate();
             let id = accounts.create_key(&workspace, &label, &key, SystemArrivals::now())?;
             if format.json {
@@ -23,16 +23,16 @@ pub fn run(place: Place, command: KeyCommand) -> Result<(), Failure> {
                 return deliver(&mut *accounts, &id, &new.to_string());
             }
             deliver(&mut *accounts, &id, key.reveal())?;
-            output::remark(format!("{id} of {workspace}: keep the key now, it is not shown again"));
+            output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
             Ok(())
         }
-        KeyCommand::List { workspace, format } => list(&place.open()?.keys(&workspace)?, format),
+        KeyCommand::List { workspace, format } => list(&store.open()?.keys(&workspace)?, format),
         KeyCommand::Revoke { id, format } => {
-            place.open()?.revoke_key(&id, SystemArrivals::now())?;
+            store.open()?.revoke_key(&id, SystemArrivals::now())?;
             if format.json {
                 return output::json(&json!({ "id": id, "revoked": true }));
             }
-            output::line(format!("revoked {id}: within a second it is refused"))
+            output::line(format!("revoked {id}; requests with it are refused within a second"))
         }
     }
 }
@@ -54,7 +54,7 @@ pub fn deliver(accounts: &mut dyn Accounts, id: &str, text: &str) -> Result<(), 
     let what = format!("cannot write the key to standard output: {error}");
     Err(match accounts.revoke_key(id, SystemArrivals::now()) {
         Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
-            .advise("`enrich key create WORKSPACE LABEL` makes another key"),
+            .advise("create another key with `enrich key create WORKSPACE LABEL`"),
         Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))
             .advise(format!("revoke it with `enrich key revoke {id}`")),
     })

@@ -1,19 +1,19 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command group has its own module: `serve`, `workspace`, `key`, `credits`, `copy`, `people`, `vendors`, `config`,
-//! `lookup`, `bulk`. They share these modules:
+//! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `key`, `credits`, `copy`, `people`, `lookup`,
+//! `bulk`. They use these modules, each of which depends only on those before it:
 //!
-//! - `args`: command line arguments
-//! - `help`: long help texts
-//! - `accounts`: access to workspaces, keys and credits; also `enrich migrate`
-//! - `config`: the settings file of `serve`
-//! - `client`: the HTTP client of `lookup` and `bulk`
-//! - `sample`: the sample data
-//! - `output`, `failure`: results and errors
+//! - `failure`, `output`: errors and results
 //! - `panics`: reports of panics, without their messages
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
+//! - `listen`, `values`: values that are both flags and settings
+//! - `args`: the command line
+//! - `accounts`: access to workspaces, keys and credits; also `enrich migrate`
+//! - `settings`: the settings of `serve`, from its file, flags and the environment
+//! - `client`: the HTTP client of `lookup` and `bulk`
+//! - `sample`: the sample data of `serve`
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "nothing in a binary is public")]
@@ -26,8 +26,8 @@ mod config;
 mod copy;
 mod credits;
 mod failure;
-mod help;
 mod key;
+mod listen;
 mod lookup;
 mod output;
 mod panics;
@@ -35,20 +35,21 @@ mod people;
 mod private_file;
 mod sample;
 mod serve;
+mod settings;
 mod signals;
 mod url;
+mod values;
 mod vendors;
 mod workspace;
 
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
-use crate::accounts::Place;
-use crate::args::{Args, Command};
+use crate::accounts::StoreLocation;
+use crate::args::{Args, Command, DataArgs, StoreArgs};
 use crate::failure::Failure;
-use crate::serve::Given;
 
 /// The allocator. A lookup makes dozens of small allocations, for which the system's allocator is a few times slower.
 #[global_allocator]
@@ -56,16 +57,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     panics::hide_messages();
-    let matches = match Args::command().try_get_matches() {
+    let matches = match Args::grouped().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return not_parsed(&error),
     };
-    // Flags take precedence over environment variables.
-    let is_dir_typed = matches.value_source("data") == Some(ValueSource::CommandLine);
-    let is_database_typed = matches.value_source("database") == Some(ValueSource::CommandLine);
     let ran = Args::from_arg_matches(&matches)
         .map_err(|error| error.exit())
-        .and_then(|args| run(args, is_dir_typed, is_database_typed));
+        .and_then(|args| run(args.command, leaf(&matches)));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -73,6 +71,11 @@ fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// Returns the matches of the innermost subcommand.
+fn leaf(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, matches)| leaf(matches))
 }
 
 /// Prints the help, the version or a mistake in the arguments, and returns the exit code.
@@ -96,33 +99,36 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
 
 /// Returns whether the command has the flag `--json`.
 fn is_json(matches: &ArgMatches) -> bool {
-    match matches.subcommand() {
-        Some((_, matches)) => is_json(matches),
-        None => matches.try_get_one("json").is_ok_and(|flag| flag == Some(&true)),
-    }
+    leaf(matches).try_get_one("json").is_ok_and(|flag| flag == Some(&true))
 }
 
-fn run(args: Args, is_dir_typed: bool, is_database_typed: bool) -> Result<(), Failure> {
-    let Args { data, database, command } = args;
-    let dir = data.clone().unwrap_or_else(|| Args::DATA.into());
-    let place = || match &database {
-        Some(_) if is_dir_typed && is_database_typed => Err(Failure::usage(
-            "the accounts are in one place: either in the directory of --data or at the URL of --database",
-        )),
-        Some(url) if !is_dir_typed => Ok(Place::Server(url.clone())),
-        _ => Ok(Place::Dir(dir.clone())),
+/// Runs a command. `matches` shows which values are flags, which take precedence over environment variables.
+fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
+    let store = |store: StoreArgs| {
+        let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        match (store.database, is_flag("data"), is_flag("database")) {
+            (Some(_), true, true) => Err(Failure::usage(
+                "--data and --database exclude each other; the accounts are in one of them",
+            )),
+            (Some(url), false, _) => Ok(StoreLocation::Server(url)),
+            _ => Ok(StoreLocation::Dir(directory(store.data))),
+        }
     };
     match command {
-        Command::Serve(args) => serve::run(Given { data, database, args }),
-        Command::Workspace { command } => workspace::run(place()?, command),
-        Command::Key { command } => key::run(place()?, command),
-        Command::Credits { command } => credits::run(place()?, command),
-        Command::Migrate { format } => accounts::migrate(place()?, format),
+        Command::Serve(args) => serve::run(&args),
+        Command::Config { command } => config::run(command),
+        Command::Vendors { command } => vendors::run(command),
+        Command::Workspace { store: args, command } => workspace::run(store(args)?, command),
+        Command::Key { store: args, command } => key::run(store(args)?, command),
+        Command::Credits { store: args, command } => credits::run(store(args)?, command),
+        Command::People { data, command } => people::run(directory(data), command),
+        Command::Migrate(args) => accounts::migrate(&args),
         Command::Copy(args) => copy::run(args),
-        Command::People { command } => people::run(dir, command),
-        Command::Vendors { command } => vendors::run(data, database, command),
-        Command::Config { command } => config::command::run(data, database, command),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
     }
+}
+
+fn directory(args: DataArgs) -> std::path::PathBuf {
+    args.data.unwrap_or_else(|| values::DATA.into())
 }

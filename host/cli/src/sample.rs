@@ -23,16 +23,16 @@ pub fn create(data: &Path) -> Result<NewKey, Failure> {
     let mut name = data.file_name().unwrap_or_default().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
     let partial = data.with_file_name(name);
-    let made = fill(&DataDir::create(&partial)?).and_then(|key| {
+    let created = fill(&DataDir::create(&partial)?).and_then(|key| {
         std::fs::rename(&partial, data)
-            .map_err(|e| Failure::file("create", data, e).advise("--data DIR names another directory"))?;
+            .map_err(|e| Failure::file("create", data, e).advise("choose another directory with --data"))?;
         Ok(key)
     });
-    if made.is_err() {
+    if created.is_err() {
         // Removes only the files created above. The original error matters more than a failed removal.
         let _ = std::fs::remove_dir_all(&partial);
     }
-    made
+    created
 }
 
 fn fill(dir: &DataDir) -> Result<NewKey, Failure> {

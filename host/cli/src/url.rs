@@ -20,8 +20,8 @@ impl ServerUrl {
         if self.0.starts_with("postgres://") || self.0.starts_with("postgresql://") {
             return Ok(());
         }
-        Err(Failure::usage("the URL of the database does not begin with postgres://")
-            .advise("--database postgres://USER:PASSWORD@HOST/NAME, or the same in ENRICH_DATABASE"))
+        Err(Failure::usage("the database URL does not start with postgres://")
+            .advise("set --database or ENRICH_DATABASE to postgres://USER:PASSWORD@HOST/NAME"))
     }
 }
 
@@ -41,14 +41,14 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
         // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password.
-        let (login, place) =
-            rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
-        let place = place.split(['?', '#']).next().unwrap_or_default();
+        let (login, location) =
+            rest.rsplit_once('@').map_or((None, rest), |(login, location)| (Some(login), location));
+        let location = location.split(['?', '#']).next().unwrap_or_default();
         let user =
             login.map(|login| login.split(':').next().unwrap_or_default()).filter(|user| !user.is_empty());
         match user {
-            Some(user) => write!(f, "{scheme}://{user}@{place}"),
-            None => write!(f, "{scheme}://{place}"),
+            Some(user) => write!(f, "{scheme}://{user}@{location}"),
+            None => write!(f, "{scheme}://{location}"),
         }
     }
 }

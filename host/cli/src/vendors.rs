@@ -1,6 +1,6 @@
 //! `enrich vendors`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use enrich_host::causes::chain;
@@ -11,26 +11,20 @@ use enrich_sqlite::{DataDir, People, StoreError};
 use serde_json::json;
 
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
-use crate::config::Reading;
 use crate::failure::Failure;
 use crate::output;
-use crate::serve::{Given, Settings};
-use crate::url::ServerUrl;
+use crate::settings::{Reading, Settings};
 
-pub fn run(
-    data: Option<PathBuf>,
-    database: Option<ServerUrl>,
-    command: VendorsCommand,
-) -> Result<(), Failure> {
-    let VendorsCommand::Try(TryArgs { name, email, config, format }) = command;
+pub fn run(command: VendorsCommand) -> Result<(), Failure> {
+    let VendorsCommand::Try(TryArgs { name, email, config, store, format }) = command;
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
-    let args = ServeArgs { config: Some(config), ..ServeArgs::default() };
-    let settings = Settings::resolve(&Given { data, database, args }, &Reading::default())?;
+    let args = ServeArgs { config: Some(config), store, ..ServeArgs::default() };
+    let settings = Settings::resolve(&args, &Reading::default())?;
     check_opt_out(&settings.data, &email)?;
     let provider = find(&settings.vendors, &name)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("can't start: {e}")))?;
+    let runtime = runtime.map_err(|e| Failure::new(format!("cannot start the runtime: {e}")))?;
     let started = Instant::now();
     let trial = runtime.block_on(provider.try_email(&email));
     let ms = started.elapsed().as_millis() as u64;
@@ -51,7 +45,7 @@ fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
     let names: Vec<_> = vendors().map(|vendor| vendor.name()).collect();
     let failure = Failure::usage(format!("the settings have no vendor {name}"));
     Err(if names.is_empty() {
-        failure.advise("a [[vendors]] section with `use` or `file` adds one")
+        failure.advise("add a [[vendors]] section with `use` or `file`")
     } else {
         failure.advise(format!("the vendors are {}", names.join(", ")))
     })
@@ -65,7 +59,7 @@ fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
     };
     let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;
     if people.is_suppressed(email)? {
-        return Err(Failure::new("this person opted out, and is not sent to a vendor"));
+        return Err(Failure::new("the person opted out; no vendor receives the email"));
     }
     Ok(())
 }
@@ -98,7 +92,7 @@ fn show(trial: &Trial, ms: u64, format: Format) -> Result<(), Failure> {
     output::line(match (matched, error) {
         (_, Some(error)) => format!("error    {error}"),
         (Some(profile), None) => format!("match    {profile}"),
-        (None, None) => "match    none that is trusted".to_owned(),
+        (None, None) => "match    none".to_owned(),
     })?;
     output::line(format!("time     {ms} ms"))
 }

@@ -7,31 +7,31 @@ use enrich_lib::records::WorkspaceRow;
 use enrich_lib::window::Quota;
 use serde_json::{Value, json};
 
-use crate::accounts::Place;
+use crate::accounts::StoreLocation;
 use crate::args::{Format, WorkspaceCommand};
 use crate::failure::Failure;
 use crate::output;
 
-pub fn run(place: Place, command: WorkspaceCommand) -> Result<(), Failure> {
+pub fn run(store: StoreLocation, command: WorkspaceCommand) -> Result<(), Failure> {
     match command {
         WorkspaceCommand::Create { name, credits, limit, window, format } => {
             let quota = Quota::new(limit, window).map_err(|error| Failure::usage(error.to_string()))?;
-            create(place, name, quota, credits, format)
+            create(store, name, quota, credits, format)
         }
-        WorkspaceCommand::List { format } => list(&place.open()?.workspaces()?, format),
+        WorkspaceCommand::List { format } => list(&store.open()?.workspaces()?, format),
     }
 }
 
 /// Creates a workspace, and the data directory if it is missing.
 fn create(
-    place: Place,
+    store: StoreLocation,
     name: WorkspaceId,
     quota: Quota,
     credits: u64,
     format: Format,
 ) -> Result<(), Failure> {
     let created_at = SystemArrivals::now();
-    place.create()?.create_workspace(&name, quota, credits, created_at)?;
+    store.create()?.create_workspace(&name, quota, credits, created_at)?;
     if format.json {
         let balance = Balance { granted: credits, available: credits, held: 0, spent: 0 };
         return output::json(&to_json(&WorkspaceRow { id: name, quota, balance, created_at }));
@@ -42,7 +42,7 @@ fn create(
         output::grouped(quota.limit().into()),
         quota.window_seconds(),
     ))?;
-    output::remark(format!("`enrich key create {name} LABEL` makes an API key for it"));
+    output::remark(format!("create an API key with `enrich key create {name} LABEL`"));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::keys::Keys;
 use crate::scenario::Scenario;
 
-/// The command line of a store's operator, for example `enrich --data DIR`.
+/// The command line of a store's operator, for example `env ENRICH_DATA=DIR enrich`.
 #[derive(Clone, Debug)]
 pub struct Operator {
     program: String,

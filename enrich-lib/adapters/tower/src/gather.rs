@@ -10,7 +10,7 @@ use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyError};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
-/// The limits on a request's body. The README's table of decided gaps gives the reasons for the defaults.
+/// The limits on a request's body. `DECISIONS.md` of `enrich-lib` gives the reasons for the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
     /// The maximum size of the body, in bytes.

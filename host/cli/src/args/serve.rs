@@ -1,97 +1,102 @@
-//! What `enrich serve` takes.
+//! Flags of `enrich serve`.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
-use enrich_sqlite::Durability;
 
-use crate::config::{Config, PeopleIndex, listen};
+use super::store::StoreArgs;
+use crate::listen;
 use crate::url::ServerUrl;
+use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
-    /// Where to listen: an address and a port, or a port of this machine alone [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN", value_parser = listen::parse)]
-    pub listen: Option<SocketAddr>,
-    /// How many threads serve connections [default: one a core]
-    #[arg(long, value_name = "N", env = "ENRICH_WORKERS")]
-    pub workers: Option<NonZeroUsize>,
-    /// If there is no data yet, create sample people and a workspace `demo` with 1,000 credits and one key
-    #[arg(long)]
-    pub sample: bool,
-    /// The certificate chain, in PEM
-    #[arg(long, value_name = "FILE", env = "ENRICH_TLS_CERT", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// The certificate's private key, in PEM
-    #[arg(long, value_name = "FILE", env = "ENRICH_TLS_KEY", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// Serve plain HTTP beyond this machine: a proxy in front ends TLS
-    #[arg(long, env = "ENRICH_PLAINTEXT", value_parser = BoolishValueParser::new())]
-    pub plaintext: bool,
-    /// What a match costs, in credits [default: 1]
-    #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND")]
-    pub price_found: Option<u32>,
-    /// What a lookup without a match costs, in credits [default: 0]
-    #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND")]
-    pub price_not_found: Option<u32>,
-    /// When a spend is answered: `strict`, when it is on the disk, or `relaxed`, at once: a crash loses the spends of up to 2 ms
-    /// [default: strict]
-    #[arg(long, value_name = "WHEN", env = "ENRICH_CREDITS_DURABILITY")]
-    pub credits_durability: Option<DurabilitySetting>,
-    /// The least confidence of a trusted match in the people directory, from 0 to 1 [default: 0.8]
-    #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence)]
-    pub confidence_min: Option<f64>,
-    /// Where the people directory is answered from: memory takes 5 GB for 100 million people, disk is slower [default: memory]
-    #[arg(long, value_name = "PLACE", env = "ENRICH_PEOPLE_INDEX")]
-    pub people_index: Option<PeopleIndex>,
-    /// How long a lookup may take at all whom it asks, up to 20000 [default: 10000]
-    #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms())]
-    pub deadline_ms: Option<u64>,
-    /// Where requests are counted against the limits: `memory`, if this is the only node, or a URL such as
-    /// redis://HOST [default: memory, and none with --database]
-    #[arg(long, value_name = "URL", env = "ENRICH_WINDOWS", hide_env_values = true)]
-    pub windows: Option<ServerUrl>,
-    /// Settings in TOML; flags and variables win over it
+    /// Settings file (TOML); flags and variables override it
     #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The form of the log [default: text]
+    /// Create sample data and a key if there is no data yet
+    ///
+    /// Creates 300 invented people and a workspace `demo` with 1,000 credits.
+    #[arg(long)]
+    pub sample: bool,
+    /// Log format [default: text]
     #[arg(long, value_enum, env = "ENRICH_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-}
 
-/// [`Durability`], as a flag and as a setting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DurabilitySetting {
-    #[default]
-    Strict,
-    Relaxed,
-}
+    /// Address to listen on [default: 127.0.0.1:8080]
+    ///
+    /// An address and a port. A port alone means 127.0.0.1.
+    #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN", value_parser = listen::parse, help_heading = "Network")]
+    pub listen: Option<SocketAddr>,
+    /// Number of worker threads [default: one per core]
+    #[arg(long, value_name = "N", env = "ENRICH_WORKERS", help_heading = "Network")]
+    pub workers: Option<NonZeroUsize>,
+    /// TLS certificate chain (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ENRICH_TLS_CERT",
+        requires = "tls_key",
+        help_heading = "Network"
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the TLS certificate (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ENRICH_TLS_KEY",
+        requires = "tls_cert",
+        help_heading = "Network"
+    )]
+    pub tls_key: Option<PathBuf>,
+    /// Allow plain HTTP from other machines
+    ///
+    /// Use it only if a proxy in front of the server terminates TLS.
+    #[arg(long, env = "ENRICH_PLAINTEXT", value_parser = BoolishValueParser::new(), help_heading = "Network")]
+    pub plaintext: bool,
 
-impl From<DurabilitySetting> for Durability {
-    fn from(setting: DurabilitySetting) -> Self {
-        match setting {
-            DurabilitySetting::Strict => Self::Strict,
-            DurabilitySetting::Relaxed => Self::Relaxed,
-        }
-    }
-}
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Rate-limit store: `memory` or `redis://HOST`
+    ///
+    /// Defaults to `memory` with a data directory, and has no default with --database. Several nodes must share one Redis or
+    /// Valkey server.
+    #[arg(long, value_name = "URL", env = "ENRICH_WINDOWS", hide_env_values = true, help_heading = "Data")]
+    pub windows: Option<ServerUrl>,
+    /// Storage for finding people [default: memory]
+    #[arg(long, value_name = "STORAGE", env = "ENRICH_PEOPLE_INDEX", help_heading = "Data")]
+    pub people_index: Option<PeopleIndex>,
+    /// When a billed lookup is answered [default: strict]
+    ///
+    /// With `relaxed`, a crash loses the spends of up to 2 ms, in favour of the workspaces.
+    #[arg(long, value_name = "MODE", env = "ENRICH_CREDITS_DURABILITY", help_heading = "Data")]
+    pub credits_durability: Option<DurabilitySetting>,
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    #[default]
-    Text,
-    Json,
+    /// Price of a match, in credits [default: 1]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND", help_heading = "Lookups")]
+    pub price_found: Option<u32>,
+    /// Price of a lookup without a match, in credits [default: 0]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND", help_heading = "Lookups")]
+    pub price_not_found: Option<u32>,
+    /// Minimum confidence of a match, from 0 to 1 [default: 0.8]
+    ///
+    /// Applies to the people directory. Vendors have a minimum of their own.
+    #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence, help_heading = "Lookups")]
+    pub confidence_min: Option<f64>,
+    /// Deadline for the whole lookup, in ms [default: 10000]
+    ///
+    /// At most 20000.
+    #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms(), help_heading = "Lookups")]
+    pub deadline_ms: Option<u64>,
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    let confidence = text.parse().ok().filter(|confidence| Config::CONFIDENCES.contains(confidence));
-    confidence.ok_or_else(|| "has to be a number from 0 to 1".to_owned())
+    let confidence = text.parse().ok().filter(|confidence| CONFIDENCES.contains(confidence));
+    confidence.ok_or_else(|| "must be a number from 0 to 1".to_owned())
 }
 
 fn deadline_ms() -> RangedU64ValueParser {
-    RangedU64ValueParser::new().range(Config::RESOLVER_DEADLINES_MS)
+    RangedU64ValueParser::new().range(RESOLVER_DEADLINES_MS)
 }

@@ -15,8 +15,8 @@ use tracing_subscriber::filter::{Directive, LevelFilter};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::args::LogFormat;
 use crate::failure::Failure;
+use crate::values::LogFormat;
 
 /// Maximum time to wait at exit until stderr accepts the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);

@@ -1,7 +1,5 @@
 //! `enrich serve`
 //!
-//! - `settings`: the settings from the file, flags and environment
-//! - `places`: the locations of the stores
 //! - `stores`: the stores
 //! - `log`: the log
 //! - `open_files`: the limit on connections
@@ -9,9 +7,7 @@
 
 mod log;
 mod open_files;
-mod places;
 mod reload;
-mod settings;
 mod stores;
 
 use std::io;
@@ -31,20 +27,19 @@ use tracing::info;
 
 use self::reload::Reload;
 use self::stores::Stores;
-use crate::accounts::Place;
-use crate::config::Reading;
+use crate::accounts::StoreLocation;
+use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::key::NewKey;
+use crate::settings::{Reading, Settings};
 use crate::{key, output, sample};
 
-pub use self::settings::{Given, Settings};
-
-pub fn run(given: Given) -> Result<(), Failure> {
-    let settings = Settings::resolve(&given, &Reading::default())?;
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let settings = Settings::resolve(args, &Reading::default())?;
     let _log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;
-    let key = match (given.args.sample, &settings.places.database) {
+    let key = match (args.sample, &settings.locations.database) {
         (false, _) => None,
         (true, None) => {
             // Binds first: if the port is in use, no sample must remain whose key was never shown.
@@ -52,19 +47,19 @@ pub fn run(given: Given) -> Result<(), Failure> {
             make_sample(data)?
         }
         (true, Some(_)) => {
-            return Err(Failure::usage("the sample is in a data directory, and the accounts are not")
-                .advise("leave --database and ENRICH_DATABASE out to try the sample"));
+            return Err(Failure::usage("--sample creates a data directory, which --database replaces")
+                .advise("remove --database and ENRICH_DATABASE"));
         }
     };
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     open_files::raise_limit(count)?;
-    let cant_start = |e| Failure::new(format!("can't start: {e}"));
+    let cant_start = |e| Failure::new(format!("cannot start: {e}"));
     // This thread accepts connections and keeps the stores current. The workers serve the connections.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
     let workers = Workers::start(count).map_err(cant_start)?;
     runtime.block_on(async {
         let stores = Stores::open(data, &settings).await?;
-        serve(&given, &settings, &stores, &workers, key).await
+        serve(args, &settings, &stores, &workers, key).await
     })
 }
 
@@ -72,7 +67,7 @@ pub fn run(given: Given) -> Result<(), Failure> {
 fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
     if DataDir::open(data).is_ok() {
         output::remark(format!(
-            "{} has data already, which is served as it is; `enrich key create` makes a new key for it",
+            "{} already contains data, so no sample was created; `enrich key create` creates a key",
             data.display()
         ));
         return Ok(None);
@@ -81,18 +76,18 @@ fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
 }
 
 async fn serve(
-    given: &Given,
+    args: &ServeArgs,
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
     key: Option<NewKey>,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(given, settings, &stores.people)?;
+    let reload = Reload::new(args, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let listener =
         bind(settings.listen)?.listen(WAITING_MAX).map_err(|e| cannot_listen(settings.listen, &e))?;
-    let address = listener.local_addr().map_err(|e| Failure::new(format!("can't listen: {e}")))?;
+    let address = listener.local_addr().map_err(|e| Failure::new(format!("cannot listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let shutdown = shutdown()?;
     let services = Services {
@@ -106,8 +101,8 @@ async fn serve(
         date_header: true,
     };
     info!(
-        accounts = settings.places.accounts(&settings.data),
-        windows = %settings.places.windows,
+        accounts = settings.locations.accounts(&settings.data),
+        windows = %settings.locations.windows,
         people = %settings.data.display(),
         "stores"
     );
@@ -140,8 +135,8 @@ fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
 }
 
 fn cannot_listen(address: SocketAddr, why: &io::Error) -> Failure {
-    Failure::new(format!("can't listen on {address}: {why}"))
-        .advise("--listen ADDRESS names another; port 0 takes a free one")
+    Failure::new(format!("cannot listen on {address}: {why}"))
+        .advise("choose another address with --listen; port 0 selects a free port")
 }
 
 fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<(), Failure> {
@@ -151,12 +146,12 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
          Try it from another terminal:\n\n\
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     );
-    key::deliver(&mut *Place::Dir(data.to_owned()).open()?, id, &text)
+    key::deliver(&mut *StoreLocation::Dir(data.to_owned()).open()?, id, &text)
 }
 
 /// Listens for signals and returns a future that completes on SIGTERM or SIGINT.
 fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
+    let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {

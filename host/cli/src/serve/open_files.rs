@@ -7,9 +7,8 @@ use enrich_host::vendors::{Asked, Vendors};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-use super::places::{Places, WindowsAt};
-use super::settings::Settings;
 use crate::failure::Failure;
+use crate::settings::{Settings, StoreLocations, WindowStore};
 
 /// Files that every server needs: stdio, the main runtime, the stores in the data directory.
 const START_FILES: usize = 24;
@@ -40,7 +39,7 @@ pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
     let max = settings.config.limits().connections_max;
     let Some(limit) = limit() else { return Ok(max) };
     let reserved =
-        open_files() + vendor_files(&settings.vendors) + store_files(&settings.places) + SPARE_FILES;
+        open_files() + vendor_files(&settings.vendors) + store_files(&settings.locations) + SPARE_FILES;
     check(reserved)?;
     let left = limit - reserved;
     if left >= max {
@@ -63,12 +62,12 @@ fn check(reserved: usize) -> Result<(), Failure> {
     match limit() {
         Some(limit) if limit < needed => {
             let what = format!(
-                "the limit on open files is {limit}, and {needed} are needed for the stores, the vendors and \
+                "the limit on open files is {limit}; the server needs {needed} for the stores, the vendors and \
                  {CONNECTIONS_MIN} connections"
             );
             Err(Failure::new(what).advise(
-                "`ulimit -n` or LimitNOFILE= in the systemd unit raises it; fewer --workers and a lower \
-                 `limits.concurrency` of vendors need less",
+                "raise it with `ulimit -n` or LimitNOFILE= in the systemd unit, or use fewer --workers and a lower \
+                 `limits.concurrency` of vendors",
             ))
         }
         _ => Ok(()),
@@ -92,8 +91,9 @@ fn vendor_files(vendors: &Vendors) -> usize {
     asked.sum()
 }
 
-fn store_files(places: &Places) -> usize {
-    let redis = if places.windows == WindowsAt::Memory { 0 } else { REDIS_FILES };
-    let postgres = places.database.as_ref().map_or(0, |_| enrich_postgres::Config::default().connections_max);
+fn store_files(locations: &StoreLocations) -> usize {
+    let redis = if locations.windows == WindowStore::Memory { 0 } else { REDIS_FILES };
+    let postgres =
+        locations.database.as_ref().map_or(0, |_| enrich_postgres::Config::default().connections_max);
     redis + postgres
 }

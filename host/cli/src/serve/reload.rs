@@ -16,9 +16,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use super::settings::{Given, Settings};
-use crate::config::Reading;
+use crate::args::ServeArgs;
 use crate::failure::Failure;
+use crate::settings::{Reading, Settings};
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const HANGING_MAX: usize = 8;
 
 /// The current resolver and certificate, and the arguments to read them again.
 pub struct Reload<'a> {
-    given: &'a Given,
+    args: &'a ServeArgs,
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
     people: &'a Arc<People>,
@@ -39,13 +39,17 @@ pub struct Reload<'a> {
 
 impl<'a> Reload<'a> {
     /// Starts with the settings at startup. After this call, SIGHUP does not end the process.
-    pub fn new(given: &'a Given, settings: &'a Settings, people: &'a Arc<People>) -> Result<Self, Failure> {
+    pub fn new(
+        args: &'a ServeArgs,
+        settings: &'a Settings,
+        people: &'a Arc<People>,
+    ) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
-            .map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
+            .map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;
         let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Ok(Self { given, settings, people, resolver, certificate, hangups, readers })
+        Ok(Self { args, settings, people, resolver, certificate, hangups, readers })
     }
 
     pub fn resolver(&self) -> Arc<dyn Resolver> {
@@ -64,7 +68,7 @@ impl<'a> Reload<'a> {
                 Err(Failure { what, .. }) => {
                     error!(
                         error = what.replace('\n', "; "),
-                        "SIGHUP: the settings are refused, and the old ones stay"
+                        "configuration not reloaded; the previous configuration stays in use"
                     );
                 }
             }
@@ -75,22 +79,21 @@ impl<'a> Reload<'a> {
     /// Reads all files on a separate thread. Fails after [`READ_TIME_MAX`].
     async fn read(&self) -> Result<Settings, Failure> {
         let reader = self.readers.clone().try_acquire_owned().map_err(|_| {
-            let what =
-                format!("{HANGING_MAX} earlier reloads still wait for their files; restart the server");
+            let what = format!("{HANGING_MAX} earlier reloads are still reading files; restart the server");
             Failure::new(what)
         })?;
-        let (reading, given) = (Reading::default(), self.given.clone());
+        let (reading, args) = (Reading::default(), self.args.clone());
         let (send, read) = oneshot::channel();
         let on_thread = {
             let reading = reading.clone();
             move || {
                 // The receiver is gone after the deadline.
-                let _ = send.send(Settings::resolve(&given, &reading));
+                let _ = send.send(Settings::resolve(&args, &reading));
                 drop(reader);
             }
         };
         let started = thread::Builder::new().name("reload".to_owned()).spawn(on_thread);
-        started.map_err(|e| Failure::new(format!("can't start a thread that reads the settings: {e}")))?;
+        started.map_err(|e| Failure::new(format!("cannot start a thread to read the settings: {e}")))?;
         match timeout(READ_TIME_MAX, read).await {
             Ok(Ok(settings)) => Ok(settings?),
             Ok(Err(_)) => Err(Failure::new("reading the settings panicked")),
@@ -106,11 +109,11 @@ impl<'a> Reload<'a> {
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
             current.swap(certificate.clone());
         }
-        info!("SIGHUP: the settings are taken anew");
+        info!("configuration reloaded");
         settings.log_warnings();
         let fixed = settings.fixed_differences(self.settings);
         if !fixed.is_empty() {
-            warn!(settings = fixed.join(", "), "SIGHUP: these have changed and need a restart");
+            warn!(settings = fixed.join(", "), "these changed settings need a restart");
         }
     }
 }

@@ -16,12 +16,11 @@ use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_sqlite::{DataDir, Durability, People};
 use tracing::warn;
 
-use super::places::{WindowsAt, no_windows, redis};
-use super::settings::Settings;
 use crate::accounts;
-use crate::config::{Config, PeopleConfig, PeopleIndex};
 use crate::failure::Failure;
+use crate::settings::{Config, PeopleConfig, Settings, WindowStore, parse_redis_url, windows_error};
 use crate::url::ServerUrl;
+use crate::values::PeopleIndex;
 
 /// Interval at which the stores apply changes by other processes. Must be well below the documented maximum of one second.
 const TICK: Duration = Duration::from_millis(250);
@@ -40,14 +39,14 @@ enum Accounts {
 
 impl Stores {
     pub async fn open(data: &Path, settings: &Settings) -> Result<Self, Failure> {
-        let places = &settings.places;
-        let windows = open_windows(&places.windows)?;
-        let dir = DataDir::open(data).map_err(|error| match &places.database {
+        let locations = &settings.locations;
+        let windows = open_windows(&locations.windows)?;
+        let dir = DataDir::open(data).map_err(|error| match &locations.database {
             Some(_) => no_people(data),
             None => error.into(),
         })?;
         let people = open_people(&dir, &settings.config.people)?;
-        let accounts = match &places.database {
+        let accounts = match &locations.database {
             Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
             None => {
                 let durability = Durability::from(settings.config.credits.durability);
@@ -82,7 +81,7 @@ impl Stores {
             }
             let ticked = self.tick().await;
             if let (Err(error), false) = (&ticked, is_failing) {
-                warn!(%error, "the stores are not current");
+                warn!(%error, "the stores cannot be refreshed");
             }
             is_failing = ticked.is_err();
         }
@@ -96,7 +95,7 @@ impl Stores {
             Accounts::Shared(ledger) => ledger.close().await.map_err(PortError::from),
         };
         if let Err(error) = closed {
-            warn!(%error, "the stores were not current at the end");
+            warn!(%error, "the stores could not be closed cleanly");
         }
     }
 
@@ -155,7 +154,7 @@ fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Fail
         while let Some(people) = used.upgrade() {
             let refreshed = people.refresh();
             if let (Err(error), false) = (&refreshed, is_failing) {
-                warn!(%error, "the people directory is not current");
+                warn!(%error, "the people directory cannot be refreshed");
             }
             is_failing = refreshed.is_err();
             drop(people);
@@ -165,19 +164,19 @@ fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Fail
     Ok(people)
 }
 
-fn open_windows(at: &WindowsAt) -> Result<Arc<dyn Windows>, Failure> {
+fn open_windows(at: &WindowStore) -> Result<Arc<dyn Windows>, Failure> {
     let url = match at {
-        WindowsAt::Memory => return Ok(Arc::new(WindowTable::default())),
-        WindowsAt::Redis(url) => url,
+        WindowStore::Memory => return Ok(Arc::new(WindowTable::default())),
+        WindowStore::Redis(url) => url,
     };
     // Needs no timeout here: `RedisWindows` has its own.
-    let windows = RedisWindows::open(&redis(url)?, RedisPolicy::default(), rand::random());
-    Ok(Arc::new(windows.map_err(|error| no_windows(url, error))?))
+    let windows = RedisWindows::open(&parse_redis_url(url)?, RedisPolicy::default(), rand::random());
+    Ok(Arc::new(windows.map_err(|error| windows_error(url, error))?))
 }
 
 /// Creates the error for a node with shared accounts and no people directory.
 fn no_people(data: &Path) -> Failure {
     Failure::new(format!("there is no people directory in {}", data.display())).advise(
-        "`enrich people import FILE` makes one; --data DIR or ENRICH_DATA names another directory: each node has its own",
+        "create one with `enrich people import FILE`, or choose another directory with --data or ENRICH_DATA; each node has its own",
     )
 }

@@ -376,6 +376,12 @@ pub fn within<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Op
     }
 }
 
+/// Returns the root directory of the repository.
+pub fn repository() -> PathBuf {
+    let ancestors = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    ancestors.map(Path::to_owned).find(|dir| dir.join("Cargo.lock").is_file()).unwrap()
+}
+
 /// Returns the contents of all files below a directory, concatenated.
 pub fn bytes_under(dir: &Path) -> Vec<u8> {
     let mut all = Vec::new();

@@ -105,7 +105,7 @@ mod accounts {
         let told: Value = serde_json::from_str(&audit.stdout).unwrap();
         assert!(!audit.success && audit.stderr.contains("do not reconcile"), "{}", audit.stderr);
         assert_eq!(told["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
-        assert!(told["faults"][0].as_str().unwrap().contains("credit_spend_stays is missing"), "{told}");
+        assert!(told["errors"][0].as_str().unwrap().contains("credit_spend_stays is missing"), "{told}");
     }
 
     #[test]
@@ -115,8 +115,8 @@ mod accounts {
         assert!(told.contains("run `enrich migrate`"), "{told}");
         let told = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
         assert!(told.contains("run `enrich migrate`"), "{told}");
-        assert!(enrich.ok(&["migrate"]).contains("is prepared: its tables have version"));
-        assert!(enrich.ok(&["migrate"]).contains("is current"));
+        assert!(enrich.ok(&["migrate"]).contains("created the tables of version"));
+        assert!(enrich.ok(&["migrate"]).contains("already have version"));
         let json = enrich.json(&["migrate", "--json"]);
         assert!(json["version"].as_u64() > Some(0) && json["from"] == json["version"], "{json}");
         assert_eq!(enrich.ok(&["workspace", "list", "--json"]), "[]");
@@ -220,11 +220,11 @@ mod mistakes {
             ("key create nobody label", "there is no workspace nobody"),
             ("key list nobody", "there is no workspace nobody"),
             ("key revoke key_00000000", "enrich key list"),
-            ("serve --sample", "leave --database"),
+            ("serve --sample", "remove --database"),
             ("workspace list --data nowhere", "there is no data in nowhere"),
-            ("workspace list --data x --database postgres://x/y", "either in the directory of --data or"),
+            ("workspace list --data x --database postgres://x/y", "--data and --database exclude each other"),
             ("serve --data nowhere", "there is no people directory in nowhere"),
-            ("serve --windows nonsense", "--windows is `memory`, or a URL"),
+            ("serve --windows nonsense", "set --windows to `memory` or to a URL"),
         ] {
             let args: Vec<_> = args.split(' ').collect();
             let error = enrich.err(&args);
@@ -260,7 +260,7 @@ mod mistakes {
             ("postgres://enrich:hunter2@127.0.0.1:1/enrich".to_owned(), "can't connect to PostgreSQL"),
             (format!("postgres://stranger:hunter2@localhost:{port}/enrich?sslmode=disable"), "stranger"),
             (format!("postgres://postgres:hunter2@localhost:{port}/nowhere?sslmode=disable"), "nowhere"),
-            ("mysql://enrich:hunter2@db/enrich".to_owned(), "does not begin with postgres://"),
+            ("mysql://enrich:hunter2@db/enrich".to_owned(), "does not start with postgres://"),
             ("postgres://enrich:hunter2@/".to_owned(), "postgres://"),
         ] {
             let enrich = Enrich::new();
@@ -313,7 +313,7 @@ mod mistakes {
             let file = file.to_str().unwrap();
             let told = enrich.ok(&["config", "check", file]);
             assert!(told.contains("accounts: PostgreSQL at postgres://enrich@127.0.0.1:1/enrich"), "{told}");
-            assert!(told.contains("windows: Redis at redis://127.0.0.1:1"), "{told}");
+            assert!(told.contains("rate limits: Redis at redis://127.0.0.1:1"), "{told}");
             let error = enrich.err(&["serve", "--config", file]);
             assert!(!told.contains("hunter2") && !error.contains("hunter2"), "{told}{error}");
         }

@@ -7,7 +7,8 @@ fn enrich_serve_answers_to_the_byte() {
     let scenarios = scenarios().unwrap();
     let enrich = crate::enrich::Enrich::new();
     let data = enrich.data();
-    let operator = [env!("CARGO_BIN_EXE_enrich"), "--data", data.to_str().unwrap()];
+    let data = format!("ENRICH_DATA={}", data.display());
+    let operator = ["env", &data, env!("CARGO_BIN_EXE_enrich")];
     let keys = Operator::new(operator).unwrap().prepare(&scenarios).unwrap();
 
     let serving = enrich.serve(&[]);

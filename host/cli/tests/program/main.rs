@@ -20,6 +20,7 @@ mod copy;
 mod crash;
 mod database;
 mod disk_full;
+mod docs;
 mod exit_codes;
 mod fake;
 mod golden;

@@ -65,7 +65,7 @@ fn refuses_to_start_when_stores_and_vendors_would_take_every_file() {
     for limit in [20, 50] {
         let started = enrich.try_serve_with_open_files(limit, &["--workers", "1", "--config", &config]);
         let log = started.err().expect("it starts");
-        assert!(log.contains(&format!("the limit on open files is {limit}, and ")), "{log}");
+        assert!(log.contains(&format!("the limit on open files is {limit}; ")), "{log}");
         assert!(log.contains("ulimit -n"), "{log}");
     }
 }

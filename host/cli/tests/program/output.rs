@@ -125,7 +125,7 @@ fn a_port_in_use_leaves_no_sample_behind_whose_key_was_not_shown() {
     let enrich = Enrich::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = enrich.err(&["serve", "--sample", "--listen", &taken.local_addr().unwrap().to_string()]);
-    assert!(error.contains("can't listen on") && !enrich.data().exists(), "{error}");
+    assert!(error.contains("cannot listen on") && !enrich.data().exists(), "{error}");
 }
 
 mod for_programs {
@@ -194,7 +194,7 @@ mod for_programs {
                 1,
                 json!({
                     "error": "there is no workspace nobody",
-                    "advice": "`enrich workspace list` shows all workspaces",
+                    "advice": "list the workspaces with `enrich workspace list`",
                 })
             )
         );

@@ -14,8 +14,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
-const TAKEN: &str = "the settings are taken anew";
-const REFUSED: &str = "the settings are refused, and the old ones stay";
+const TAKEN: &str = "configuration reloaded";
+const REFUSED: &str = "configuration not reloaded; the previous configuration stays in use";
 
 /// A TLS server with one vendor.
 struct World {

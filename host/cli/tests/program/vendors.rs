@@ -106,12 +106,12 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
     world.end(server);
 }
 
-/// Runs the README's waterfall example and compares the output, except for values that differ between lookups.
+/// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
 #[test]
-fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
-    let readme = include_str!("../../../../README.md").split_once("## Vendors").unwrap().1;
+fn a_lookup_at_three_vendors_is_as_the_manual_shows_it() {
+    let page = std::fs::read_to_string(crate::enrich::repository().join("host/docs/vendors.md")).unwrap();
     let block = |start: &str| {
-        let (_, block) = readme.split_once(start).unwrap();
+        let (_, block) = page.split_once(start).unwrap();
         block.split_once("\n```").unwrap().0
     };
     let (enrich, key) = Enrich::with_key(10, 500);
@@ -126,7 +126,7 @@ fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     let config = block("```toml\n[[vendors]]\nfile = \"alpha.toml\"");
     let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"{config}"));
     let server = enrich.serve_with(&config);
-    let shown = block("```console\n$ enrich lookup bea.marlowe@gmail.com --key-file demo.key\n");
+    let shown = block("\n$ enrich lookup bea.marlowe@gmail.com --key-file demo.key\n");
     enrich.file("demo.key", key);
     let said =
         enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
@@ -134,7 +134,7 @@ fn a_lookup_at_three_vendors_is_as_the_readme_shows_it() {
     assert_eq!(vendors.map(|vendor| vendor.asked().len()), [1, 1, 1]);
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
 
-    let shown = block("```console\n$ enrich serve --config enrich.toml\n");
+    let shown = block("\n$ enrich serve --config enrich.toml\n");
     let log = server.stop().replace(enrich.data().to_str().unwrap(), "./enrich-data");
     let log: Vec<_> = log.lines().take(shown.lines().count()).collect();
     assert_eq!(masked(&log.join("\n")), masked(shown));

@@ -25,7 +25,7 @@ struct Args {
 enum Task {
     /// Fill a new store with the scenarios' data and print the keys
     Prepare {
-        /// Command line of the store's operator, e.g. `enrich --data DIR`
+        /// Command line of the store's operator, e.g. `env ENRICH_DATA=DIR enrich`
         ///
         /// It is called with `workspace create …`, `key create …`, `key revoke …`, `people import …` and `people suppress
         /// …`.

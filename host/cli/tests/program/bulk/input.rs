@@ -22,10 +22,10 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
         ("p0@gmail.com,P\n", "expected a header row, found an email", ""),
         ("email,Email\np0@gmail.com,P\n", "there are several columns email", "rename"),
         ("email,Status\np0@gmail.com,P\n", "line 1: the column status already exists", "--prefix"),
-        ("email,n\np0@gmail.com,1\np1@gmail.com,\"x\np2@gmail.com,y\n", "line 3: a quote is opened", ""),
+        ("email,n\np0@gmail.com,1\np1@gmail.com,\"x\np2@gmail.com,y\n", "line 3: the quote that opens", ""),
         (
             "email,n\r\np0@gmail.com,1\r\n\r\np1@gmail.com,\"x\r\np2@gmail.com,y\r\n",
-            "line 4: a quote is opened",
+            "line 4: the quote that opens",
             "",
         ),
         ("email,\"n\np0@gmail.com,1\n", "", ""),
@@ -41,7 +41,7 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
         assert!(!error.contains("@gmail"), "{error}");
         assert!(!enrich.path("out").exists());
     }
-    assert!(enrich.err(&bulk(&server.url, "enr_x", &["nowhere.csv"])).contains("can't read nowhere.csv"));
+    assert!(enrich.err(&bulk(&server.url, "enr_x", &["nowhere.csv"])).contains("cannot read nowhere.csv"));
     assert_eq!(server.asked(), [""; 0]);
 }
 
@@ -160,7 +160,7 @@ fn a_stream_that_can_not_be_read_on_ends_the_run_and_the_rows_before_are_answere
     let out = command.stdin(std::fs::File::open(file).unwrap()).output().unwrap();
     let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(
-        !out.status.success() && stderr.contains("stopped after 1 rows: stdin: line 3: a quote"),
+        !out.status.success() && stderr.contains("stopped after 1 rows: stdin: line 3: the quote"),
         "{stderr}"
     );
     assert_eq!(stdout.lines().count(), 2);

@@ -61,7 +61,7 @@ fn a_flag_is_held_to_the_same_limits_as_its_setting_and_other_settings_to_the_fl
     let limits = "limits = { deadline_ms = 6000 }";
     let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
     let error = enrich.err(&["serve", "--config", file.to_str().unwrap(), "--deadline-ms", "5000"]);
-    assert!(error.contains("line 3, vendors.limits.deadline_ms: has to be from 1 to 5000"), "{error}");
+    assert!(error.contains("line 3, vendors.limits.deadline_ms: must be from 1 to 5000"), "{error}");
     for (flag, value) in [
         ("--deadline-ms", "20001"),
         ("--deadline-ms", "0"),

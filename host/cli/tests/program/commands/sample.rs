@@ -33,6 +33,6 @@ fn does_not_touch_a_directory_of_something_else() {
     std::fs::create_dir(enrich.data()).unwrap();
     std::fs::write(enrich.data().join("thesis.txt"), "mine").unwrap();
     let error = enrich.err(&["serve", "--sample"]);
-    assert!(error.contains("can't create"), "{error}");
+    assert!(error.contains("cannot create"), "{error}");
     assert_eq!(std::fs::read_dir(enrich.path("")).unwrap().count(), 1, "nothing is left behind");
 }

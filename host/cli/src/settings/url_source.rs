@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 
-use super::Reading;
+use super::reading::Reading;
 use crate::url::ServerUrl;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,38 +1,27 @@
 //! `enrich config`
 
-use std::path::PathBuf;
-
 use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_middleware::CachePolicy;
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
 
-use super::Reading;
 use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::serve::{Given, Settings};
-use crate::url::ServerUrl;
+use crate::settings::{EXAMPLE, Reading, Settings};
 
-const EXAMPLE: &str = include_str!("example.toml");
-
-pub fn run(
-    data: Option<PathBuf>,
-    database: Option<ServerUrl>,
-    command: ConfigCommand,
-) -> Result<(), Failure> {
+pub fn run(command: ConfigCommand) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, format } => {
-            let args = ServeArgs { config: Some(file), ..ServeArgs::default() };
-            check(&Given { data, database, args }, format)
+        ConfigCommand::Check { file, store, format } => {
+            check(&ServeArgs { config: Some(file), store, ..ServeArgs::default() }, format)
         }
         ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
     }
 }
 
 /// Checks the settings exactly as `serve` does, including keys and certificates.
-fn check(given: &Given, format: Format) -> Result<(), Failure> {
-    let checked = Settings::resolve(given, &Reading::default());
+fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
+    let checked = Settings::resolve(args, &Reading::default());
     let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
     if format.json {
         output::json(&json!({
@@ -45,21 +34,21 @@ fn check(given: &Given, format: Format) -> Result<(), Failure> {
     warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
     let settings = checked.map_err(failure)?;
     let scheme = if settings.certificate.is_some() { "https" } else { "http" };
-    if let Some(file) = &given.args.config {
-        output::line(format!("{} can be served", file.display()))?;
+    if let Some(file) = &args.config {
+        output::line(format!("{}: no mistakes", file.display()))?;
     }
-    output::line(format!("listens on {scheme}://{}", settings.listen))?;
-    output::line(format!("accounts: {}", settings.places.accounts(&settings.data)))?;
-    output::line(format!("windows: {}", settings.places.windows))?;
+    output::line(format!("listen: {scheme}://{}", settings.listen))?;
+    output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
+    output::line(format!("rate limits: {}", settings.locations.windows))?;
     output::line(match settings.vendors.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
-            "remembers {entries_max} answers: a match for {} s, none for {} s",
+            "cache: {entries_max} entries, a match for {} s, no match for {} s",
             found_ttl.as_secs(),
             not_found_ttl.as_secs(),
         ),
-        None => "remembers no answers".to_owned(),
+        None => "cache: off".to_owned(),
     })?;
-    output::line(format!("asks in this order, for {} ms in all\n", settings.vendors.deadline.as_millis()))?;
+    output::line(format!("sources, in order, within {} ms:\n", settings.vendors.deadline.as_millis()))?;
     list(&settings.vendors)
 }
 
@@ -79,9 +68,9 @@ fn to_json(error: &SettingError) -> Value {
 }
 
 fn list(vendors: &Vendors) -> Result<(), Failure> {
-    let header = ["", "NAME", "BILLS", "DEADLINE", "AT ONCE", "TRIES", "QUEUE", "HEDGE", "KEY IN"];
-    let nobody = [Asked::People];
-    let asked = if vendors.asked.is_empty() { &nobody[..] } else { &vendors.asked };
+    let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "HEDGE", "KEY FROM"];
+    let people_only = [Asked::People];
+    let asked = if vendors.asked.is_empty() { &people_only[..] } else { &vendors.asked };
     let rows = asked.iter().zip(1..).map(|(asked, number)| {
         let [name, rest @ ..] = match asked {
             Asked::People => std::array::from_fn(|i| if i == 0 { Vendors::PEOPLE } else { "–" }.to_owned()),
@@ -98,7 +87,7 @@ fn row(vendor: &Vendor) -> [String; 8] {
     let description = vendor.provider.description();
     let limits = description.limits();
     let bills = match description.bills() {
-        Bills::Asks => "asks",
+        Bills::Asks => "requests",
         Bills::Matches => "matches",
     };
     let key = match description.secret() {

@@ -7,7 +7,7 @@ use enrich_lib::email::{Email, EmailPolicy};
 use enrich_provider::SettingError;
 use serde::Deserialize;
 
-use super::Reading;
+use super::reading::Reading;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -50,14 +50,14 @@ impl EmailsConfig {
         let Some(file) = &self.disposable_file else { return Ok(()) };
         let refused = |why| SettingError::new("disposable_file", why);
         if !self.refuse_disposable {
-            return Err(refused("can't be there while disposable emails are not refused".to_owned()));
+            return Err(refused("requires `refuse_disposable = true`".to_owned()));
         }
         let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
         reading.begin(&file);
         let text = std::fs::read_to_string(&file)
-            .map_err(|e| refused(format!("can't read {}: {e}", file.display())))?;
+            .map_err(|e| refused(format!("cannot read {}: {e}", file.display())))?;
         self.disposable_domains = read_domains(&text)
-            .map_err(|line| refused(format!("{}, line {line}: has to be one domain", file.display())))?;
+            .map_err(|line| refused(format!("{}, line {line}: must be one domain", file.display())))?;
         Ok(())
     }
 

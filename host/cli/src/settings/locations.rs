@@ -6,28 +6,30 @@ use std::path::Path;
 use enrich_provider::{SettingError, SettingErrors};
 use enrich_redis::RedisUrl;
 
+use super::file::Config;
+use super::reading::Reading;
+use super::url_source::UrlSource;
 use crate::accounts;
-use crate::config::{Config, Reading, UrlSource};
 use crate::failure::Failure;
 use crate::url::ServerUrl;
 
 /// The locations of the stores that nodes can share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct StoreLocations {
     /// The PostgreSQL server with the accounts. If `None`, they are in the data directory.
     pub database: Option<ServerUrl>,
-    pub windows: WindowsAt,
+    pub windows: WindowStore,
 }
 
 /// The rate-limit store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WindowsAt {
+pub enum WindowStore {
     /// The memory of this process.
     Memory,
     Redis(ServerUrl),
 }
 
-impl Places {
+impl StoreLocations {
     /// Resolves the locations. Flags take precedence over the file.
     ///
     /// Errors: all mistakes in `database` and `windows`.
@@ -42,21 +44,20 @@ impl Places {
         if let Some(url) = &database {
             errors.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
         }
-        let is_alone = database.is_none() && errors.is_empty();
+        let is_single_node = database.is_none() && errors.is_empty();
         let windows = errors.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
         let windows = match windows {
-            Some(url) if url.reveal() == "memory" => WindowsAt::Memory,
+            Some(url) if url.reveal() == "memory" => WindowStore::Memory,
             Some(url) => {
-                errors.check(redis(&url).map_err(|failure| failure.of_setting("windows")));
-                WindowsAt::Redis(url)
+                errors.check(parse_redis_url(&url).map_err(|failure| failure.of_setting("windows")));
+                WindowStore::Redis(url)
             }
-            None if is_alone => WindowsAt::Memory,
+            None if is_single_node => WindowStore::Memory,
             None => {
-                let why = "several nodes may serve this database, and each would count requests by itself: where they \
-                           are counted has to be said; --windows redis://HOST counts them together; --windows memory \
-                           says that this is the only node";
+                let why = "must be set with a database, because several nodes may share it; set --windows redis://HOST for \
+                           several nodes, or --windows memory if this is the only node";
                 errors.push(SettingError::new("windows", why));
-                WindowsAt::Memory
+                WindowStore::Memory
             }
         };
         if errors.is_empty() { Ok(Self { database, windows }) } else { Err(errors) }
@@ -84,16 +85,16 @@ fn load(
 }
 
 /// Parses the URL of Redis. Does not connect: the server connects with its first request.
-pub fn redis(url: &ServerUrl) -> Result<RedisUrl, Failure> {
-    url.reveal().parse().map_err(|error| no_windows(url, error))
+pub fn parse_redis_url(url: &ServerUrl) -> Result<RedisUrl, Failure> {
+    url.reveal().parse().map_err(|error| windows_error(url, error))
 }
 
-pub fn no_windows(url: &ServerUrl, why: impl std::error::Error) -> Failure {
-    Failure::new(format!("can't count requests at {url}: {why}"))
-        .advise("--windows is `memory`, or a URL such as redis://HOST")
+pub fn windows_error(url: &ServerUrl, why: impl std::error::Error) -> Failure {
+    Failure::new(format!("cannot use {url} as the rate-limit store: {why}"))
+        .advise("set --windows to `memory` or to a URL such as redis://HOST")
 }
 
-impl fmt::Display for WindowsAt {
+impl fmt::Display for WindowStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),

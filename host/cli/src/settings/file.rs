@@ -1,28 +1,10 @@
 //! The settings file of `enrich serve --config`. Missing settings have defaults; unknown settings are errors.
-//!
-//! - `source`: URLs, which may be in a variable or another file
-//! - `listen`: the listen address
-//! - `emails`: which emails are looked up
-//! - `vendors`: the vendors to query
-//! - `reading`: the file that is being read
-//! - `command`: `enrich config`
-//! - `example.toml`: all settings with their defaults
 
-pub mod command;
-mod emails;
-pub mod listen;
-mod reading;
-mod source;
-mod vendors;
-
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
@@ -32,11 +14,13 @@ use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
-use self::emails::EmailsConfig;
-pub use self::reading::Reading;
-pub use self::source::UrlSource;
-use self::vendors::VendorConfig;
-use crate::args::{DurabilitySetting, LogFormat};
+use super::emails::EmailsConfig;
+use super::range::{check_range, ms};
+use super::reading::Reading;
+use super::url_source::UrlSource;
+use super::vendors::{self, VendorConfig};
+use crate::listen;
+use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 /// The settings. Paths in the file are relative to the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -98,17 +82,6 @@ pub struct PeopleConfig {
     /// Minimum confidence of a trusted match, from 0 to 1.
     pub confidence_min: f64,
     pub index: PeopleIndex,
-}
-
-/// The storage that lookups in the people directory read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum PeopleIndex {
-    /// All of it is in memory.
-    #[default]
-    Memory,
-    /// The data directory.
-    Disk,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -179,10 +152,6 @@ impl Default for CacheConfig {
     }
 }
 
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// A settings file and its text.
 pub struct File {
     path: PathBuf,
@@ -193,7 +162,7 @@ impl File {
     pub fn read(path: &Path, reading: &Reading) -> Result<Self, SettingError> {
         reading.begin(path);
         let text = std::fs::read_to_string(path)
-            .map_err(|e| SettingError::new("", format!("can't read {}: {e}", path.display())))?;
+            .map_err(|e| SettingError::new("", format!("cannot read {}: {e}", path.display())))?;
         Ok(Self { path: path.to_owned(), text })
     }
 
@@ -207,23 +176,7 @@ impl File {
     }
 }
 
-/// Checks that a number is from `min` to `max`, inclusive.
-fn check_range<T: Copy + PartialOrd + Display>(
-    setting: &str,
-    number: T,
-    min: T,
-    max: T,
-) -> Result<(), SettingError> {
-    if (min..=max).contains(&number) {
-        return Ok(());
-    }
-    Err(SettingError::new(setting, format!("has to be from {min} to {max}")))
-}
-
 impl Config {
-    /// Valid deadlines of a lookup. The longest leaves enough time for the lookup to end before its hold expires.
-    pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
-    pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
     /// One hour. A client that is silent for longer is gone.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
     /// One year.
@@ -268,12 +221,12 @@ impl Config {
     }
 
     fn check(&self, errors: &mut SettingErrors) {
-        let (least, most) = Self::CONFIDENCES.into_inner();
-        errors.check(check_range("people.confidence_min", self.people.confidence_min, least, most));
-        let (least, most) = Self::RESOLVER_DEADLINES_MS.into_inner();
-        errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, least, most));
+        let (min, max) = CONFIDENCES.into_inner();
+        errors.check(check_range("people.confidence_min", self.people.confidence_min, min, max));
+        let (min, max) = RESOLVER_DEADLINES_MS.into_inner();
+        errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, min, max));
         if self.connections.max == 0 {
-            errors.push(SettingError::new("connections.max", "has to be at least 1"));
+            errors.push(SettingError::new("connections.max", "must be at least 1"));
         }
         let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
         for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
@@ -289,7 +242,7 @@ impl Config {
             ));
             errors.check(check_range("cache.entries", entries, 1, Self::CACHE_ENTRIES_MAX));
             if self.vendors.iter().all(VendorConfig::is_people) && !errors.has("vendors") {
-                let why = "can only be there beside a vendor: the people directory answers as fast by itself";
+                let why = "needs a vendor; the people directory alone is as fast as the cache";
                 errors.push(SettingError::new("cache", why));
             }
         }
@@ -346,4 +299,5 @@ impl Config {
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;

@@ -39,16 +39,16 @@ fn read(text: &str) -> Result<(Config, Vendors), String> {
     read.filter(|_| errors.is_empty()).ok_or_else(|| errors.to_string().replace(&place, ""))
 }
 
-fn refused(text: &str) -> String {
+fn mistakes(text: &str) -> String {
     read(text).map(drop).expect_err(text)
 }
 
 fn defaults() -> Config {
-    Config { listen: Some(crate::serve::Settings::LISTEN), ..Config::default() }
+    Config { listen: Some(crate::values::LISTEN), ..Config::default() }
 }
 
 #[test]
-fn an_empty_file_is_the_default() {
+fn empty_file_has_the_defaults() {
     let (config, vendors) = read("").unwrap();
     assert_eq!(config, Config::default());
     assert_eq!(config.price(), Price::default());
@@ -58,12 +58,8 @@ fn an_empty_file_is_the_default() {
 }
 
 #[test]
-fn the_readme_and_the_example_show_the_defaults() {
-    let readme = include_str!("../../../../README.md");
-    let shown = readme.split_once("```toml").unwrap().1.split_once("```").unwrap().0;
-    for text in [shown, EXAMPLE] {
-        assert_eq!(read(text).unwrap().0, defaults());
-    }
+fn the_example_shows_the_defaults() {
+    assert_eq!(read(EXAMPLE).unwrap().0, defaults());
 }
 
 /// Returns the example with all settings that are commented out enabled.
@@ -96,10 +92,10 @@ fn the_example_has_every_setting() {
         "[cache]",
         "[[vendors]]",
     ] {
-        let told = parse_toml::<Config>(&format!("{table}\nbogus = 1")).1.to_string();
-        let expected = told.split_once("expected ").unwrap().1;
+        let message = parse_toml::<Config>(&format!("{table}\nbogus = 1")).1.to_string();
+        let expected = message.split_once("expected ").unwrap().1;
         let names: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "{told}");
+        assert!(!names.is_empty(), "{message}");
         for name in names {
             let is_shown = [format!("{name} = "), format!("[{name}]"), format!("[[{name}]]")]
                 .iter()
@@ -110,57 +106,57 @@ fn the_example_has_every_setting() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_line_and_setting() {
-    for (text, told) in [
+fn mistakes_name_their_line_and_setting() {
+    for (text, message) in [
         (
             "plaintext = true\n[people]\nconfidence = 1",
             "line 3, people.confidence: unknown setting `confidence`; did you mean `confidence_min`?",
         ),
-        ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: has to be from 0 to 1"),
+        ("[people]\nconfidence_min = 1.5", "line 2, people.confidence_min: must be from 0 to 1"),
         (
             "[people]\nindex = \"paper\"",
             "line 2, people.index: unknown value `paper`; expected one of `memory`, `disk`",
         ),
-        ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: has to be from 0 to 1"),
-        ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: has to be from 1 to 20000"),
-        ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: has to be from 1 to 20000"),
+        ("[people]\nconfidence_min = nan", "line 2, people.confidence_min: must be from 0 to 1"),
+        ("[resolver]\ndeadline_ms = 0", "line 2, resolver.deadline_ms: must be from 1 to 20000"),
+        ("\n[resolver]\ndeadline_ms = 20001", "line 3, resolver.deadline_ms: must be from 1 to 20000"),
         ("[connections]\nmax = 0", "line 2, connections.max:"),
         ("[connections]\nhead_ms = 0", "line 2, connections.head_ms:"),
         ("connections = { body_ms = 3600001 }", "line 1, connections.body_ms:"),
         ("[connections]\nidle_ms = 0", "line 2, connections.idle_ms:"),
         ("[cache]\nentries = 0", "line 2, cache.entries:"),
         ("[cache]\nfound_seconds = 40000000", "line 2, cache.found_seconds:"),
-        ("[cache]", "line 1, cache: can only be there beside a vendor"),
-        ("[cache]\n[[vendors]]\nuse = \"people\"", "line 1, cache: can only be there beside a vendor"),
+        ("[cache]", "line 1, cache: needs a vendor"),
+        ("[cache]\n[[vendors]]\nuse = \"people\"", "line 1, cache: needs a vendor"),
     ] {
-        let refused = refused(text);
-        assert!(refused.starts_with(&format!("enrich.toml, {told}")), "{refused}");
+        let found = mistakes(text);
+        assert!(found.starts_with(&format!("enrich.toml, {message}")), "{found}");
     }
 }
 
 #[test]
-fn every_mistake_is_reported_by_line() {
+fn reports_every_mistake_by_line() {
     let text = "lisen = \":80\"\nworkers = 0\nlog_format = \"jsn\"\n[price]\nfound = \"one\"\nnot_found = -1\n\
                 [people]\nconfidence_min = 2\n[[vendors]]\nfile = \"bad.toml\"\nqueue = 10001\n[[vendors]]\n\
                 fiel = \"acme.toml\"\n[[vendors]]\nuse = 5\n[[vendors]]\nuse = \"people\"\nqueue = 1\n";
     assert_eq!(
-        refused(text).replace("enrich.toml, ", ""),
+        mistakes(text).replace("enrich.toml, ", ""),
         "bad.toml, line 4, request.method: unknown value `PUT`; expected one of `GET`, `POST`\n\
          line 1, lisen: unknown setting `lisen`; did you mean `listen`?\n\
          line 2, workers: expected a whole number of at least 1, got the number 0\n\
          line 3, log_format: unknown value `jsn`; expected one of `text`, `json`\n\
          line 5, price.found: expected a whole number, got text\n\
          line 6, price.not_found: expected a whole number from 0 to 4294967295, got the number -1\n\
-         line 8, people.confidence_min: has to be from 0 to 1\n\
-         line 11, vendors.queue: has to be from 0 to 10000\n\
+         line 8, people.confidence_min: must be from 0 to 1\n\
+         line 11, vendors.queue: must be from 0 to 10000\n\
          line 13, vendors.fiel: unknown setting `fiel`; did you mean `file`?\n\
          line 15, vendors.use: expected text, got the number 5\n\
-         line 18, vendors.queue: is for vendors; the people directory has none"
+         line 18, vendors.queue: applies to vendors only, not to the people directory"
     );
 }
 
 #[test]
-fn which_emails_are_looked_up_is_a_setting_each() {
+fn each_email_rule_has_a_setting() {
     let policy = |text: &str| read(&format!("[emails]\n{text}")).unwrap().0.email_policy();
     let refused = EmailPolicy::default();
     assert_eq!(policy(""), refused);
@@ -185,26 +181,30 @@ fn which_emails_are_looked_up_is_a_setting_each() {
 }
 
 #[test]
-fn a_bad_line_in_the_list_of_disposable_domains_is_told_by_file_and_line_and_not_shown() {
+fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
     for (number, line) in (1..).zip(NO_DOMAINS) {
-        let told = refused(&format!("[emails]\nrefuse_roles = true\ndisposable_file = \"bad-{number}.txt\""));
-        let expected = format!("emails.disposable_file: bad-{number}.txt, line 3: has to be one domain");
-        assert_eq!(told, format!("enrich.toml, line 3, {expected}"), "{line}");
+        let message =
+            mistakes(&format!("[emails]\nrefuse_roles = true\ndisposable_file = \"bad-{number}.txt\""));
+        let expected = format!("emails.disposable_file: bad-{number}.txt, line 3: must be one domain");
+        assert_eq!(message, format!("enrich.toml, line 3, {expected}"), "{line}");
     }
-    let told = refused("[emails]\ndisposable_file = \"no.txt\"");
-    assert!(told.starts_with("enrich.toml, line 2, emails.disposable_file: can't read no.txt: "), "{told}");
-    let told = refused("[emails]\nrefuse_disposable = false\ndisposable_file = \"disposable.txt\"");
-    assert!(told.starts_with("enrich.toml, line 3, emails.disposable_file: can't be there while"), "{told}");
+    let message = mistakes("[emails]\ndisposable_file = \"no.txt\"");
+    assert!(
+        message.starts_with("enrich.toml, line 2, emails.disposable_file: cannot read no.txt: "),
+        "{message}"
+    );
+    let message = mistakes("[emails]\nrefuse_disposable = false\ndisposable_file = \"disposable.txt\"");
+    assert!(message.starts_with("enrich.toml, line 3, emails.disposable_file: requires"), "{message}");
 }
 
 #[test]
-fn a_lookup_that_takes_its_time_ends_before_its_hold_expires() {
-    let resolver = Duration::from_millis(*Config::RESOLVER_DEADLINES_MS.end());
+fn longest_lookup_ends_before_its_hold_expires() {
+    let resolver = Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
     assert!(resolver + RetryingCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]
-fn what_needs_a_restart_is_named() {
+fn names_settings_that_need_a_restart() {
     let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
     assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
     assert_eq!(change("[credits]\ndurability = \"relaxed\""), ["credits"]);
@@ -236,7 +236,7 @@ mod vendor {
     const PDL: &str = "[[vendors]]\nuse = \"people-data-labs\"\nsecret = { file = \"key\" }\n";
 
     #[test]
-    fn each_is_asked_in_the_order_of_the_file_with_what_is_set_for_it() {
+    fn vendors_keep_the_order_and_settings_of_the_file() {
         let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\nhedge_ms = 900\n";
         let text = format!("{ACME}[[vendors]]\nuse = \"people\"\n{PDL}{more}[cache]\nfound_seconds = 60\n");
         let (_, vendors) = read(&text).unwrap();
@@ -256,15 +256,15 @@ mod vendor {
     }
 
     #[test]
-    fn a_mistake_is_told_where_it_is() {
-        for (text, told) in [
+    fn vendor_mistakes_name_file_and_line() {
+        for (text, message) in [
             (
                 "[[vendors]]\nqueue = 1".to_owned(),
-                "enrich.toml, line 1, vendors: has to have one of `use` and `file`",
+                "enrich.toml, line 1, vendors: must have either `use` or `file`",
             ),
             (
                 format!("{ACME}use = \"people\""),
-                "enrich.toml, line 1, vendors: has to have one of `use` and `file`",
+                "enrich.toml, line 1, vendors: must have either `use` or `file`",
             ),
             (
                 format!("{ACME}hedge = 1"),
@@ -272,16 +272,19 @@ mod vendor {
             ),
             (
                 "[[vendors]]\nuse = \"pdl\"".to_owned(),
-                "enrich.toml, line 2, vendors.use: can be people, contactout,",
+                "enrich.toml, line 2, vendors.use: must be people, contactout,",
             ),
             (
                 "[[vendors]]\nuse = \"people\"\nqueue = 1".to_owned(),
-                "enrich.toml, line 3, vendors.queue: is for vendors",
+                "enrich.toml, line 3, vendors.queue: applies to vendors only",
             ),
-            (format!("{ACME}{ACME}"), "enrich.toml, line 4, vendors.file: there is acme already"),
+            (
+                format!("{ACME}{ACME}"),
+                "enrich.toml, line 4, vendors.file: the vendor acme is already configured",
+            ),
             (
                 "[[vendors]]\nfile = \"no.toml\"".to_owned(),
-                "enrich.toml, line 2, vendors.file: can't read no.toml:",
+                "enrich.toml, line 2, vendors.file: cannot read no.toml:",
             ),
             (
                 "[[vendors]]\nfile = \"bad.toml\"".to_owned(),
@@ -291,12 +294,12 @@ mod vendor {
                 "[[vendors]]\nfile = \"short.toml\"".to_owned(),
                 "short.toml, line 7, answer.profile: has to name",
             ),
-            (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: can't be there"),
+            (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: must not be set"),
             (
                 format!("{PDL}hedge_ms = 8000"),
-                "enrich.toml, line 4, vendors.hedge_ms: has to be from 1 to 7999",
+                "enrich.toml, line 4, vendors.hedge_ms: must be from 1 to 7999",
             ),
-            (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is nowhere"),
+            (format!("{ACME}secret = {{ env = \"X\" }}"), "enrich.toml, line 3, vendors.secret: is not used"),
             (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),
             (
                 format!("{ACME}limits = {{ tries = 6 }}"),
@@ -304,7 +307,7 @@ mod vendor {
             ),
             (
                 format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
-                "enrich.toml, line 3, vendors.limits.deadline_ms: has to be from 1 to 10000",
+                "enrich.toml, line 3, vendors.limits.deadline_ms: must be from 1 to 10000",
             ),
             (
                 format!("{ACME}breaker = {{ window_calls = 5 }}"),
@@ -319,14 +322,14 @@ mod vendor {
                 "enrich.toml, line 7, vendors.breaker.pause_ms:",
             ),
         ] {
-            let refused = refused(&text);
-            assert!(refused.starts_with(told), "{refused}");
+            let found = mistakes(&text);
+            assert!(found.starts_with(message), "{found}");
         }
     }
 
     #[test]
-    fn a_key_that_is_missing_is_named_by_its_place_and_one_that_stands_there_is_not_shown() {
-        let missing = refused("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
+    fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
+        let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
         assert!(
             missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: can't use the secret in"),
             "{missing}"
@@ -338,8 +341,8 @@ mod vendor {
             "{ key = \"sk-live\" }",
             "{ file = \"f\", env = \"sk-live\" }",
         ] {
-            let told = refused(&format!("[[vendors]]\nuse = \"hunter\"\nsecret = {secret}"));
-            assert!(told.contains("line 3") && !told.contains("sk-live"), "{secret}: {told}");
+            let message = mistakes(&format!("[[vendors]]\nuse = \"hunter\"\nsecret = {secret}"));
+            assert!(message.contains("line 3") && !message.contains("sk-live"), "{secret}: {message}");
         }
     }
 }

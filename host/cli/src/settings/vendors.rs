@@ -13,7 +13,8 @@ use enrich_provider::{
 };
 use serde::Deserialize;
 
-use super::{Reading, check_range, ms};
+use super::range::{check_range, ms};
+use super::reading::Reading;
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -86,7 +87,8 @@ pub fn open(
         match opened {
             Ok((name, one)) if names.insert(name.clone()) => asked.push(one),
             Ok((name, _)) => {
-                let why = format!("there is {name} already, and the log could not tell them apart");
+                let why =
+                    format!("the vendor {name} is already configured; the log identifies vendors by name");
                 errors.push(here(SettingError::new(vendor.source(), why)));
             }
             Err(Mistake::Here(error)) => errors.push(here(error)),
@@ -130,7 +132,7 @@ impl VendorConfig {
     fn check(&self, deadline_ms: u64) -> SettingErrors {
         let mut errors = SettingErrors::default();
         if !self.has_one_source() {
-            errors.push(SettingError::new("", "has to have one of `use` and `file`"));
+            errors.push(SettingError::new("", "must have either `use` or `file`"));
         } else if self.is_people() {
             self.check_bare(&mut errors);
         } else {
@@ -154,7 +156,8 @@ impl VendorConfig {
             ("hedge_ms", hedge_ms.is_some()),
         ] {
             if is_there {
-                errors.push(SettingError::new(setting, "is for vendors; the people directory has none"));
+                errors
+                    .push(SettingError::new(setting, "applies to vendors only, not to the people directory"));
             }
         }
     }
@@ -166,7 +169,8 @@ impl VendorConfig {
                 let file = path.parent().map_or_else(|| file.clone(), |dir| dir.join(file));
                 reading.begin(&file);
                 // A missing description is a mistake in the settings file.
-                let unreadable = |e| SettingError::new("file", format!("can't read {}: {e}", file.display()));
+                let unreadable =
+                    |e| SettingError::new("file", format!("cannot read {}: {e}", file.display()));
                 File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
             }
@@ -174,7 +178,7 @@ impl VendorConfig {
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
-                return Err(SettingError::new("secret", "is nowhere in this vendor's requests").into());
+                return Err(SettingError::new("secret", "is not used in the requests of this vendor").into());
             }
             description = description.with_secret(secret.clone().beside(path))?;
         }
@@ -192,7 +196,7 @@ impl VendorConfig {
         Description::ready_made(name).ok_or_else(|| {
             let names: Vec<_> = Description::ready_made_names().collect();
             let why = format!(
-                "can be {}, {}; `file` names a description of your own",
+                "must be {}, {}; use `file` for a custom description",
                 Vendors::PEOPLE,
                 names.join(", ")
             );
@@ -212,7 +216,7 @@ impl VendorConfig {
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
             if description.bills() == Bills::Asks {
-                let why = "can't be there: this vendor bills every ask";
+                let why = "must not be set: this vendor bills every request";
                 return Err(SettingError::new("hedge_ms", why).into());
             }
             check_range("hedge_ms", hedge_ms, 1, deadline_ms.saturating_sub(1))?;

@@ -1,0 +1,218 @@
+//! Commands for accounts, people, vendors and settings.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use enrich_lib::model::WorkspaceId;
+
+use super::help;
+use super::store::{Format, StoreArgs};
+use crate::url::ServerUrl;
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Report every mistake in a settings file
+    ///
+    /// Reads all files that it names, like `serve`. Prints what would be served if there is no mistake. Never prints keys.
+    Check {
+        /// Settings file (TOML)
+        file: PathBuf,
+        #[command(flatten)]
+        format: Format,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Print a settings file with all settings and defaults
+    Example,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WorkspaceCommand {
+    /// Create a workspace
+    Create {
+        /// Name: 1 to 64 letters, digits, dots, dashes, underscores
+        name: WorkspaceId,
+        /// Initial credits
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        credits: u64,
+        /// Burst limit: maximum requests per window
+        #[arg(long, value_name = "N", default_value_t = 500)]
+        limit: u32,
+        /// Length of a rate-limit window, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        window: u32,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List workspaces
+    List {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Create an API key and print it once
+    Create {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Label, such as the integration's name
+        ///
+        /// 1 to 100 characters, on one line.
+        #[arg(value_parser = label)]
+        label: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List the keys of a workspace, masked
+    List {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Revoke a key permanently
+    Revoke {
+        /// Id of the key, as printed by `key list`
+        id: String,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CreditsCommand {
+    /// Grant credits to a workspace
+    Grant {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Number of credits
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        credits: u64,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show the balance of a workspace
+    Show {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Verify balances against grants and spends
+    ///
+    /// Can run while a server is running.
+    Audit {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct MigrateArgs {
+    /// PostgreSQL server to migrate
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
+    pub database: ServerUrl,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CopyArgs {
+    /// Data directory to copy
+    ///
+    /// It must not be served during the copy, and cannot be served afterwards.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// PostgreSQL server, prepared by `enrich migrate`
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
+    pub to: ServerUrl,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PeopleCommand {
+    /// Import people from CSV or JSON Lines
+    ///
+    /// Can run while a server is running.
+    #[command(after_long_help = help::IMPORT)]
+    Import(ImportArgs),
+    /// Opt a person out permanently
+    ///
+    /// The person is no longer found, and later imports do not change that.
+    Suppress {
+        /// Email of the person
+        email: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Count people and opt-outs
+    Stats {
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    /// CSV or JSON Lines file, optionally gzipped; `-` for stdin
+    pub file: PathBuf,
+    /// Column with the email
+    #[arg(long, value_name = "NAME", default_value = "email", help_heading = "Columns")]
+    pub email_column: String,
+    /// Column with the LinkedIn profile URL
+    #[arg(long, value_name = "NAME", default_value = "linkedin_url", help_heading = "Columns")]
+    pub url_column: String,
+    /// Column with the match confidence, from 0 to 1
+    ///
+    /// A missing value means 1.
+    #[arg(long, value_name = "NAME", default_value = "confidence", help_heading = "Columns")]
+    pub confidence_column: String,
+    /// List of rejected rows [default: FILE.rejects.csv]
+    ///
+    /// Contains line numbers and reasons, no row content. The default for stdin is stdin.rejects.csv.
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+    /// Exit with 0 even if rows are rejected
+    #[arg(long)]
+    pub allow_rejects: bool,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VendorsCommand {
+    /// Send one request to a vendor and print the exchange
+    ///
+    /// Prints the request with SECRET in place of the vendor's key. The request is not a lookup: no workspace is billed, and no
+    /// breaker, cache or retry takes part. The vendor may bill it. Fails without a request if the person opted out.
+    Try(TryArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TryArgs {
+    /// Name of the vendor
+    ///
+    /// The name in the settings or in the vendor's description.
+    pub name: String,
+    /// Email to send
+    pub email: String,
+    /// Settings file (TOML) that contains the vendor
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+const LABEL_CHARS_MAX: usize = 100;
+
+/// Parses a label that fits on one line.
+fn label(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() || text.chars().count() > LABEL_CHARS_MAX || text.chars().any(char::is_control) {
+        return Err(format!("must have 1 to {LABEL_CHARS_MAX} characters, on one line"));
+    }
+    Ok(text.to_owned())
+}

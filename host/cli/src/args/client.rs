@@ -1,0 +1,76 @@
+//! Commands that call a server.
+
+use std::path::PathBuf;
+
+use super::store::Format;
+
+#[derive(Debug, clap::Args)]
+pub struct LookupArgs {
+    /// Email to look up
+    pub email: String,
+    /// Print errors as JSON; results are always JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Server")]
+pub struct ServerArgs {
+    /// URL of the server
+    #[arg(long, env = "ENRICH_URL", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// API key, visible to other users of the machine
+    ///
+    /// Prefer --key-file or the variable ENRICH_KEY. Flags take precedence over the variable.
+    #[arg(long)]
+    pub key: Option<String>,
+    /// File that contains the API key; `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    pub key_file: Option<PathBuf>,
+    /// Trust only the certificates in this PEM file
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Send key and emails unencrypted to another machine
+    #[arg(long)]
+    pub plaintext: bool,
+}
+
+impl std::fmt::Debug for ServerArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerArgs").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct BulkArgs {
+    /// CSV or JSON Lines file, optionally gzipped; `-` for stdin
+    pub file: PathBuf,
+    /// Output file [default: stdout]
+    ///
+    /// Readable only by its owner. The same command continues an interrupted run.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Column with the email
+    #[arg(long, value_name = "NAME", default_value = "email")]
+    pub column: String,
+    /// Prefix for the names of the added columns
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// Maximum number of concurrent lookups
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub concurrency: u16,
+    /// Retry all rows of OUT that have an error
+    ///
+    /// Without it, only rows with a temporary error are looked up again.
+    #[arg(long, requires = "output")]
+    pub retry_errors: bool,
+    /// Overwrite OUT; its results are lost and billed again
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    #[command(flatten)]
+    pub format: Format,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}

@@ -1,0 +1,43 @@
+//! Texts that `--help` shows after the options.
+
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0    Success; for `lookup`, found or not found
+  1    The command failed
+  2    A flag, an environment variable or a setting is invalid
+  3    The service refused the request: 401, 402 or 429
+  4    The server could not be reached
+  130  Interrupted by SIGINT (Ctrl-C)
+  143  Terminated by SIGTERM";
+
+pub const IMPORT: &str = "\
+CSV columns are separated by commas, semicolons or tabs, or by the delimiter in a first line such as `sep=|`.
+
+Invalid rows are rejected individually: the other rows are imported, and the exit code is 1. The list of rejected rows \
+replaces the file at --rejects. It contains no emails.
+
+Ctrl-C imports the rows read so far and exits with 130 (SIGTERM: 143). A second Ctrl-C exits at once; any number of \
+these rows may then be imported. To import the rest, run the same command again: it reads the file from the start and \
+leaves imported rows unchanged.";
+
+pub const BULK: &str = "\
+Each row receives three columns: linkedin_url, status (found, not_found or an error code) and lookup_id. Everything \
+else is copied unchanged, including cells that a spreadsheet would run as formulas.
+
+Each distinct email is looked up once. Temporary errors and broken connections are retried up to 4 times. If a \
+response is lost after the server sent it, the lookup is repeated, and a match may be billed twice. Failures are never \
+billed.
+
+The command respects the burst limit of the server and pauses while it is used up.
+
+With -o, run the same command again to continue an interrupted run. Ctrl-C completes the lookups in flight; a second \
+Ctrl-C exits at once. If the process is killed, the lookups in flight are lost, and after a power failure those of the \
+last second. OUT.journal contains results that wait for an earlier row.
+
+A run with -o also repeats the rows of OUT with a temporary error: server_error, lookup_error, rate_limit_unavailable \
+and no_answer. --retry-errors repeats all rows with an error. Rows with found or not_found are never repeated. New \
+results are in OUT.journal until OUT.rewrite, a complete copy, replaces OUT.
+
+The exit code is 0 if every row is found or not_found, and 1 if a row has another status. If the run stops early, it \
+is 3 for a refused key or used-up credits, 4 for an unreachable server, 130 for Ctrl-C, 143 for SIGTERM, and 1 \
+otherwise.";

@@ -1,0 +1,35 @@
+//! The location of the data, and the output format.
+
+use std::path::PathBuf;
+
+use crate::url::ServerUrl;
+
+/// The data directory.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Data")]
+pub struct DataArgs {
+    /// Data directory [default: ./enrich-data]
+    #[arg(long, value_name = "DIR", env = "ENRICH_DATA", global = true)]
+    pub data: Option<PathBuf>,
+}
+
+/// The location of the accounts: a data directory or a PostgreSQL server.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Data")]
+pub struct StoreArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// PostgreSQL server with workspaces, keys and credits
+    ///
+    /// Replaces the accounts in the data directory. Other users of the machine can see arguments: set the variable instead
+    /// if the URL contains a password.
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
+    pub database: Option<ServerUrl>,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Format {
+    /// Print JSON, also for errors (on standard error)
+    #[arg(long)]
+    pub json: bool,
+}

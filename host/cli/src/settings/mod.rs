@@ -1,0 +1,27 @@
+//! The settings of `enrich serve`: its file, overridden by flags and environment variables.
+//!
+//! - `reading`: the file that is being read
+//! - `range`: numbers and their valid ranges
+//! - `url_source`: URLs, which may be in a variable or another file
+//! - `emails`: which emails are looked up
+//! - `vendors`: the vendors to query
+//! - `file`: the settings file; `example.toml` has all settings with their defaults
+//! - `locations`: the locations of the stores
+//! - `resolve`: the merged settings
+
+mod emails;
+mod file;
+mod locations;
+mod range;
+mod reading;
+mod resolve;
+mod url_source;
+mod vendors;
+
+pub use self::file::{Config, PeopleConfig};
+pub use self::locations::{StoreLocations, WindowStore, parse_redis_url, windows_error};
+pub use self::reading::Reading;
+pub use self::resolve::Settings;
+
+/// A settings file with all settings and their defaults.
+pub const EXAMPLE: &str = include_str!("example.toml");

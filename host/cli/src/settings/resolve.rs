@@ -1,0 +1,127 @@
+//! The settings of `serve`, merged from the file, the flags and the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use enrich_host::tls;
+use enrich_host::vendors::Vendors;
+use enrich_provider::{SettingError, SettingErrors};
+use rustls::sign::CertifiedKey;
+
+use super::file::{Config, File, Tls};
+use super::locations::StoreLocations;
+use super::reading::Reading;
+use crate::args::ServeArgs;
+use crate::values::{DATA, LISTEN};
+
+pub struct Settings {
+    pub config: Config,
+    pub vendors: Vendors,
+    pub listen: SocketAddr,
+    pub data: PathBuf,
+    pub locations: StoreLocations,
+    pub certificate: Option<Arc<CertifiedKey>>,
+    /// Problems that do not prevent serving, one per line.
+    pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
+    pub fn resolve(args: &ServeArgs, reading: &Reading) -> Result<Self, SettingErrors> {
+        let file = args.config.as_deref().map(|path| File::read(path, reading)).transpose()?;
+        let (read, mut errors) = match &file {
+            Some(file) => Config::read(file, reading, |config| merge(args, config)),
+            None => {
+                let mut config = Config::default();
+                merge(args, &mut config);
+                let vendors = Vendors::people(config.resolver_deadline());
+                (Some((config, vendors)), SettingErrors::default())
+            }
+        };
+        let Some((config, vendors)) = read else { return Err(errors) };
+        let locate = |error: SettingError| match &file {
+            Some(file) if !overrides(args, &error.setting()) => file.locate(error),
+            _ => error,
+        };
+        let listen = config.listen.unwrap_or(LISTEN);
+        let is_encrypted = config.tls.is_some() || errors.has("tls");
+        if !is_encrypted && !config.plaintext && !errors.has("plaintext") && !listen.ip().is_loopback() {
+            let why = format!(
+                "{listen} would receive keys and emails unencrypted from other machines; set --tls-cert and --tls-key, or \
+                 --plaintext if a proxy in front terminates TLS"
+            );
+            errors.push(locate(SettingError::new("listen", why)));
+        }
+        let locations =
+            StoreLocations::resolve(args.store.database.as_ref(), args.windows.as_ref(), &config, reading);
+        let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
+        let (certificate, warnings) =
+            errors.check(read_certificate(&config, reading).map_err(locate)).unwrap_or_default();
+        let data = config.data.clone().unwrap_or_else(|| DATA.into());
+        match locations {
+            Some(locations) if errors.is_empty() => {
+                Ok(Self { config, vendors, listen, data, locations, certificate, warnings })
+            }
+            _ => Err(errors),
+        }
+    }
+
+    pub fn log_warnings(&self) {
+        self.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+
+    /// Returns the names of the settings that differ from `other` and need a restart.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let listen = (self.listen != other.listen).then_some("listen");
+        let data = (self.data != other.data).then_some("data");
+        let tls = (self.config.tls.is_some() != other.config.tls.is_some()).then_some("tls");
+        listen
+            .into_iter()
+            .chain(data)
+            .chain(tls)
+            .chain(self.config.fixed_differences(&other.config))
+            .collect()
+    }
+}
+
+/// Overrides the file's settings with flags and environment variables.
+fn merge(args: &ServeArgs, file: &mut Config) {
+    file.listen = args.listen.or(file.listen);
+    file.data = args.store.data.data.clone().or(file.data.take());
+    file.workers = args.workers.or(file.workers);
+    file.log_format = args.log_format.unwrap_or(file.log_format);
+    file.plaintext |= args.plaintext;
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        file.tls = Some(Tls { cert: cert.clone(), key: key.clone() });
+    }
+    file.price.found = args.price_found.unwrap_or(file.price.found);
+    file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
+    file.credits.durability = args.credits_durability.unwrap_or(file.credits.durability);
+    file.people.confidence_min = args.confidence_min.unwrap_or(file.people.confidence_min);
+    file.people.index = args.people_index.unwrap_or(file.people.index);
+    file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);
+}
+
+/// Returns whether a flag or an environment variable overrides the setting, so that a mistake in it is not in the file.
+fn overrides(args: &ServeArgs, setting: &str) -> bool {
+    match setting {
+        "listen" => args.listen.is_some(),
+        "database" => args.store.database.is_some(),
+        "windows" => args.windows.is_some(),
+        "tls" => args.tls_cert.is_some(),
+        _ => false,
+    }
+}
+
+/// Reads the certificate, if one is set, and returns it with warnings about its files.
+fn read_certificate(config: &Config, reading: &Reading) -> Result<Certificate, SettingError> {
+    let Some(Tls { cert, key }) = &config.tls else { return Ok(Certificate::default()) };
+    let certified = tls::read(cert, key, |file| reading.begin(file));
+    let certified = certified.map_err(|error| SettingError::new("tls", error.to_string()))?;
+    let warnings = tls::warnings(cert, key, &certified, SystemTime::now());
+    Ok((Some(certified), warnings))
+}
+
+type Certificate = (Option<Arc<CertifiedKey>>, Vec<String>);

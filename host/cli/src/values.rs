@@ -1,0 +1,58 @@
+//! Values that are both flags of `enrich serve` and settings of its file.
+
+use std::ops::RangeInclusive;
+
+use enrich_sqlite::Durability;
+
+/// The address that `serve` listens on by default.
+pub const LISTEN: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+/// The data directory by default.
+pub const DATA: &str = "./enrich-data";
+
+/// Valid deadlines of a lookup. The longest leaves enough time for the lookup to end before its hold expires.
+pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
+
+pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
+
+/// When a reply to a billed lookup is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilitySetting {
+    /// After the spend is durable
+    #[default]
+    Strict,
+    /// Before the spend is durable; it is committed within 2 ms
+    Relaxed,
+}
+
+impl From<DurabilitySetting> for Durability {
+    fn from(setting: DurabilitySetting) -> Self {
+        match setting {
+            DurabilitySetting::Strict => Self::Strict,
+            DurabilitySetting::Relaxed => Self::Relaxed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One line of text per event
+    #[default]
+    Text,
+    /// One JSON object per event
+    Json,
+}
+
+/// The storage that lookups in the people directory read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeopleIndex {
+    /// All people in memory, about 5 GB for 100 million
+    #[default]
+    Memory,
+    /// The data directory, which is slower
+    Disk,
+}

@@ -1,0 +1,197 @@
+//! The documentation: commands run or at least exist, settings are valid, included output is current, and links resolve.
+//!
+//! CONTRIBUTING.md describes how blocks are marked. `UPDATE_DOCS=1` rewrites the included output.
+
+mod page;
+mod usage;
+mod world;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use self::page::{Block, Kind, Page};
+use self::usage::Usage;
+use self::world::World;
+use crate::enrich::repository;
+
+fn pages() -> Vec<Page> {
+    Page::all().unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Runs `check` for each block of the repository and panics with all errors.
+fn check_blocks(mut check: impl FnMut(&Page, &Block) -> Result<(), String>) {
+    let mut errors = Vec::new();
+    for page in pages() {
+        for block in &page.blocks {
+            if let Err(why) = check(&page, block) {
+                errors.push(format!("{}: {why}", page.place(block)));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn each_block_has_a_mark() {
+    let pages = pages();
+    let count = |is_kind: fn(&Kind) -> bool| {
+        pages.iter().flat_map(|page| &page.blocks).filter(|block| is_kind(&block.kind)).count()
+    };
+    // Guards against a parser that finds nothing.
+    assert!(count(|kind| matches!(kind, Kind::Run(_))) > 10);
+    assert!(count(|kind| matches!(kind, Kind::Check)) > 10);
+    assert!(count(|kind| matches!(kind, Kind::Settings)) > 3);
+}
+
+#[test]
+fn rust_examples_are_doctests() {
+    let library = std::fs::read_to_string(repository().join("enrich-lib/src/lib.rs")).unwrap();
+    assert!(library.contains("#[doc = include_str!(\"../README.md\")]"));
+    check_blocks(|page, block| match block.language.as_str() {
+        "rust" if page.path != Path::new("enrich-lib/README.md") => {
+            Err("no doctest runs this block".to_owned())
+        }
+        _ => Ok(()),
+    });
+}
+
+#[test]
+fn commands_run() {
+    let mut errors = Vec::new();
+    for page in pages() {
+        let mut world = World::new(&page);
+        for block in &page.blocks {
+            let Kind::Run(fixture) = block.kind else { continue };
+            if let Err(why) = world.run(block, fixture) {
+                errors.push(format!("{}: {why}", page.place(block)));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn commands_exist_with_their_flags() {
+    let mut usage = Usage::new();
+    check_blocks(|page, block| match block.kind {
+        Kind::Run(_) | Kind::Check => {
+            block.commands().iter().try_for_each(|(command, _)| usage.check(page, command))
+        }
+        _ => Ok(()),
+    });
+}
+
+/// The changelog may mention commands that no longer exist.
+#[test]
+fn commands_in_running_text_exist_with_their_flags() {
+    let (mut usage, mut errors) = (Usage::new(), Vec::new());
+    for page in pages().iter().filter(|page| page.path != Path::new("CHANGELOG.md")) {
+        for (line, code) in &page.code {
+            if let Err(why) = usage.check_mention(code) {
+                errors.push(format!("{}:{line}: `{code}`: {why}", page.path.display()));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn rejects_unknown_commands_flags_and_targets() {
+    let mut usage = Usage::new();
+    let page = pages().remove(0);
+    for command in [
+        "enrich workspaces list",
+        "enrich workspace create acme --credit 5",
+        "enrich workspace create",
+        "enrich key create acme",
+        "X=1 enrich serve --listn 80 > log",
+        "true && enrich key revoke",
+        "cargo run --release --bin enrich -- serve --smaple",
+        "cargo test -p no-such-package",
+        "./no-such-script",
+    ] {
+        assert!(usage.check(&page, command).is_err(), "{command}");
+    }
+    for command in
+        ["enrich workspace create acme --credits 5 --data /tmp/x", "X=1 time ./test quick # comment"]
+    {
+        assert_eq!(usage.check(&page, command), Ok(()), "{command}");
+    }
+}
+
+#[test]
+fn settings_are_valid() {
+    check_blocks(|page, block| match &block.kind {
+        Kind::Settings => World::new(page).check_settings(&block.text),
+        Kind::Output(_) if block.language == "toml" => World::new(page).check_settings(&block.text),
+        Kind::File(name) if block.language == "toml" => {
+            World::new(page).check_settings(&format!("[[vendors]]\nfile = \"{name}\"\n"))
+        }
+        _ => Ok(()),
+    });
+}
+
+#[test]
+fn included_output_is_current() {
+    let is_update = std::env::var_os("UPDATE_DOCS").is_some();
+    let mut errors = Vec::new();
+    for page in pages() {
+        let mut text = page.text.clone();
+        // From the end, so that the positions before remain valid.
+        for block in page.blocks.iter().rev() {
+            let Kind::Output(command) = &block.kind else { continue };
+            let output = World::new(&page).output(command).unwrap();
+            if block.text != output {
+                errors.push(format!("{}: not the output of `{command}`", page.place(block)));
+                text.replace_range(block.range.clone(), &output);
+            }
+        }
+        if is_update && text != page.text {
+            std::fs::write(repository().join(&page.path), text).unwrap();
+        }
+    }
+    assert!(is_update || errors.is_empty(), "{}\nUPDATE_DOCS=1 rewrites it", errors.join("\n"));
+}
+
+/// The table in `host/docs/configuration.md` has a row for each flag of `enrich serve`, and no other.
+#[test]
+fn each_flag_of_serve_is_documented_with_its_variable() {
+    let help = Usage::new().help(&["serve".to_owned()]).unwrap();
+    let mut flags = BTreeSet::new();
+    for entry in help.split("\n      --").skip(1) {
+        let flag = entry.split([' ', '\n']).next().unwrap();
+        let variable =
+            entry.split_once("[env: ").map_or("none", |(_, rest)| rest.split(['=', ']']).next().unwrap());
+        flags.insert((format!("--{flag}"), variable.to_owned()));
+    }
+    let page = std::fs::read_to_string(repository().join("host/docs/configuration.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `--")).map(|line| {
+        let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`'));
+        let flag = cells.nth(1).unwrap().split(' ').next().unwrap();
+        (flag.to_owned(), cells.next().unwrap().to_owned())
+    });
+    assert_eq!(rows.collect::<BTreeSet<_>>(), flags);
+}
+
+#[test]
+fn links_resolve() {
+    let (root, pages) = (repository(), pages());
+    let mut errors = Vec::new();
+    for page in &pages {
+        for (line, link) in &page.links {
+            let (path, anchor) =
+                link.split_once('#').map_or((link.as_str(), None), |(path, anchor)| (path, Some(anchor)));
+            let dir = page.path.parent().unwrap();
+            let target = if path.is_empty() { root.join(&page.path) } else { root.join(dir).join(path) };
+            let Ok(target) = target.canonicalize() else {
+                errors.push(format!("{}:{line}: {link}: there is no such file", page.path.display()));
+                continue;
+            };
+            let linked = pages.iter().find(|page| root.join(&page.path).canonicalize().unwrap() == target);
+            if anchor.is_some_and(|anchor| linked.is_none_or(|page| !page.anchors.contains(anchor))) {
+                errors.push(format!("{}:{line}: {link}: there is no such heading", page.path.display()));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
