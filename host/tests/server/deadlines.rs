@@ -9,14 +9,14 @@ use crate::client::{Client, good, head};
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_ends_after_10_s() {
+async fn closes_a_silent_connection_after_10_s() {
     let world = World::new();
     assert_eq!(world.connect().rest().await, "");
     assert_eq!(world.seconds(), 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_trickles_in_ends_after_10_s() {
+async fn closes_a_slow_head_after_10_s() {
     let world = World::new();
     let mut client = world.connect();
     for byte in good().bytes() {
@@ -30,7 +30,7 @@ async fn a_head_that_trickles_in_ends_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preface_of_http2_that_stalls_ends_after_10_s() {
+async fn closes_a_stalled_http2_preface_after_10_s() {
     let world = World::new();
     let mut client = world.connect();
     client.send("PRI * HTTP/2.0\r\n").await;
@@ -39,7 +39,7 @@ async fn a_preface_of_http2_that_stalls_ends_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_kept_for_75_s_and_no_longer() {
+async fn closes_an_idle_connection_after_75_s() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);
@@ -50,7 +50,7 @@ async fn an_idle_connection_is_kept_for_75_s_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_head_has_10_s_from_its_first_byte() {
+async fn later_head_times_out_10_s_after_its_first_byte() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);
@@ -61,7 +61,7 @@ async fn a_later_head_has_10_s_from_its_first_byte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_head_that_takes_9_s_is_answered() {
+async fn accepts_a_later_head_within_9_s() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);
@@ -72,7 +72,7 @@ async fn a_later_head_that_takes_9_s_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_answered_after_5_s() {
+async fn missing_body_is_400_after_5_s() {
     let world = World::new();
     let mut client = world.connect();
     let reply = client.ask(format!("{}content-length: 40\r\n\r\n{{", head())).await;
@@ -83,7 +83,7 @@ async fn a_body_that_does_not_come_is_answered_after_5_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_trickles_in_is_answered_after_5_s() {
+async fn slow_body_is_400_after_5_s() {
     let world = World::new();
     let mut client = world.connect();
     client.send(format!("{}transfer-encoding: chunked\r\n\r\n", head())).await;
@@ -96,7 +96,7 @@ async fn a_body_that_trickles_in_is_answered_after_5_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strangers_body_has_5_s_too_so_that_no_401_can_be_told_from_another() {
+async fn reads_the_body_without_a_key_so_that_401_replies_are_indistinguishable() {
     let world = World::new();
     let mut client = world.connect();
     let stranger = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n";
@@ -106,7 +106,7 @@ async fn a_strangers_body_has_5_s_too_so_that_no_401_can_be_told_from_another() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_never_reads_its_replies_ends_after_its_idle_time() {
+async fn closes_a_client_that_never_reads_after_the_idle_timeout() {
     let world = World::new();
     let mut io = world.dial(64);
     let (mut reader, writer) = tokio::io::split(&mut io);
@@ -118,7 +118,7 @@ async fn a_client_that_never_reads_its_replies_ends_after_its_idle_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_ignores_the_end_is_left_after_5_s() {
+async fn drops_a_client_that_ignores_the_close_after_5_s() {
     let world = World::with_limits(|limits| limits.connections_max = 1);
     let mut deaf = world.connect();
     assert!(deaf.ask("garbage\r\n\r\n").await.is_invalid_request());
@@ -128,7 +128,7 @@ async fn a_client_that_ignores_the_end_is_left_after_5_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_connections_are_accepted_than_allowed() {
+async fn accepts_at_most_connections_max() {
     let world = World::with_limits(|limits| limits.connections_max = 2);
     let (mut first, mut second) = (world.connect(), world.connect());
     assert_eq!(first.ask(good()).await.status, 200);

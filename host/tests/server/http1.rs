@@ -18,14 +18,14 @@ async fn answers_a_lookup_and_keeps_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replies_have_a_date_unless_it_is_switched_off() {
+async fn date_header_can_be_disabled() {
     let world = World::with(|services| services.date_header = true);
     assert!(world.connect().ask(good()).await.header("date").is_some());
     assert!(world.connect().ask("garbage\r\n\r\n").await.header("date").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_path_is_404_and_another_method_405() {
+async fn unknown_path_is_404_and_other_method_405() {
     let world = World::new();
     let mut client = world.connect();
     for (request, status, allow) in [
@@ -42,7 +42,7 @@ async fn another_path_is_404_and_another_method_405() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunked_body_is_a_body() {
+async fn accepts_a_chunked_body() {
     let world = World::new();
     let (a, b) = BODY.split_at(9);
     let chunks = format!("9\r\n{a}\r\n{:x};x=y\r\n{b}\r\n0\r\ntrailer: x\r\n\r\n", b.len());
@@ -51,7 +51,7 @@ async fn a_chunked_body_is_a_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_4096_bytes_is_read_and_one_of_4097_is_refused() {
+async fn rejects_a_body_over_4096_bytes() {
     let world = World::new();
     let padded = |bytes: usize| format!("{BODY}{}", " ".repeat(bytes - BODY.len()));
     let sized = |bytes| format!("{}content-length: {bytes}\r\n\r\n{}", head(), padded(bytes));
@@ -69,7 +69,7 @@ async fn a_body_of_4096_bytes_is_read_and_one_of_4097_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_another_type_is_refused_and_the_connection_kept() {
+async fn wrong_content_type_keeps_the_connection() {
     let world = World::new();
     let mut client = world.connect();
     let reply = client.ask(good().replace("application/json", "text/plain")).await;
@@ -78,7 +78,7 @@ async fn a_body_of_another_type_is_refused_and_the_connection_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() {
+async fn sends_100_continue_before_the_body() {
     let world = World::new();
     let mut client = world.connect();
     client.send(format!("{}expect: 100-continue\r\ncontent-length: {}\r\n\r\n", head(), BODY.len())).await;
@@ -88,7 +88,7 @@ async fn a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_refused_anyway_is_not_asked_for() {
+async fn sends_no_100_continue_for_a_rejected_body() {
     let world = World::new();
     for (expected, status) in [
         (format!("{}expect: 100-continue\r\ncontent-length: 5000\r\n\r\n", head()), 400),
@@ -102,7 +102,7 @@ async fn a_body_that_is_refused_anyway_is_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_1_0_is_answered_and_needs_no_host() {
+async fn accepts_http_1_0_without_host() {
     let world = World::new();
     let mut client = world.connect();
     client
@@ -119,7 +119,7 @@ async fn http_1_0_is_answered_and_needs_no_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_may_end_its_half_before_it_reads() {
+async fn answers_after_the_client_shuts_down_its_sending_side() {
     let world = World::new();
     let mut client = world.connect();
     client.send(good()).await;
@@ -143,7 +143,7 @@ async fn pipelined_requests_are_answered_in_order_up_to_the_first_malformed_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_header_lines_are_taken() {
+async fn accepts_64_header_lines() {
     let world = World::new();
     assert_eq!(world.connect().ask(with_headers(&"x: y\r\n".repeat(64 - 4))).await.status, 200);
 }

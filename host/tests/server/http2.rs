@@ -82,7 +82,7 @@ async fn answers_lookups_on_one_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_path_is_404_in_json() {
+async fn unknown_path_is_404_in_json() {
     let world = World::new();
     let request = Request::get("http://api.example/").body(Full::default()).unwrap();
     let reply = Client::connect(&world).await.ask(request).await;
@@ -90,7 +90,7 @@ async fn another_path_is_404_in_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_beyond_the_limits_is_400_in_json() {
+async fn oversized_head_is_400_in_json() {
     let world = World::new();
     let mut client = Client::connect(&world).await;
     assert_eq!(client.ask(with_headers(60, "y")).await.0, 200);
@@ -101,7 +101,7 @@ async fn a_head_beyond_the_limits_is_400_in_json() {
 
 /// The only reply that the server does not generate itself: see `connection::http2`.
 #[tokio::test(start_paused = true)]
-async fn a_head_of_more_than_64_kib_is_431_and_the_connection_goes_on() {
+async fn head_over_64_kib_is_431_and_keeps_the_connection() {
     let world = World::new();
     let mut client = Client::connect(&world).await;
     assert_eq!(client.ask(with_headers(40, &"y".repeat(1_900))).await.0, 431);
@@ -109,7 +109,7 @@ async fn a_head_of_more_than_64_kib_is_431_and_the_connection_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_beyond_the_limit_is_400_in_json_and_the_connection_goes_on() {
+async fn oversized_body_is_400_and_keeps_the_connection() {
     let world = World::new();
     let mut client = Client::connect(&world).await;
     assert_eq!(client.ask(with_body(vec![b' '; 4_097])).await, invalid_request());
@@ -118,7 +118,7 @@ async fn a_body_beyond_the_limit_is_400_in_json_and_the_connection_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_kept_for_75_s_and_no_longer() {
+async fn closes_an_idle_connection_after_75_s() {
     let world = World::new();
     let mut client = Client::connect(&world).await;
     sleep(Duration::from_secs(70)).await;
@@ -128,7 +128,7 @@ async fn an_idle_connection_is_kept_for_75_s_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_with_a_request_in_flight_is_not_idle() {
+async fn connection_with_a_request_in_flight_is_not_idle() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
@@ -141,7 +141,7 @@ async fn a_connection_with_a_request_in_flight_is_not_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_whose_stream_is_reset_is_settled() {
+async fn settles_a_lookup_whose_stream_was_reset() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
@@ -154,7 +154,7 @@ async fn a_lookup_whose_stream_is_reset_is_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_waits_for_lookups_whose_clients_hung_up() {
+async fn shutdown_waits_for_lookups_of_disconnected_clients() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;
@@ -169,7 +169,7 @@ async fn a_stop_waits_for_lookups_whose_clients_hung_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_requests_in_flight_end() {
+async fn shutdown_completes_requests_in_flight() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = Client::connect(&world).await;

@@ -61,7 +61,7 @@ impl Resolver for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_whose_client_hangs_up_is_settled() {
+async fn settles_a_lookup_whose_client_disconnected() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = world.connect();
@@ -78,7 +78,7 @@ async fn a_lookup_whose_client_hangs_up_is_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_that_breaks_down_is_500_and_the_connection_goes_on() {
+async fn panic_is_500_and_keeps_the_connection() {
     let log = Log::default();
     let _guard = log.capture();
     let world = World::with_resolver(Unstable::default());
@@ -92,7 +92,7 @@ async fn a_lookup_that_breaks_down_is_500_and_the_connection_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_lookup_is_one_event_without_anything_personal() {
+async fn logs_one_event_per_lookup_without_personal_data() {
     let log = Log::default();
     let _guard = log.capture();
     let world = World::new();
@@ -114,7 +114,7 @@ async fn each_lookup_is_one_event_without_anything_personal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_port_is_told_with_all_its_sources() {
+async fn logs_a_port_failure_with_all_sources() {
     let log = Log::default();
     let _guard = log.capture();
     let world = World::with_resolver(Failing);
@@ -124,7 +124,7 @@ async fn a_failed_port_is_told_with_all_its_sources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalid_request_is_logged_with_its_reason_and_none_of_its_values() {
+async fn logs_the_reason_of_an_invalid_request_without_its_values() {
     let world = World::new();
     for (body, reason) in [
         ("{secret", "the body is not one JSON object"),

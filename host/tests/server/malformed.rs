@@ -4,7 +4,7 @@ use crate::client::{Client, good, head, with_headers};
 use crate::world::{BODY, World};
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_request_is_answered_with_400_in_json_and_the_connection_ends() {
+async fn malformed_request_is_400_in_json_and_closes() {
     let world = World::new();
     let lengths = |a, b| format!("{}content-length: {a}\r\ncontent-length: {b}\r\n\r\n{BODY}", head());
     for (name, request) in [
@@ -44,7 +44,7 @@ async fn what_is_no_request_is_answered_with_400_in_json_and_the_connection_ends
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_cut_off_is_answered() {
+async fn truncated_body_is_answered() {
     let world = World::new();
     for body in ["content-length: 40\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n5\r\nab"] {
         let mut client = world.connect();
@@ -57,7 +57,7 @@ async fn a_body_that_is_cut_off_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_to_garbage_is_whole_however_little_the_network_takes_at_a_time() {
+async fn reply_to_malformed_bytes_survives_partial_writes() {
     let world = World::new();
     for room_bytes in 1..20 {
         let mut client = Client::new(world.dial(room_bytes));
@@ -68,7 +68,7 @@ async fn the_answer_to_garbage_is_whole_however_little_the_network_takes_at_a_ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_to_garbage_speaks_the_version_spoken_before() {
+async fn reply_to_malformed_bytes_uses_the_previous_http_version() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.status, 404);
@@ -113,7 +113,7 @@ async fn rejects_every_transfer_encoding_but_chunked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closes_after_a_chunked_request_so_that_a_length_beside_it_hides_no_second_one() {
+async fn closes_after_a_chunked_request_with_content_length() {
     let world = World::new();
     for lines in [
         "transfer-encoding: chunked\r\n",

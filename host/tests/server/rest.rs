@@ -20,7 +20,7 @@ async fn resting(world: &World) -> Client<DuplexStream> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_answers_the_next_request_each_time() {
+async fn answers_each_later_request() {
     let world = World::new();
     let mut client = world.connect();
     for _ in 0..3 {
@@ -32,7 +32,7 @@ async fn it_answers_the_next_request_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_answers_requests_that_come_at_once_in_their_order() {
+async fn answers_pipelined_requests_in_order() {
     let world = World::new();
     let mut client = resting(&world).await;
     let unknown = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -43,7 +43,7 @@ async fn it_answers_requests_that_come_at_once_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_may_take_its_time_on_it() {
+async fn accepts_a_slow_head_within_the_timeout() {
     let world = World::new();
     let mut client = resting(&world).await;
     client.send(&good()[..1]).await;
@@ -52,7 +52,7 @@ async fn a_head_may_take_its_time_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_goes_on_after_10_s_is_cut_off() {
+async fn closes_a_head_that_exceeds_10_s() {
     let world = World::new();
     let mut client = resting(&world).await;
     client.send("P").await;
@@ -63,7 +63,7 @@ async fn a_head_that_goes_on_after_10_s_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_head_behind_a_request_is_waited_for_no_longer_than_another() {
+async fn partial_head_after_a_request_has_the_same_timeout() {
     let world = World::new();
     let mut client = world.connect();
     let (first, second) = (&good()[..20], &good()[20..]);
@@ -78,7 +78,7 @@ async fn half_a_head_behind_a_request_is_waited_for_no_longer_than_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_lines_behind_a_request_begin_no_head() {
+async fn empty_lines_after_a_request_start_no_head() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask(format!("{}\r\n\r\n", good())).await.status, 200);
@@ -87,7 +87,7 @@ async fn empty_lines_behind_a_request_begin_no_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_request_is_answered_on_it() {
+async fn malformed_request_is_answered() {
     let world = World::new();
     let mut client = resting(&world).await;
     assert!(client.ask("garbage\r\n\r\n").await.is_invalid_request());
@@ -96,7 +96,7 @@ async fn what_is_no_request_is_answered_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_the_client_does() {
+async fn closes_when_the_client_closes() {
     let world = World::with_limits(|limits| limits.connections_max = 1);
     let mut client = resting(&world).await;
     client.end_sending().await;
@@ -106,7 +106,7 @@ async fn it_ends_when_the_client_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_before_it_rests_if_it_may_be_idle_for_less() {
+async fn idle_timeout_shorter_than_the_rest_delay_applies() {
     let world = World::with_limits(|limits| limits.idle_time_max = Duration::from_millis(500));
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);

@@ -9,7 +9,7 @@ use crate::lookups::Gate;
 use crate::world::{World, demo};
 
 #[tokio::test(start_paused = true)]
-async fn idle_and_silent_connections_end_at_once() {
+async fn closes_idle_and_silent_connections_immediately() {
     let world = World::new();
     let (mut idle, mut silent) = (world.connect(), world.connect());
     assert_eq!(idle.ask(good()).await.status, 200);
@@ -23,7 +23,7 @@ async fn idle_and_silent_connections_end_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_rest_end_at_once() {
+async fn closes_resting_connections_immediately() {
     let world = World::new();
     let mut client = world.connect();
     assert_eq!(client.ask(good()).await.status, 200);
@@ -37,7 +37,7 @@ async fn connections_that_rest_end_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_in_flight_are_answered_and_their_connections_end() {
+async fn completes_requests_in_flight_and_closes_their_connections() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = world.connect();
@@ -55,7 +55,7 @@ async fn requests_in_flight_are_answered_and_their_connections_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_dropped_after_10_s() {
+async fn drops_everything_after_10_s() {
     let gate = Gate::default();
     let world = World::with_resolver(gate.clone());
     let mut client = world.connect();
@@ -74,7 +74,7 @@ async fn everything_is_dropped_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_connection_is_accepted_any_more() {
+async fn accepts_no_further_connection() {
     let world = World::new();
     world.stop.cancel();
     assert_eq!(world.connect().rest().await, "");

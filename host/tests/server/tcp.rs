@@ -14,7 +14,7 @@ use crate::world::services;
 const MUCH: usize = 32_000_000;
 
 #[tokio::test]
-async fn a_client_that_sends_far_too_much_before_it_reads_still_gets_its_400() {
+async fn oversized_body_gets_its_400_before_the_close() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
     let request = format!("{}content-length: {MUCH}\r\n\r\n{}", head(), " ".repeat(MUCH));
@@ -26,7 +26,7 @@ async fn a_client_that_sends_far_too_much_before_it_reads_still_gets_its_400() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_far_too_much_garbage_still_gets_its_400() {
+async fn oversized_malformed_bytes_get_their_400_before_the_close() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
     client.try_send(" x".repeat(MUCH / 2).as_bytes()).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_client_that_sends_far_too_much_garbage_still_gets_its_400() {
 }
 
 #[tokio::test]
-async fn a_listener_of_tcp_serves() {
+async fn serves_on_a_tcp_listener() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
     assert_eq!(client.ask(good()).await.status, 200);
@@ -45,7 +45,7 @@ async fn a_listener_of_tcp_serves() {
 }
 
 #[tokio::test]
-async fn a_listener_that_fails_for_a_while_is_asked_again() {
+async fn retries_a_failing_listener() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let out_of_files = Faulty { listener, failures: 3 };

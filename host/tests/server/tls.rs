@@ -38,7 +38,7 @@ async fn serves_over_tls_and_offers_both_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_stalls_ends_after_10_s() {
+async fn closes_a_stalled_handshake_after_10_s() {
     let (config, _) = pair("http/1.1");
     let world = World::with(|services| services.tls = Some(config));
     let mut client = world.connect();
@@ -48,7 +48,7 @@ async fn a_handshake_that_stalls_ends_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_does_not_delay_the_end() {
+async fn handshake_does_not_delay_shutdown() {
     let (config, _) = pair("http/1.1");
     let world = World::with(|services| services.tls = Some(config));
     let mut client = world.connect();
@@ -60,7 +60,7 @@ async fn a_handshake_does_not_delay_the_end() {
 }
 
 #[test]
-fn a_file_that_does_not_serve_is_named() {
+fn reports_the_unusable_file() {
     let files = Files::new();
     let other = Files::new();
     let (cert, key) = (files.path("cert.pem"), files.path("key.pem"));

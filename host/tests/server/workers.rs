@@ -24,7 +24,7 @@ use crate::lookups::Gate;
 use crate::world::{demo, profile, services};
 
 #[tokio::test]
-async fn connections_that_stay_are_spread_evenly_over_the_threads() {
+async fn distributes_connections_evenly_over_workers() {
     let seen = Seen::default();
     let server = Server::start(|services| services.service.resolver = Arc::new(seen.clone())).await;
     let mut clients = Vec::new();
@@ -38,7 +38,7 @@ async fn connections_that_stay_are_spread_evenly_over_the_threads() {
 }
 
 #[tokio::test]
-async fn the_threads_together_accept_no_more_connections_than_allowed() {
+async fn workers_share_connections_max() {
     let server = Server::start(|services| services.limits.connections_max = 2).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     assert_eq!(first.ask(good()).await.status, 200);
@@ -55,7 +55,7 @@ async fn the_threads_together_accept_no_more_connections_than_allowed() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_waits_for_a_lookup_whose_client_hung_up() {
+async fn shutdown_waits_for_a_lookup_of_a_disconnected_client() {
     let gate = Gate::default();
     let server = Server::start(|services| services.service.resolver = Arc::new(gate.clone())).await;
     let mut client = server.connect().await;

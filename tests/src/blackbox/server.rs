@@ -48,7 +48,7 @@ pub struct Settings {
     /// The timeout of each port call.
     pub deadline: Duration,
     /// The sources of a lookup, in the order in which they are queried. If empty, only the people directory is queried.
-    pub asked: Vec<Asked>,
+    pub sources: Vec<Asked>,
     /// The rate-limit store. In memory by default.
     pub windows: Arc<dyn Windows>,
 }
@@ -78,7 +78,7 @@ impl TestServer {
     pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (policy, limits) = (Policy::default(), Limits::default());
         let windows = Arc::new(WindowTable::default());
-        let mut settings = Settings { policy, limits, deadline: TIMEOUT, asked: Vec::new(), windows };
+        let mut settings = Settings { policy, limits, deadline: TIMEOUT, sources: Vec::new(), windows };
         change(&mut settings);
 
         let files = TempDir::new().unwrap();
@@ -88,7 +88,7 @@ impl TestServer {
         let people =
             Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());
-        let asked = std::mem::take(&mut settings.asked);
+        let asked = std::mem::take(&mut settings.sources);
         let vendors = Vendors { asked, ..Vendors::people(settings.deadline) };
         let ports = Arc::new(Ports::new(Service {
             policy: Arc::default(),

@@ -44,7 +44,7 @@ fn branches(package: &str, edges: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn the_library_names_no_runtime_no_socket_and_no_randomness() {
+fn library_depends_on_no_runtime_socket_or_randomness() {
     let tree = tree("enrich-lib");
     assert!(tree.contains("serde_json") && tree.contains("sha2"), "{tree:?}");
     for banned in [
@@ -75,7 +75,7 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
 
 /// Cargo unifies features across an embedder's workspace. Without features, every build has the same library.
 #[test]
-fn the_library_has_no_features() {
+fn library_has_no_features() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/Cargo.toml");
     let manifest = std::fs::read_to_string(manifest).unwrap();
     assert!(manifest.contains("[dependencies]"));
@@ -85,7 +85,7 @@ fn the_library_has_no_features() {
 }
 
 #[test]
-fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
+fn redis_uses_the_common_tls_stack() {
     let tree = tree("enrich-redis");
     assert!(tree.contains("redis") && tree.contains("rustls") && tree.contains("ring"), "{tree:?}");
     for banned in ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "hyper", "enrich-host"] {
@@ -94,7 +94,7 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
 }
 
 #[test]
-fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
+fn tower_layer_adds_no_crate_to_an_axum_gateway() {
     let (axum, library, layer) =
         (tree_of_tests("enrich-tower", "axum"), tree("enrich-lib"), tree("enrich-tower"));
     assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
@@ -104,7 +104,7 @@ fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
 }
 
 #[test]
-fn a_driver_is_named_by_its_adapter_alone() {
+fn only_its_adapter_depends_on_a_driver() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
     {
@@ -122,7 +122,7 @@ fn a_driver_is_named_by_its_adapter_alone() {
 }
 
 #[test]
-fn no_module_of_the_library_imports_in_a_circle() {
+fn library_modules_have_no_import_cycle() {
     let imports = imports();
     assert!(imports["drive"].contains("lookup") && imports["drive"].contains("ports"), "{imports:?}");
     for module in imports.keys() {
@@ -131,14 +131,14 @@ fn no_module_of_the_library_imports_in_a_circle() {
 }
 
 #[test]
-fn the_lookup_and_the_ports_do_not_know_each_other() {
+fn lookup_and_ports_do_not_import_each_other() {
     let imports = imports();
     assert!(!reaches(&imports, "lookup", "ports"), "{imports:#?}");
     assert!(!reaches(&imports, "ports", "lookup"), "{imports:#?}");
 }
 
 #[test]
-fn a_file_fits_in_a_head() {
+fn files_have_at_most_400_lines() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for dir in ["enrich-lib/src", "enrich-lib/adapters", "host/src", "sim/src", "tests/src"] {
         for file in sources(&root.join(dir)) {

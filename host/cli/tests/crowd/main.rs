@@ -32,7 +32,7 @@ const IDLE_BYTES_MAX: u64 = 8_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
-fn good_clients_are_served_while_a_crowd_says_nothing_or_half_of_it() {
+fn serves_clients_beside_10000_stalled_connections() {
     let crowd = CROWD.min(files_max().saturating_sub(OTHER_FILES));
     assert!(crowd >= CROWD_MIN, "`ulimit -n` allows only {crowd} connections; raise it");
     let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
@@ -82,7 +82,7 @@ fn good_clients_are_served_while_a_crowd_says_nothing_or_half_of_it() {
 }
 
 #[test]
-fn those_who_stay_after_their_answers_take_little() {
+fn idle_connections_use_little_memory() {
     let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
     let server = enrich.serve(&[]);
     let pid = server.pid();
@@ -148,7 +148,7 @@ impl Member {
 
     /// Reads until the server closes the connection. A request whose head is complete receives a reply first.
     fn is_shown_out(&mut self) {
-        self.stream.set_read_timeout(Some(enrich::PATIENCE)).unwrap();
+        self.stream.set_read_timeout(Some(enrich::TIMEOUT)).unwrap();
         let mut told = String::new();
         // The connection may end with a reset or in order.
         match self.stream.read_to_string(&mut told) {

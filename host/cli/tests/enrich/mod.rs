@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Enrich {
     dir: TempDir,
@@ -355,14 +355,14 @@ impl Client {
 
 pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Polls `probe` until it returns `Some`. Panics after [`PATIENCE`].
+/// Polls `probe` until it returns `Some`. Panics after [`TIMEOUT`].
 pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, probe).unwrap_or_else(|| panic!("{what}: not within {PATIENCE:?}"))
+    within(TIMEOUT, probe).unwrap_or_else(|| panic!("{what}: not within {TIMEOUT:?}"))
 }
 
 /// Polls `probe` until it returns `Some` or the time is over.

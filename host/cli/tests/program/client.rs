@@ -39,7 +39,7 @@ mod key {
     }
 
     #[test]
-    fn comes_from_one_source_and_a_flag_wins_over_the_environment() {
+    fn comes_from_one_source_and_a_flag_overrides_the_environment() {
         let enrich = Enrich::new();
         enrich.file("unix.key", "enr_file\n");
         enrich.file("dos.key", "enr_file\r\n");
@@ -58,7 +58,7 @@ mod key {
     }
 
     #[test]
-    fn is_refused_with_its_source_and_never_quoted() {
+    fn is_rejected_with_its_source_and_without_its_value() {
         let enrich = Enrich::new();
         enrich.file("empty.key", "");
         enrich.file("blank.key", "\n");
@@ -97,7 +97,7 @@ mod plaintext {
     }
 
     #[test]
-    fn is_refused_to_other_machines_unless_it_is_asked_for() {
+    fn requires_a_flag_for_other_hosts() {
         for url in [
             "http://192.0.2.1:1",
             "http://0.0.0.0:1",
@@ -118,7 +118,7 @@ mod plaintext {
     }
 
     #[test]
-    fn is_allowed_to_this_machine_and_with_the_flag() {
+    fn is_allowed_for_localhost_and_with_the_flag() {
         for url in ["http://127.0.0.1:1", "http://127.8.8.8:1", "http://localhost:1", "http://LOCALHOST:1"] {
             assert_eq!(code(&["lookup", EMAIL, "--url", url]), Some(4), "{url}");
         }

@@ -29,7 +29,7 @@ fn lookup(params: &CertificateParams, tls_ca: Option<&str>) -> Ran {
 }
 
 #[test]
-fn accepts_a_self_signed_certificate_of_openssl_that_is_in_the_file() {
+fn accepts_a_self_signed_ca_certificate_from_the_file() {
     for file in ["server.pem", "both.pem"] {
         let ran = lookup(&openssl("127.0.0.1"), Some(file));
         assert!(ran.stdout.contains("\"not_found\""), "{file}: {}", ran.stderr);
@@ -37,14 +37,14 @@ fn accepts_a_self_signed_certificate_of_openssl_that_is_in_the_file() {
 }
 
 #[test]
-fn accepts_a_self_signed_certificate_of_no_authority() {
+fn accepts_a_self_signed_leaf_certificate_from_the_file() {
     let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     let ran = lookup(&params, Some("server.pem"));
     assert!(ran.stdout.contains("\"not_found\""), "{}", ran.stderr);
 }
 
 #[test]
-fn refuses_other_certificates_in_plain_words() {
+fn rejects_other_certificates_with_the_reason() {
     let mut expired = openssl("127.0.0.1");
     expired.not_after = date_time_ymd(2020, 1, 1);
     let mut early = openssl("127.0.0.1");
@@ -83,7 +83,7 @@ fn refuses_other_certificates_in_plain_words() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_file_or_the_protocol() {
+fn reports_invalid_files_and_protocol_mismatches() {
     let (enrich, _) = Enrich::with_key(1, 500);
     enrich.file("empty.pem", "");
     enrich.file("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");

@@ -34,7 +34,7 @@ const GRANTED: u64 = 1_000_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
-fn no_window_admits_more_than_its_limit_however_often_the_clock_comes_back_to_it() {
+fn no_window_exceeds_its_limit_when_the_clock_returns_to_it() {
     const LIMIT: u32 = 5;
     let world = World::new(LIMIT);
     let quota = Quota::new(LIMIT, WINDOW_SECONDS).unwrap();
@@ -54,7 +54,7 @@ fn no_window_admits_more_than_its_limit_however_often_the_clock_comes_back_to_it
 }
 
 #[test]
-fn a_jump_ahead_ends_what_is_in_flight_free_of_charge() {
+fn forward_jump_fails_lookups_in_flight_for_free() {
     let world = World::new(1_000);
     let replies = world.jump_amid_lookups(4, HOUR_MS, |world| {
         assert_eq!(world.totals(), [GRANTED, 0, 0], "holds run out when their time is over, and it is over");
@@ -66,7 +66,7 @@ fn a_jump_ahead_ends_what_is_in_flight_free_of_charge() {
 }
 
 #[test]
-fn a_jump_back_takes_no_hold_from_what_is_in_flight() {
+fn backward_jump_keeps_holds_of_lookups_in_flight() {
     let world = World::new(1_000);
     let replies = world.jump_amid_lookups(4, -HOUR_MS, |world| {
         assert_eq!(world.totals(), [GRANTED - 4, 4, 0]);
@@ -79,7 +79,7 @@ fn a_jump_back_takes_no_hold_from_what_is_in_flight() {
 }
 
 #[test]
-fn every_credit_is_accounted_for_after_many_jumps_under_load() {
+fn balances_reconcile_after_clock_jumps_under_load() {
     let world = World::new(1_000_000_000);
     world.door.open();
     let (is_over, answered, found) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

@@ -8,7 +8,7 @@ fn path(file: std::path::PathBuf) -> String {
 }
 
 #[test]
-fn the_example_can_be_served_as_it_is() {
+fn example_file_can_be_served() {
     let enrich = Enrich::new();
     let file = path(enrich.file("enrich.toml", enrich.ok(&["config", "example"])));
     let said = enrich.ok(&["config", "check", &file]);
@@ -17,7 +17,7 @@ fn the_example_can_be_served_as_it_is() {
 }
 
 #[test]
-fn what_would_be_served_is_told_in_order_and_without_keys() {
+fn prints_effective_settings_without_secrets() {
     let enrich = Enrich::new();
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     enrich.file("cert.pem", certified.cert.pem());
@@ -45,7 +45,7 @@ fn what_would_be_served_is_told_in_order_and_without_keys() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_line_and_is_a_failure() {
+fn reports_an_error_with_its_line() {
     let enrich = Enrich::with_key(1, 500).0;
     enrich.file(
         "bad.toml",
@@ -84,7 +84,7 @@ fn a_mistake_is_told_with_its_line_and_is_a_failure() {
 }
 
 #[test]
-fn every_mistake_is_an_error_with_its_file_and_line() {
+fn reports_every_error_with_file_and_line() {
     let enrich = Enrich::with_key(1, 500).0;
     let vendor = Vendor::that(Mood::KnowsNobody).description("acme");
     enrich.file("acme.toml", vendor.replace("tries = 1", "tries = \"two\"\nconcurrency = 0"));
@@ -110,7 +110,7 @@ fn every_mistake_is_an_error_with_its_file_and_line() {
 }
 
 #[test]
-fn data_workers_and_log_format_stand_in_the_file_and_flags_win() {
+fn reads_data_workers_and_log_format_from_the_file() {
     let enrich = Enrich::new();
     let dir = path(enrich.path("settings/d"));
     std::fs::create_dir(enrich.path("settings")).unwrap();
@@ -145,7 +145,7 @@ fn data_workers_and_log_format_stand_in_the_file_and_flags_win() {
 }
 
 #[test]
-fn a_bad_address_gets_an_example() {
+fn invalid_address_error_contains_an_example() {
     let enrich = Enrich::new();
     for (args, variable) in [(&["serve", "--listen", "localhost"][..], ""), (&["serve"], "localhost")] {
         let mut command = enrich.command(args);

@@ -91,7 +91,7 @@ impl Move {
 }
 
 #[test]
-fn a_copy_that_is_killed_again_and_again_is_whole_in_the_end() {
+fn completes_after_repeated_kills() {
     let this = Move::with_spends(SPENDS);
     let before = Move::accounts(&this.from);
     let killed = (0..8_u64).filter(|n| this.copy_for(Duration::from_millis(30 + n * 97 % 210))).count();
@@ -104,7 +104,7 @@ fn a_copy_that_is_killed_again_and_again_is_whole_in_the_end() {
 }
 
 #[test]
-fn keys_go_on_working_there_and_nothing_changes_here_any_more() {
+fn keys_work_in_the_database_and_the_directory_is_closed() {
     let this = Move::with_spends(100);
     assert!(this.copy().ends_with("both sides reconcile"));
     let server = this.to.serve(&[]);
@@ -130,7 +130,7 @@ fn keys_go_on_working_there_and_nothing_changes_here_any_more() {
 }
 
 #[test]
-fn a_directory_that_is_served_is_not_copied() {
+fn refuses_a_directory_in_use() {
     let this = Move::with_spends(1);
     let server = this.from.serve(&[]);
     assert!(this.refused().contains("is already being served"));
@@ -139,7 +139,7 @@ fn a_directory_that_is_served_is_not_copied() {
 }
 
 #[test]
-fn a_workspace_that_came_otherwise_is_not_mixed_with_one_of_the_same_name() {
+fn refuses_a_workspace_that_exists_in_the_database() {
     let this = Move::with_spends(10);
     this.to.ok(&["workspace", "create", "bolt", "--credits", "1"]);
     let error = this.refused();
@@ -152,7 +152,7 @@ fn a_workspace_that_came_otherwise_is_not_mixed_with_one_of_the_same_name() {
 }
 
 #[test]
-fn a_copy_goes_to_one_place() {
+fn refuses_a_second_database() {
     let this = Move::with_spends(10);
     this.copy();
     let elsewhere = Postgres::shared().url(&block_on(Postgres::shared().create_database()));
@@ -161,7 +161,7 @@ fn a_copy_goes_to_one_place() {
 }
 
 #[test]
-fn nothing_is_opened_there_before_both_sides_are_the_same() {
+fn activates_nothing_until_both_sides_match() {
     let this = Move::with_spends(10);
     this.sql("ALTER TABLE credit_spend RENAME TO hidden");
     let error = this.refused();
@@ -182,7 +182,7 @@ fn nothing_is_opened_there_before_both_sides_are_the_same() {
 }
 
 #[test]
-fn a_database_that_is_not_prepared_leaves_the_directory_as_it_is() {
+fn unmigrated_database_leaves_the_directory_unchanged() {
     let this = Move::with_spends(1);
     this.sql("DELETE FROM migration");
     assert!(this.refused().contains("run `enrich migrate`"));

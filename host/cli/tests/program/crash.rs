@@ -20,7 +20,7 @@ struct Seen {
 }
 
 #[test]
-fn what_was_acknowledged_is_spent_and_no_more_than_was_in_flight_besides() {
+fn acknowledged_lookups_survive_kills() {
     let (enrich, key) = shop();
     let seen = Seen::default();
 
@@ -46,7 +46,7 @@ fn what_was_acknowledged_is_spent_and_no_more_than_was_in_flight_besides() {
 }
 
 #[test]
-fn with_relaxed_durability_what_is_on_the_disk_stays_there_and_nothing_is_spent_twice() {
+fn relaxed_durability_keeps_durable_spends_and_bills_none_twice() {
     let (enrich, key) = shop();
     let seen = Seen::default();
     let mut spent_before = 0;

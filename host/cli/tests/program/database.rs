@@ -50,7 +50,7 @@ mod accounts {
     use super::*;
 
     #[test]
-    fn a_workspace_is_listed_with_its_limit_and_credits() {
+    fn lists_workspaces_with_limit_and_credits() {
         let enrich = Enrich::on_database(database());
         enrich.ok(&["workspace", "create", "bolt"]);
         enrich.ok(&["workspace", "create", "acme", "--credits", "7", "--limit", "9", "--window", "30"]);
@@ -64,7 +64,7 @@ mod accounts {
     }
 
     #[test]
-    fn keys_are_listed_and_revoked_for_good() {
+    fn lists_and_revokes_keys() {
         let (enrich, key) = with_key(1, 500);
         let list = enrich.json(&["key", "list", "demo", "--json"]);
         let Value::Object(row) = &list[0] else { panic!("{list}") };
@@ -90,7 +90,7 @@ mod accounts {
     }
 
     #[test]
-    fn an_audit_finds_a_total_that_was_tampered_with() {
+    fn audit_finds_a_modified_total() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());
         let enrich = Enrich::on_database(server.url(&name));
@@ -127,7 +127,7 @@ mod while_serving {
     use super::*;
 
     #[test]
-    fn a_revoked_key_is_refused_and_a_new_one_is_taken_within_a_second() {
+    fn key_changes_take_effect_within_a_second() {
         let (enrich, key) = with_key(5, 500);
         let server = enrich.serve(&[]);
         assert_eq!(status(&server, &key, EMAIL), 404);
@@ -139,7 +139,7 @@ mod while_serving {
     }
 
     #[test]
-    fn a_grant_is_usable_within_a_second() {
+    fn grants_take_effect_within_a_second() {
         let (enrich, key) = with_key(0, 1_000_000);
         let server = enrich.serve(&[]);
         assert_eq!(status(&server, &key, EMAIL), 402);
@@ -148,7 +148,7 @@ mod while_serving {
     }
 
     #[test]
-    fn spends_and_last_uses_are_shown_and_a_stop_gives_leases_back() {
+    fn shutdown_returns_leases() {
         let (enrich, key) = with_key(5, 500);
         import_ada(&enrich);
         let server = enrich.serve(&[]);
@@ -181,7 +181,7 @@ mod while_serving {
     }
 
     #[test]
-    fn credits_of_a_node_that_was_killed_come_back_and_nobody_is_told_402_before() {
+    fn credits_of_a_killed_node_return_without_402_in_between() {
         let (enrich, key) = with_key(50, 1_000_000);
         import_ada(&enrich);
         let [killed, other] = [(); 2].map(|()| enrich.serve(&[]));
@@ -210,7 +210,7 @@ mod mistakes {
     use super::*;
 
     #[test]
-    fn each_says_what_happened_and_what_to_do_as_on_a_data_directory() {
+    fn each_error_has_a_cause_and_a_remedy_on_postgresql() {
         let (enrich, _) = with_key(1, 500);
         for (args, told) in [
             ("workspace create demo", "there is already a workspace demo"),
@@ -238,7 +238,7 @@ mod mistakes {
     }
 
     #[test]
-    fn a_server_on_a_database_has_to_be_told_where_requests_are_counted() {
+    fn requires_a_rate_limit_store_with_a_database() {
         let enrich = Enrich::on_database(database());
         let ran = enrich
             .command(&["serve", "--listen", "192.0.2.1:1", "--plaintext"])
@@ -253,7 +253,7 @@ mod mistakes {
     }
 
     #[test]
-    fn a_database_that_can_not_be_used_is_told_without_its_password() {
+    fn reports_an_unusable_database_without_its_password() {
         let server = Postgres::shared();
         let port = server.tcp_url("x").rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
         for (url, told) in [
@@ -272,7 +272,7 @@ mod mistakes {
     }
 
     #[test]
-    fn a_wrong_password_is_told_and_not_shown() {
+    fn reports_a_wrong_password_without_printing_it() {
         let access = "local all all trust\nhost all all all scram-sha-256\n";
         let server = Postgres::start_with(&["fsync=off"], &[("pg_hba.conf", access)]);
         block_on(server.sql("postgres", "ALTER ROLE postgres PASSWORD 'correct horse'"));
@@ -291,7 +291,7 @@ mod mistakes {
     }
 
     #[test]
-    fn a_database_of_a_newer_version_is_left_alone() {
+    fn leaves_a_database_of_a_newer_version_unchanged() {
         let server = Postgres::shared();
         let name = block_on(server.create_database());
         let enrich = Enrich::on_database(server.url(&name));
@@ -303,7 +303,7 @@ mod mistakes {
     }
 
     #[test]
-    fn urls_in_the_file_of_settings_can_be_elsewhere_and_are_not_shown() {
+    fn reads_urls_from_other_files_without_printing_them() {
         let enrich = Enrich::new();
         let secret = "postgres://enrich:hunter2@127.0.0.1:1/enrich";
         enrich.file("database.url", format!("{secret}\n"));

@@ -13,52 +13,49 @@ const GRANTED: u64 = 1_000;
 const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
-fn a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again() {
-    on_machines_that_mount(
-        "disk_full::a_full_disk_gives_nothing_away_and_charges_nothing_until_it_has_room_again",
-        || {
-            let shop = Shop::new();
-            let server = shop.enrich.serve(&[]);
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            assert_eq!(shop.spent(), CLIENTS as u64);
+fn full_disk_fails_lookups_for_free_until_it_has_space() {
+    on_machines_that_mount("disk_full::full_disk_fails_lookups_for_free_until_it_has_space", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), CLIENTS as u64);
 
-            shop.disk.fill();
-            let refused = std::thread::scope(|scope| {
-                let refused = scope.spawn(|| ask_at_once(&server, &shop.key));
-                shop.what_costs_nothing_is_answered(&server);
-                refused.join().unwrap()
-            });
-            assert_all(&refused, 500);
-            for reply in &refused {
-                assert_eq!(reply.body, json!({"error": "server_error"}));
-            }
-            assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
+        shop.disk.fill();
+        let refused = std::thread::scope(|scope| {
+            let refused = scope.spawn(|| ask_at_once(&server, &shop.key));
             shop.what_costs_nothing_is_answered(&server);
+            refused.join().unwrap()
+        });
+        assert_all(&refused, 500);
+        for reply in &refused {
+            assert_eq!(reply.body, json!({"error": "server_error"}));
+        }
+        assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
+        shop.what_costs_nothing_is_answered(&server);
 
-            // Failed spends are retried for some seconds, so these lookups succeed once the disk has free space.
-            let late = std::thread::scope(|scope| {
-                let late = scope.spawn(|| ask_at_once(&server, &shop.key));
-                shop.what_costs_nothing_is_answered(&server);
-                shop.disk.make_room();
-                late.join().unwrap()
-            });
-            assert_all(&late, 200);
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            assert_eq!(shop.spent(), 3 * CLIENTS as u64, "as many as were answered with 200");
+        // Failed spends are retried for some seconds, so these lookups succeed once the disk has free space.
+        let late = std::thread::scope(|scope| {
+            let late = scope.spawn(|| ask_at_once(&server, &shop.key));
+            shop.what_costs_nothing_is_answered(&server);
+            shop.disk.make_room();
+            late.join().unwrap()
+        });
+        assert_all(&late, 200);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), 3 * CLIENTS as u64, "as many as were answered with 200");
 
-            let log = server.stop();
-            assert!(log.contains("full"), "the operator is told why: {log}");
-            assert_eq!(shop.credits()["held"], 0);
-            assert_eq!(shop.spent(), 3 * CLIENTS as u64);
-            assert_eq!(shop.credits()["available"], GRANTED - 3 * CLIENTS as u64);
-        },
-    );
+        let log = server.stop();
+        assert!(log.contains("full"), "the operator is told why: {log}");
+        assert_eq!(shop.credits()["held"], 0);
+        assert_eq!(shop.spent(), 3 * CLIENTS as u64);
+        assert_eq!(shop.credits()["available"], GRANTED - 3 * CLIENTS as u64);
+    });
 }
 
 #[test]
-fn with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_charged_in_the_end() {
+fn relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups() {
     on_machines_that_mount(
-        "disk_full::with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_charged_in_the_end",
+        "disk_full::relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups",
         || {
             let shop = Shop::new();
             let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
@@ -89,27 +86,24 @@ fn with_relaxed_durability_a_full_disk_is_told_soon_and_what_was_answered_is_cha
 }
 
 #[test]
-fn an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were() {
-    on_machines_that_mount(
-        "disk_full::an_import_that_does_not_fit_leaves_the_people_and_the_room_as_they_were",
-        || {
-            let shop = Shop::new();
-            let server = shop.enrich.serve(&[]);
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            // After an import, lookups read from the write-ahead log, so it cannot be truncated while they run.
-            shop.enrich.ok(&["people", "import", &shop.people("few.csv", 1..2)]);
-            let is_found = || server.connect().enrich(&shop.key, "user1@gmail.com").unwrap().status == 200;
-            eventually("the import is seen", || is_found().then_some(()));
-            let spent = shop.spent();
+fn import_larger_than_the_disk_changes_nothing() {
+    on_machines_that_mount("disk_full::import_larger_than_the_disk_changes_nothing", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        // After an import, lookups read from the write-ahead log, so it cannot be truncated while they run.
+        shop.enrich.ok(&["people", "import", &shop.people("few.csv", 1..2)]);
+        let is_found = || server.connect().enrich(&shop.key, "user1@gmail.com").unwrap().status == 200;
+        eventually("the import is seen", || is_found().then_some(()));
+        let spent = shop.spent();
 
-            let said = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
-            assert!(said.contains("full"), "{said}");
-            assert_eq!(shop.enrich.json(&["people", "stats", "--json"])["people"], 2);
+        let said = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
+        assert!(said.contains("full"), "{said}");
+        assert_eq!(shop.enrich.json(&["people", "stats", "--json"])["people"], 2);
 
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            assert_eq!(shop.spent(), spent + CLIENTS as u64);
-        },
-    );
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), spent + CLIENTS as u64);
+    });
 }
 
 /// A data directory on its own disk, with a workspace with credits, one without, and one person.

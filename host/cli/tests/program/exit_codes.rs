@@ -12,7 +12,7 @@ fn run(enrich: &Enrich, line: &str) -> (i32, String) {
 }
 
 #[test]
-fn lookup_exits_by_what_the_server_answered() {
+fn lookup_exit_code_depends_on_the_reply() {
     let enrich = Enrich::new();
     let replies: [(Reply, i32); 10] = [
         (found(EMAIL), 0),
@@ -35,13 +35,13 @@ fn lookup_exits_by_what_the_server_answered() {
 }
 
 #[test]
-fn lookup_exits_with_4_when_no_connection_can_be_made() {
+fn lookup_exits_with_4_without_a_connection() {
     let (exit, stderr) = run(&Enrich::new(), &format!("lookup {EMAIL} --key enr_x --url http://127.0.0.1:1"));
     assert_eq!(exit, 4, "{stderr}");
 }
 
 #[test]
-fn mistakes_in_flags_variables_and_settings_exit_with_2() {
+fn invalid_flags_variables_and_settings_exit_with_2() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let config = enrich.file("bad.toml", "[price]\nfuond = 1\n");
     let pem = enrich.file("not.pem", "hello");

@@ -3,7 +3,7 @@
 use enrich_golden::{Kind, Operator, Report, Scenario, Server, scenarios};
 
 #[test]
-fn enrich_serve_answers_to_the_byte() {
+fn enrich_serve_matches_byte_by_byte() {
     let scenarios = scenarios().unwrap();
     let enrich = crate::enrich::Enrich::new();
     let data = enrich.data();

@@ -148,7 +148,7 @@ fn reports_dropped_lines_when_a_disk_has_room_again() {
 
 /// At debug level, each lookup logs two lines.
 #[test]
-fn a_reader_that_stalls_delays_no_lookup_and_gets_the_number_of_dropped_lines() {
+fn stalled_reader_delays_no_lookup_and_gets_the_dropped_count() {
     const CLIENTS: usize = 4;
     const LOOKUPS: usize = 6_000;
     let world = World::new();
@@ -197,7 +197,7 @@ fn a_reader_that_stalls_delays_no_lookup_and_gets_the_number_of_dropped_lines() 
 }
 
 #[test]
-fn a_flood_without_valid_keys_is_counted_in_few_lines() {
+fn summarises_a_flood_of_invalid_keys() {
     const CLIENTS: usize = 4;
     const LOOKUPS: usize = 500;
     const WITH_KEY: usize = 20;

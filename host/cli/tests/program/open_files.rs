@@ -37,7 +37,7 @@ fn open_files(server: &Server) -> usize {
 }
 
 #[test]
-fn vendors_stay_reachable_while_strangers_take_every_connection() {
+fn vendors_stay_reachable_when_clients_use_every_connection() {
     let vendor = Vendor::that(Mood::Knows("ada"));
     let (enrich, key, config) = world(&vendor);
     let server = enrich.try_serve_with_open_files(64, &["--workers", "1", "--config", &config]).unwrap();
@@ -59,7 +59,7 @@ fn vendors_stay_reachable_while_strangers_take_every_connection() {
 }
 
 #[test]
-fn refuses_to_start_when_stores_and_vendors_would_take_every_file() {
+fn refuses_to_start_without_descriptors_for_clients() {
     let vendor = Vendor::that(Mood::Knows("ada"));
     let (enrich, _, config) = world(&vendor);
     for limit in [20, 50] {

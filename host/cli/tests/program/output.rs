@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use crate::enrich::{Enrich, PATIENCE, within};
+use crate::enrich::{Enrich, TIMEOUT, within};
 use crate::fake::{FakeServer, found};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn closed() -> Stdio {
 fn run_to(stdout: Stdio, enrich: &Enrich, line: &str) -> (i32, String) {
     let args: Vec<_> = line.split(' ').collect();
     let mut child = enrich.command(&args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
-    if within(PATIENCE, || child.try_wait().unwrap()).is_none() {
+    if within(TIMEOUT, || child.try_wait().unwrap()).is_none() {
         child.kill().unwrap(); // a server that did not stop
     }
     let out = child.wait_with_output().unwrap();
@@ -50,7 +50,7 @@ mod unwritable {
     use super::*;
 
     #[test]
-    fn is_an_error_for_each_command_and_a_closed_pipe_is_not() {
+    fn fails_each_command_except_for_a_closed_pipe() {
         let (enrich, _) = Enrich::with_key(9, 500);
         enrich.file("people.csv", "email,linkedin_url\nada@gmail.com,https://www.linkedin.com/in/ada\n");
         enrich.file("enrich.toml", "");
@@ -82,7 +82,7 @@ mod unwritable {
     }
 
     #[test]
-    fn fails_bulk_in_a_closed_pipe_too_as_its_rows_are_paid_for() {
+    fn fails_bulk_for_a_closed_pipe_too() {
         let enrich = Enrich::new();
         enrich.file("crm.csv", "email\nada@gmail.com\n");
         let server = FakeServer::start(|email, _| found(email));
@@ -121,7 +121,7 @@ mod unwritable {
 }
 
 #[test]
-fn a_port_in_use_leaves_no_sample_behind_whose_key_was_not_shown() {
+fn port_in_use_creates_no_sample() {
     let enrich = Enrich::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = enrich.err(&["serve", "--sample", "--listen", &taken.local_addr().unwrap().to_string()]);
@@ -132,7 +132,7 @@ mod for_programs {
     use super::*;
 
     #[test]
-    fn commands_that_change_something_print_one_object_and_no_remarks() {
+    fn changing_commands_print_one_object() {
         let enrich = Enrich::new();
         let run = |args: &[&str]| {
             let ran = enrich.run(args);
@@ -158,7 +158,7 @@ mod for_programs {
     }
 
     #[test]
-    fn config_check_lists_mistakes() {
+    fn config_check_lists_errors() {
         let enrich = Enrich::new();
         let check = |text: &str| {
             let file = enrich.file("enrich.toml", text);

@@ -25,7 +25,7 @@ fn people(enrich: &Enrich) -> Value {
 }
 
 #[test]
-fn bad_rows_go_to_a_file_by_line_and_reason_and_the_good_ones_go_in() {
+fn imports_valid_rows_and_lists_rejected_ones() {
     let enrich = Enrich::new();
     let rows = format!("email,linkedin_url\nnot-an-email,{URL}\n{EMAIL},{URL}\nx@gmail.com,y\n");
     let file = enrich.file("p.csv", rows);
@@ -66,7 +66,7 @@ fn importing_again_changes_nothing() {
 }
 
 #[test]
-fn takes_other_names_for_the_columns_and_says_which_there_are() {
+fn accepts_other_column_names() {
     let enrich = Enrich::new();
     let file = enrich.file("p.csv", format!("Mail;Profile\n{EMAIL};{URL}\n"));
     let file = file.to_str().unwrap();
@@ -76,7 +76,7 @@ fn takes_other_names_for_the_columns_and_says_which_there_are() {
 }
 
 #[test]
-fn a_file_of_bad_rows_alone_is_an_error() {
+fn file_without_valid_rows_is_an_error() {
     let enrich = Enrich::new();
     let file = enrich.file("p.csv", "email,linkedin_url\r\na,b\r\n");
     let ran = enrich.run(&["people", "import", file.to_str().unwrap()]);
@@ -87,7 +87,7 @@ fn a_file_of_bad_rows_alone_is_an_error() {
 }
 
 #[test]
-fn names_a_file_that_is_not_text() {
+fn reports_the_type_of_a_binary_file() {
     let enrich = Enrich::new();
     let file = enrich.file("people.xlsx", b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0");
     let error = enrich.err(&["people", "import", file.to_str().unwrap()]);
@@ -95,7 +95,7 @@ fn names_a_file_that_is_not_text() {
 }
 
 #[test]
-fn a_gzip_that_breaks_off_says_how_many_rows_are_imported() {
+fn truncated_gzip_reports_the_imported_rows() {
     let enrich = Enrich::new();
     let rows = (0..10_000).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n")).collect::<String>();
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -111,7 +111,7 @@ fn a_gzip_that_breaks_off_says_how_many_rows_are_imported() {
 }
 
 #[test]
-fn no_email_is_on_the_disk() {
+fn stores_no_email() {
     let enrich = Enrich::new();
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let disk = String::from_utf8_lossy(&bytes_under(&enrich.data())).to_lowercase();
@@ -130,7 +130,7 @@ mod rejects {
     const LIST: &str = "line,reason\n2,\"the email has no local part followed by an @\"\n";
 
     #[test]
-    fn replace_a_symlink_and_a_hard_link_and_leave_the_target_alone() {
+    fn replace_links_and_keep_their_targets() {
         let enrich = Enrich::new();
         let victim = enrich.file("victim", "precious");
         let list = enrich.path("p.csv.rejects.csv");
@@ -155,7 +155,7 @@ mod rejects {
     }
 
     #[test]
-    fn go_to_no_file_that_is_something_else() {
+    fn refuse_to_overwrite_other_files() {
         let enrich = Enrich::new();
         let file = enrich.path("p.csv");
         symlink("/dev/null", enrich.path("null")).unwrap();
@@ -232,7 +232,7 @@ mod stdin {
     }
 
     #[test]
-    fn a_signal_imports_the_rows_that_were_read_and_says_how_to_go_on() {
+    fn signal_imports_the_rows_read_and_explains_how_to_continue() {
         for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
             let enrich = Enrich::new();
             let (child, mut stdin) = start(&enrich);
@@ -256,7 +256,7 @@ mod stdin {
     }
 
     #[test]
-    fn a_signal_before_the_first_row_says_that_nothing_was_imported() {
+    fn signal_before_the_first_row_imports_nothing() {
         let enrich = Enrich::new();
         let (child, _stdin) = start(&enrich);
         eventually("the import watches for SIGINT", || catches_sigint(&child).then_some(()));
@@ -270,7 +270,7 @@ mod stdin {
     }
 
     #[test]
-    fn a_second_signal_does_not_wait_for_the_rows_to_be_imported() {
+    fn second_signal_exits_immediately() {
         let enrich = Enrich::new();
         enrich.ok(&["people", "import", &one_person(&enrich)]);
         let other = rusqlite::Connection::open(enrich.data().join("people.db")).unwrap();

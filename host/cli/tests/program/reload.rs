@@ -106,7 +106,7 @@ fn name(reply: &Reply) -> &str {
 }
 
 #[test]
-fn a_new_certificate_and_a_new_vendor_are_taken_while_lookups_go_on_and_none_is_dropped() {
+fn reloads_certificate_and_vendors_without_dropping_lookups() {
     let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
     let world = World::new(&old);
     let first = world.set_certificate();
@@ -162,7 +162,7 @@ fn a_new_certificate_and_a_new_vendor_are_taken_while_lookups_go_on_and_none_is_
 }
 
 #[test]
-fn a_lookup_under_way_ends_with_the_vendor_that_it_began_with() {
+fn lookups_in_flight_keep_their_vendor() {
     let (old, new) = (Vendor::that(Mood::Hangs), Vendor::that(Mood::Knows("new")));
     let world = World::new(&old);
     let trusted = trust(&[world.set_certificate()]);
@@ -181,7 +181,7 @@ fn a_lookup_under_way_ends_with_the_vendor_that_it_began_with() {
 }
 
 #[test]
-fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
+fn invalid_file_keeps_the_previous_configuration() {
     let vendor = Vendor::that(Mood::Knows("ada"));
     let world = World::new(&vendor);
     let certificate = world.set_certificate();
@@ -225,7 +225,7 @@ fn a_bad_file_is_refused_and_told_and_the_old_one_stays() {
 }
 
 #[test]
-fn what_needs_a_restart_is_told_and_the_rest_is_taken() {
+fn reports_settings_that_need_a_restart_and_applies_the_rest() {
     let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
     let world = World::new(&old);
     world.enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");

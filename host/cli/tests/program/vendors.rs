@@ -77,7 +77,7 @@ fn assert_found(reply: &Reply, name: &str) {
 }
 
 #[test]
-fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
+fn queries_vendors_in_order_until_a_match() {
     let world = World::new(Mood::KnowsNobody, Mood::Knows("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");
@@ -108,7 +108,7 @@ fn a_lookup_goes_from_one_to_the_next_until_somebody_knows_the_person() {
 
 /// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
 #[test]
-fn a_lookup_at_three_vendors_is_as_the_manual_shows_it() {
+fn documented_lookup_with_three_vendors_is_current() {
     let page = std::fs::read_to_string(crate::enrich::repository().join("host/docs/vendors.md")).unwrap();
     let block = |start: &str| {
         let (_, block) = page.split_once(start).unwrap();
@@ -172,7 +172,7 @@ fn logs_a_vendor_that_failed_with_the_lookup_id() {
 
 /// Lookups that wait for a permit must not affect the vendor's circuit breaker.
 #[test]
-fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
+fn burst_of_one_workspace_does_not_starve_others() {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
     enrich.ok(&["workspace", "create", "burst", "--credits", "1000000", "--limit", "1000000"]);
     let burst_key = enrich.ok(&["key", "create", "burst", "test"]);
@@ -206,7 +206,7 @@ fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
 }
 
 #[test]
-fn if_nobody_found_the_person_and_somebody_failed_it_is_a_502_and_nothing_is_spent() {
+fn vendor_failure_without_a_match_is_a_free_502() {
     for (alpha, beta) in [(Mood::Fails(500), Mood::Fails(402)), (Mood::Fails(503), Mood::KnowsNobody)] {
         let world = World::new(alpha, beta);
         let server = world.serve();
@@ -219,7 +219,7 @@ fn if_nobody_found_the_person_and_somebody_failed_it_is_a_502_and_nothing_is_spe
 }
 
 #[test]
-fn if_nobody_knows_the_person_it_is_a_404_at_the_workspaces_price() {
+fn no_match_at_any_vendor_is_404() {
     let world = World::with("[price]\nnot_found = 2", Mood::KnowsNobody, Mood::KnowsNobody);
     let server = world.serve();
     let reply = world.ask(&server);
@@ -229,7 +229,7 @@ fn if_nobody_knows_the_person_it_is_a_404_at_the_workspaces_price() {
 }
 
 #[test]
-fn a_person_who_opted_out_is_a_404_and_no_vendor_hears_of_them() {
+fn opted_out_person_is_404_without_a_vendor_request() {
     // Also applies to people whose result is cached.
     let world = World::with("[cache]", Mood::Knows("ada"), Mood::Knows("ada"));
     let server = world.serve();
@@ -243,7 +243,7 @@ fn a_person_who_opted_out_is_a_404_and_no_vendor_hears_of_them() {
 }
 
 #[test]
-fn a_vendor_that_hangs_costs_no_lookup_its_budget_and_is_soon_left_alone() {
+fn hanging_vendor_is_skipped_within_the_deadline() {
     let world = World::with("[resolver]\ndeadline_ms = 20000", Mood::Hangs, Mood::Knows("ada"));
     let server = world.serve();
     for _ in 0..50 {

@@ -52,7 +52,7 @@ fn shows_the_request_without_its_secret_and_the_match() {
 }
 
 #[test]
-fn shows_that_there_is_no_match() {
+fn shows_no_match() {
     let world = World::new(Mood::KnowsNobody);
     let shown = world.enrich.ok(&World::args("acme", &[]));
     assert!(without_time(&shown).ends_with("status   404\nmatch    none that is trusted"), "{shown}");
@@ -64,7 +64,7 @@ fn shows_that_there_is_no_match() {
 }
 
 #[test]
-fn fails_with_the_status_of_a_vendor_that_refuses() {
+fn fails_with_the_vendors_status() {
     let world = World::new(Mood::Fails(401));
     let ran = world.enrich.run(&World::args("acme", &[]));
     assert!(!ran.success);
@@ -77,7 +77,7 @@ fn fails_with_the_status_of_a_vendor_that_refuses() {
 }
 
 #[test]
-fn sends_nobody_who_opted_out() {
+fn sends_no_opted_out_person() {
     let world = World::new(Mood::Knows("ada-marlowe"));
     let people = world.enrich.file("people.csv", "email,linkedin_url\n");
     world.enrich.ok(&["people", "import", people.to_str().unwrap()]);
@@ -88,7 +88,7 @@ fn sends_nobody_who_opted_out() {
 }
 
 #[test]
-fn names_the_vendors_that_there_are() {
+fn lists_known_vendors_for_an_unknown_name() {
     let world = World::new(Mood::KnowsNobody);
     let refused = world.enrich.err(&World::args("alpha", &[]));
     assert_eq!(refused, "error: the settings have no vendor alpha\n  the vendors are acme\n");

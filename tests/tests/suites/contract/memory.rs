@@ -21,8 +21,8 @@ mod credits {
     enrich_tests::credits_contract!(super::open);
 }
 
-mod crowd {
-    enrich_tests::crowd_contract!(super::open);
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::open);
 }
 
 mod windows {
@@ -30,7 +30,7 @@ mod windows {
 }
 
 #[test]
-fn random_stories_end_as_in_the_model() {
+fn random_steps_match_the_model() {
     model::compare(1_000, open);
 }
 

@@ -22,8 +22,8 @@ mod credits {
     enrich_tests::credits_contract!(super::open);
 }
 
-mod crowd {
-    enrich_tests::crowd_contract!(super::open);
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::open);
 }
 
 mod durability {
@@ -31,7 +31,7 @@ mod durability {
 }
 
 #[test]
-fn random_stories_end_as_in_the_model() {
+fn random_steps_match_the_model() {
     model::compare(40, open);
 }
 

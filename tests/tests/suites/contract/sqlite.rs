@@ -22,8 +22,8 @@ mod credits {
     enrich_tests::credits_contract!(super::strict);
 }
 
-mod crowd {
-    enrich_tests::crowd_contract!(super::strict);
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::strict);
 }
 
 mod durability {
@@ -35,8 +35,8 @@ mod relaxed {
         enrich_tests::credits_contract!(super::super::relaxed);
     }
 
-    mod crowd {
-        enrich_tests::crowd_contract!(super::super::relaxed);
+    mod concurrency {
+        enrich_tests::concurrency_contract!(super::super::relaxed);
     }
 
     mod durability {
@@ -45,7 +45,7 @@ mod relaxed {
 }
 
 #[test]
-fn random_stories_end_as_in_the_model() {
+fn random_steps_match_the_model() {
     model::compare(40, strict);
     model::compare(40, relaxed);
 }

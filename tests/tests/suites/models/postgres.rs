@@ -88,7 +88,7 @@ fn workspace_of(lookup: u8) -> i64 {
 }
 
 #[test]
-fn the_fake_does_what_postgresql_does() {
+fn fake_matches_postgresql() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = Postgres::shared();
     let database = runtime.block_on(server.create_database());
@@ -103,7 +103,7 @@ fn the_fake_does_what_postgresql_does() {
 
 /// A case that random steps rarely reach.
 #[test]
-fn the_fake_gives_back_what_a_node_that_left_had_as_postgresql_does() {
+fn fake_returns_leases_of_a_closed_node_like_postgresql() {
     let take = |epoch, needs, again| Step::Take { epoch, workspace: 1, known: 0, needs, wants: 0, again };
     let steps = [
         Step::Begin,
@@ -122,8 +122,8 @@ async fn compare(database: &str, steps: &[Step]) {
     let real = real(database).await;
     let (fake, client) = fake().await;
     for step in steps {
-        let (told, faked) = (call(&real, step).await, call(&client, step).await);
-        assert_eq!(faked, told, "{step:?}");
+        let (real_result, faked) = (call(&real, step).await, call(&client, step).await);
+        assert_eq!(faked, real_result, "{step:?}");
     }
     assert_eq!(fake.with(|books| summary(books)), real_summary(&real).await);
 }
@@ -143,7 +143,7 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
         Step::Leave { epoch } => client.query("SELECT node_leave($1)", &[epoch]).await,
         Step::End => client.query("SELECT nodes_end()", &[]).await,
         Step::Take { epoch, workspace, known, needs, wants, again } => {
-            let id = WORKSPACES.get(*workspace).map_or("nobody", |(id, _)| id);
+            let id = WORKSPACES.get(*workspace).map_or("unknown", |(id, _)| id);
             let given: [&(dyn ToSql + Sync); 6] = [epoch, &id, known, needs, wants, again];
             client
                 .query("SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6)", &given)
@@ -182,14 +182,14 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
 async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_postgres::Error> {
     let mut spends = spends.to_vec();
     spends.sort_by_key(|spend| spend.lookup);
-    let mut asked: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+    let mut sums_by_lease: BTreeMap<(i64, i64), i64> = BTreeMap::new();
     for spend in &spends {
-        *asked.entry((spend.workspace, spend.epoch)).or_default() += spend.cost;
+        *sums_by_lease.entry((spend.workspace, spend.epoch)).or_default() += spend.cost;
     }
-    let number = |spend: &Spend| asked.range(..=(spend.workspace, spend.epoch)).count() as i32;
-    let epochs: Vec<_> = asked.keys().map(|(_, epoch)| *epoch).collect();
-    let workspaces: Vec<_> = asked.keys().map(|(workspace, _)| *workspace).collect();
-    let sums: Vec<_> = asked.values().copied().collect();
+    let number = |spend: &Spend| sums_by_lease.range(..=(spend.workspace, spend.epoch)).count() as i32;
+    let epochs: Vec<_> = sums_by_lease.keys().map(|(_, epoch)| *epoch).collect();
+    let workspaces: Vec<_> = sums_by_lease.keys().map(|(workspace, _)| *workspace).collect();
+    let sums: Vec<_> = sums_by_lease.values().copied().collect();
     let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
     let leases: Vec<_> = spends.iter().map(number).collect();
     let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();

@@ -50,7 +50,7 @@ fn windows() -> [Window; WINDOWS] {
 }
 
 #[test]
-fn the_fake_counts_as_redis_does() {
+fn fake_counts_like_redis() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let real = Redis::start();
     let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
@@ -74,9 +74,9 @@ async fn compare(real: &Redis, steps: &[Step]) {
         match *step {
             Step::Count { window, requests } => {
                 let window = &windows[window];
-                let (told, faked) =
+                let (real_result, faked) =
                     (count(&on_real, window, requests).await, count(&on_fake, window, requests).await);
-                assert_eq!(faked, told, "{step:?}");
+                assert_eq!(faked, real_result, "{step:?}");
             }
             Step::Forget => {
                 real.ask::<()>("FLUSHALL");
@@ -89,12 +89,12 @@ async fn compare(real: &Redis, steps: &[Step]) {
 
 /// Makes one count and then `requests` concurrent counts, and returns their results.
 async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<Result<u64, String>> {
-    let mut told = vec![text(windows.count(window).await)];
+    let mut real_result = vec![text(windows.count(window).await)];
     let at_once = (0..requests).map(|_| windows.count(window));
     for answer in futures_util::future::join_all(at_once).await {
-        told.push(text(answer));
+        real_result.push(text(answer));
     }
-    told
+    real_result
 }
 
 /// Formats an error without its delay, which differs between the two servers.

@@ -12,36 +12,36 @@ fn check(name: &str, dir: &str) {
 }
 
 #[test]
-fn of_the_library_is_as_written_down() {
+fn library_matches_its_snapshot() {
     check("enrich-lib", "enrich-lib");
 }
 
 #[test]
-fn of_middleware_is_as_written_down() {
+fn middleware_matches_its_snapshot() {
     check("enrich-middleware", "enrich-lib/adapters/middleware");
 }
 
 #[test]
-fn of_postgres_is_as_written_down() {
+fn postgres_matches_its_snapshot() {
     check("enrich-postgres", "enrich-lib/adapters/postgres");
 }
 
 #[test]
-fn of_provider_is_as_written_down() {
+fn provider_matches_its_snapshot() {
     check("enrich-provider", "enrich-lib/adapters/provider");
 }
 
 #[test]
-fn of_redis_is_as_written_down() {
+fn redis_matches_its_snapshot() {
     check("enrich-redis", "enrich-lib/adapters/redis");
 }
 
 #[test]
-fn of_sqlite_is_as_written_down() {
+fn sqlite_matches_its_snapshot() {
     check("enrich-sqlite", "enrich-lib/adapters/sqlite");
 }
 
 #[test]
-fn of_tower_is_as_written_down() {
+fn tower_matches_its_snapshot() {
     check("enrich-tower", "enrich-lib/adapters/tower");
 }

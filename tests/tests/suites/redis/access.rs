@@ -3,28 +3,28 @@
 use enrich_redis::{OpenError, RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisOptions};
 
-use super::{cause, count, key, open, patient, window};
+use super::{cause, count, key, long_timeouts, open, window};
 
 /// The permissions that a Redis user needs, as in the adapter's documentation.
 const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
 
 #[tokio::test]
-async fn a_user_with_the_rights_that_are_written_down_counts() {
+async fn user_with_the_documented_rights_can_count() {
     let redis = Redis::start();
     redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
-    let windows = open(&redis.url_of("counter", "hunter2"), patient());
+    let windows = open(&redis.url_of("counter", "hunter2"), long_timeouts());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }
 
 #[tokio::test]
-async fn a_user_who_lacks_a_right_does_not_count_and_is_told_which_are_needed() {
+async fn missing_right_is_reported_with_the_required_rights() {
     let redis = Redis::start();
     for (i, right) in RIGHTS.split(' ').enumerate() {
         let rights: Vec<_> = RIGHTS.split(' ').filter(|other| *other != right).collect();
         redis.ask::<()>(&format!("ACL SETUSER counter-{i} on >hunter2 {}", rights.join(" ")));
         redis.ask::<()>("SCRIPT FLUSH");
         redis.ask::<()>("FLUSHALL");
-        let windows = open(&redis.url_of(&format!("counter-{i}"), "hunter2"), patient());
+        let windows = open(&redis.url_of(&format!("counter-{i}"), "hunter2"), long_timeouts());
         let [new, endless] = ["new", "endless"].map(window);
         redis.ask::<()>(&format!("SET {} 1", key(&endless)));
         let counts =
@@ -37,11 +37,11 @@ async fn a_user_who_lacks_a_right_does_not_count_and_is_told_which_are_needed() 
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused_and_told_nowhere() {
+async fn wrong_password_is_rejected_and_not_printed() {
     let redis = Redis::start();
     redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
     for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
-        let windows = open(&redis.url_of(user, password), patient());
+        let windows = open(&redis.url_of(user, password), long_timeouts());
         let fault = count(&windows, &window("demo")).await.unwrap_err();
         assert_eq!(fault, WindowStoreError::LoginRefused);
         assert!(!format!("{fault} {fault:?} {windows:?}").contains("hunter3"), "{fault:?} {windows:?}");
@@ -49,32 +49,32 @@ async fn a_wrong_password_is_refused_and_told_nowhere() {
 }
 
 #[tokio::test]
-async fn a_server_that_demands_a_password_counts_only_with_it() {
+async fn requires_the_configured_password() {
     let redis = Redis::start();
     redis.ask::<()>("CONFIG SET requirepass hunter2");
-    let stranger = open(&redis.url(), patient());
-    assert_eq!(count(&stranger, &window("demo")).await, Err(WindowStoreError::LoginRefused));
-    let windows = open(&redis.url_of("", "hunter2"), patient());
+    let client = open(&redis.url(), long_timeouts());
+    assert_eq!(count(&client, &window("demo")).await, Err(WindowStoreError::LoginRefused));
+    let windows = open(&redis.url_of("", "hunter2"), long_timeouts());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }
 
 #[tokio::test]
-async fn a_socket_on_this_machine_is_a_way_too() {
+async fn counts_over_a_unix_socket() {
     let redis = Redis::start();
-    let windows = open(&format!("redis+unix://{}", redis.socket().display()), patient());
+    let windows = open(&format!("redis+unix://{}", redis.socket().display()), long_timeouts());
     assert_eq!(count(&windows, &window("demo")).await, Ok(1));
 }
 
 #[tokio::test]
-async fn over_tls_only_a_server_of_the_trusted_authority_is_counted_with() {
+async fn tls_accepts_only_the_trusted_authority() {
     let [redis, other] =
         [(); 2].map(|()| Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() }));
     let url: RedisUrl = redis.tls_url().parse().unwrap();
-    let trusting = |authority: &str| RedisWindows::open(&url.clone().trusting(authority), patient(), 7);
+    let trusting = |authority: &str| RedisWindows::open(&url.clone().trusting(authority), long_timeouts(), 7);
     assert_eq!(count(&trusting(redis.authority()).unwrap(), &window("demo")).await, Ok(1));
-    for stranger in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
-        let Ok(stranger) = stranger else { continue }; // no root certificates are installed
-        let fault = cause(count(&stranger, &window("demo")).await.unwrap_err());
+    for client in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
+        let Ok(client) = client else { continue }; // no root certificates are installed
+        let fault = cause(count(&client, &window("demo")).await.unwrap_err());
         assert!(
             matches!(&fault, WindowStoreError::Unreachable(why) if why.contains("certificate")),
             "{fault}"

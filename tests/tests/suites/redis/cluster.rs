@@ -5,12 +5,12 @@ use std::time::Instant;
 use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
 use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
 
-use super::{PATIENCE, count, open, patient, recovered, window};
+use super::{TIMEOUT, count, long_timeouts, open, recovered, window};
 
 #[tokio::test]
-async fn the_masters_of_a_cluster_share_the_workspaces() {
+async fn cluster_masters_share_the_workspaces() {
     let cluster = RedisCluster::start();
-    let [a, b] = [(); 2].map(|()| open(&cluster.url(), patient()));
+    let [a, b] = [(); 2].map(|()| open(&cluster.url(), long_timeouts()));
     for workspace in 0..30 {
         let window = window(&format!("workspace-{workspace}"));
         assert_eq!(count(&a, &window).await, Ok(1));
@@ -22,11 +22,12 @@ async fn the_masters_of_a_cluster_share_the_workspaces() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_counted_with_over_tls() {
+async fn counts_in_a_cluster_over_tls() {
     let cluster = RedisCluster::with_tls();
     let url: RedisUrl = cluster.tls_url().parse().unwrap();
-    let trusting =
-        |redis: &Redis| RedisWindows::open(&url.clone().trusting(redis.authority()), patient(), 7).unwrap();
+    let trusting = |redis: &Redis| {
+        RedisWindows::open(&url.clone().trusting(redis.authority()), long_timeouts(), 7).unwrap()
+    };
     assert_eq!(count(&trusting(&cluster.masters[0]), &window("demo")).await, Ok(1));
     let other = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
     let fault = count(&trusting(&other), &window("demo")).await.unwrap_err();
@@ -34,9 +35,9 @@ async fn a_cluster_is_counted_with_over_tls() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_lost_a_master_counts_on_when_it_is_back() {
+async fn cluster_counts_again_after_a_master_returns() {
     let cluster = RedisCluster::start();
-    let windows = open(&cluster.url(), super::hurried());
+    let windows = open(&cluster.url(), super::short_timeouts());
     let all: Vec<_> = (0..30).map(|workspace| window(&format!("workspace-{workspace}"))).collect();
     for window in &all {
         recovered(&windows, window).await;
@@ -48,7 +49,7 @@ async fn a_cluster_that_lost_a_master_counts_on_when_it_is_back() {
         for window in &all {
             failed += u32::from(count(&windows, window).await.is_err());
         }
-        assert!(started.elapsed() < PATIENCE, "nobody notices");
+        assert!(started.elapsed() < TIMEOUT, "the failure was not detected");
     }
     cluster.masters[0].restart();
     for window in &all {

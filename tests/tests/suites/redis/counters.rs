@@ -8,12 +8,12 @@ use enrich_lib::window::Quota;
 use enrich_redis::WindowStoreError;
 use enrich_tests::servers::Redis;
 
-use super::{count, key, now, open, patient, window};
+use super::{count, key, long_timeouts, now, open, window};
 
 #[tokio::test]
-async fn a_counter_lives_until_5_s_after_its_window_may_be_forgotten() {
+async fn counter_expires_5_s_after_its_window() {
     let redis = Redis::start();
-    let windows = open(&redis.url(), patient());
+    let windows = open(&redis.url(), long_timeouts());
     for seconds in [1, 60, 86_400] {
         let window = Quota::new(5, seconds).unwrap().window(&"demo".parse().unwrap(), now());
         for _ in 0..3 {
@@ -25,9 +25,9 @@ async fn a_counter_lives_until_5_s_after_its_window_may_be_forgotten() {
 }
 
 #[tokio::test]
-async fn windows_of_another_length_do_not_share_a_counter() {
+async fn windows_of_different_lengths_have_separate_counters() {
     let redis = Redis::start();
-    let windows = open(&redis.url(), patient());
+    let windows = open(&redis.url(), long_timeouts());
     let day = Quota::WINDOW_SECONDS_MAX;
     let mut numbers = BTreeSet::new();
     for seconds in (50..60).chain(day - 9..=day) {
@@ -41,9 +41,9 @@ async fn windows_of_another_length_do_not_share_a_counter() {
 
 /// Redis would delete a key with an expiry in the past at once, so that every request would count as the first.
 #[tokio::test]
-async fn a_window_that_is_over_by_redis_clock_is_not_counted() {
+async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
     let redis = Redis::start();
-    let windows = open(&redis.url(), patient());
+    let windows = open(&redis.url(), long_timeouts());
     let second = |ago_ms| {
         let then = Timestamp::from_unix_ms(now().unix_ms() - ago_ms);
         Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), then)
@@ -62,18 +62,18 @@ async fn a_window_that_is_over_by_redis_clock_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_counter_that_has_no_end_gets_one() {
+async fn counter_without_expiry_gets_one() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     redis.ask::<()>(&format!("SET {} 41", key(&window)));
     assert_eq!(count(&windows, &window).await, Ok(42));
     assert!(redis.ask::<i64>(&format!("TTL {}", key(&window))) > 0);
 }
 
 #[tokio::test]
-async fn what_is_no_counter_is_not_counted() {
+async fn rejects_a_foreign_value() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     for foreign in ["SET", "LPUSH"] {
         redis.ask::<()>("FLUSHALL");
         redis.ask::<()>(&format!("{foreign} {} people", key(&window)));
@@ -87,20 +87,20 @@ async fn what_is_no_counter_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_the_script_learns_it_again() {
+async fn reloads_the_script_after_a_flush() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("SCRIPT FLUSH");
     assert_eq!(count(&windows, &window).await, Ok(2));
 }
 
 #[tokio::test]
-async fn another_database_has_counters_of_its_own() {
+async fn databases_have_separate_counters() {
     let redis = Redis::start();
     let window = window("demo");
     for db in 0..3 {
-        let windows = open(&format!("{}/{db}", redis.url()), patient());
+        let windows = open(&format!("{}/{db}", redis.url()), long_timeouts());
         assert_eq!(count(&windows, &window).await, Ok(1));
     }
 }

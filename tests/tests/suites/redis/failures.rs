@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use enrich_redis::WindowStoreError;
 use enrich_tests::servers::{Redis, RedisOptions};
 
-use super::{cause, count, hurried, key, open, patient, recovered, window};
+use super::{cause, count, key, long_timeouts, open, recovered, short_timeouts, window};
 
 /// Additional time beyond a deadline, for a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn a_redis_that_is_down_fails_at_once_and_is_found_when_it_is_there() {
+async fn fails_fast_while_redis_is_down_and_recovers() {
     let redis = Redis::start();
     redis.kill();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     let started = Instant::now();
     for _ in 0..1_000 {
         let fault = count(&windows, &window).await.unwrap_err();
@@ -27,9 +27,9 @@ async fn a_redis_that_is_down_fails_at_once_and_is_found_when_it_is_there() {
 
 /// A restart loses the counters, so up to one more limit of requests is admitted in the current window.
 #[tokio::test]
-async fn after_a_restart_counters_begin_anew() {
+async fn counters_restart_with_redis() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     for expected in 1..=3 {
         assert_eq!(count(&windows, &window).await, Ok(expected));
     }
@@ -41,9 +41,9 @@ async fn after_a_restart_counters_begin_anew() {
 
 /// A failover or an idle timeout of a proxy closes the connection. Only the request that notices it fails.
 #[tokio::test]
-async fn after_a_connection_that_worked_the_next_is_made_at_once() {
+async fn reconnects_immediately_after_a_working_connection() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CLIENT KILL TYPE normal SKIPME yes");
     let (first, second) = (count(&windows, &window).await, count(&windows, &window).await);
@@ -53,9 +53,9 @@ async fn after_a_connection_that_worked_the_next_is_made_at_once() {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_fails_counts_within_the_deadline_and_its_connection_is_not_used_again() {
+async fn hanging_redis_times_out_and_its_connection_is_dropped() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), hurried()), window("demo"));
+    let (windows, window) = (open(&redis.url(), short_timeouts()), window("demo"));
     assert_eq!(recovered(&windows, &window).await, 1);
     let before = connections(&redis);
     redis.pause();
@@ -79,9 +79,9 @@ fn connections(redis: &Redis) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn while_a_redis_hangs_counts_do_not_wait_for_it_one_after_the_other() {
+async fn concurrent_counts_time_out_together() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), hurried()), window("demo"));
+    let (windows, window) = (open(&redis.url(), short_timeouts()), window("demo"));
     assert_eq!(recovered(&windows, &window).await, 1);
     redis.pause();
     let started = Instant::now();
@@ -94,9 +94,9 @@ async fn while_a_redis_hangs_counts_do_not_wait_for_it_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_replica_is_refused_until_it_takes_writes() {
+async fn rejects_a_replica_until_it_accepts_writes() {
     let redis = Redis::start();
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     assert_eq!(count(&windows, &window).await, Ok(1));
     let before = connections(&redis);
     redis.ask::<()>("REPLICAOF 127.0.0.1 1");
@@ -110,10 +110,10 @@ async fn a_replica_is_refused_until_it_takes_writes() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_full_counts_nothing() {
+async fn full_redis_counts_nothing() {
     let settings = vec![("maxmemory-policy", "noeviction".to_owned())];
     let redis = Redis::with(&RedisOptions { settings, tls: false });
-    let (windows, window) = (open(&redis.url(), patient()), window("demo"));
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CONFIG SET maxmemory 1");
     for _ in 0..2 {

@@ -16,15 +16,15 @@ use enrich_lib::window::{Quota, Window};
 use enrich_redis::{RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
 
 /// The timeout for operations that are expected to succeed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a policy with long timeouts, for tests that do not depend on time.
-fn patient() -> RedisPolicy {
-    RedisPolicy { deadline: PATIENCE, connect_within: PATIENCE, ..RedisPolicy::default() }
+fn long_timeouts() -> RedisPolicy {
+    RedisPolicy { deadline: TIMEOUT, connect_within: TIMEOUT, ..RedisPolicy::default() }
 }
 
 /// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.
-fn hurried() -> RedisPolicy {
+fn short_timeouts() -> RedisPolicy {
     RedisPolicy { pause_max: Duration::from_millis(100), ..RedisPolicy::default() }
 }
 
@@ -52,7 +52,7 @@ async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     loop {
         match count(windows, window).await {
             Ok(count) => return count,
-            Err(fault) => assert!(started.elapsed() < PATIENCE, "it does not recover: {fault}"),
+            Err(fault) => assert!(started.elapsed() < TIMEOUT, "no recovery: {fault}"),
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

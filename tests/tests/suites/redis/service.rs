@@ -5,13 +5,13 @@ use std::sync::Arc;
 use enrich_tests::blackbox::{KNOWN, PortCall, TestServer};
 use enrich_tests::servers::Redis;
 
-use super::{hurried, open, patient};
+use super::{long_timeouts, open, short_timeouts};
 
 /// "The service could not verify the rate-limit state, so the request was not executed."
 #[tokio::test]
-async fn without_redis_a_request_is_503_with_no_hold_and_no_question_to_the_resolver() {
+async fn request_without_redis_is_503_and_not_executed() {
     let redis = Redis::start();
-    let windows = Arc::new(open(&redis.url(), patient()));
+    let windows = Arc::new(open(&redis.url(), long_timeouts()));
     let server = TestServer::start_with(|settings| settings.windows = windows).await;
     let clients = server.clients(10).await;
     for client in &clients {
@@ -28,9 +28,9 @@ async fn without_redis_a_request_is_503_with_no_hold_and_no_question_to_the_reso
 }
 
 #[tokio::test]
-async fn with_a_redis_that_hangs_a_request_is_503_with_no_hold_and_no_question_to_the_resolver() {
+async fn request_with_a_hanging_redis_is_503_and_not_executed() {
     let redis = Redis::start();
-    let windows = Arc::new(open(&redis.url(), hurried()));
+    let windows = Arc::new(open(&redis.url(), short_timeouts()));
     let server = TestServer::start_with(|settings| settings.windows = windows).await;
     let client = server.client(10).await;
     while client.look_up(KNOWN).await.status != 200 {}
@@ -43,10 +43,10 @@ async fn with_a_redis_that_hangs_a_request_is_503_with_no_hold_and_no_question_t
 }
 
 #[tokio::test]
-async fn two_hosts_admit_no_more_than_one_limit_together() {
+async fn two_hosts_share_one_limit() {
     let redis = Redis::start();
     let mut admitted = 0;
-    let [a, b] = [(); 2].map(|()| Arc::new(open(&redis.url(), patient())));
+    let [a, b] = [(); 2].map(|()| Arc::new(open(&redis.url(), long_timeouts())));
     let worlds = [
         TestServer::start_with(|settings| settings.windows = a).await,
         TestServer::start_with(|settings| settings.windows = b).await,

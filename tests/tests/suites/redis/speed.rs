@@ -7,7 +7,7 @@ use enrich_lib::ports::Windows;
 use enrich_tests::servers::Redis;
 use tokio::task::JoinSet;
 
-use super::{open, patient, window};
+use super::{long_timeouts, open, window};
 
 const CALLERS: usize = 256;
 const LASTS: Duration = Duration::from_secs(5);
@@ -15,10 +15,10 @@ const LASTS: Duration = Duration::from_secs(5);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures, and finds no bug"]
 #[allow(clippy::print_stdout, reason = "figures are for reading")]
-async fn counts_a_second_of_256_callers() {
+async fn measures_counts_per_second_of_256_callers() {
     let redis = Redis::start();
     for names in [1, 1_000] {
-        let windows = Arc::new(open(&redis.url(), patient()));
+        let windows = Arc::new(open(&redis.url(), long_timeouts()));
         let all: Arc<Vec<_>> = Arc::new((0..names).map(|name| window(&format!("w-{name}"))).collect());
         redis.ask::<()>("CONFIG RESETSTAT");
         let (mut callers, started) = (JoinSet::new(), Instant::now());
@@ -34,10 +34,13 @@ async fn counts_a_second_of_256_callers() {
             });
         }
         let counted: usize = callers.join_all().await.into_iter().sum();
-        let asked: String = redis.ask("INFO commandstats");
-        let asked =
-            asked.lines().find(|line| line.starts_with("cmdstat_evalsha")).unwrap_or_default().to_owned();
+        let statistics: String = redis.ask("INFO commandstats");
+        let line = statistics
+            .lines()
+            .find(|line| line.starts_with("cmdstat_evalsha"))
+            .unwrap_or_default()
+            .to_owned();
         let rate = counted as f64 / started.elapsed().as_secs_f64();
-        println!("{names} windows: {rate:.0} counts/s; {asked}");
+        println!("{names} windows: {rate:.0} counts/s; {line}");
     }
 }

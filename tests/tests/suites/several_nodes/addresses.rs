@@ -8,7 +8,7 @@ use enrich_tests::servers::Postgres;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 #[tokio::test]
-async fn a_server_whose_certificate_is_verified_is_spoken_to() {
+async fn connects_to_a_server_with_a_trusted_certificate() {
     let (postgres, certificate) = with_tls();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), certificate).unwrap();
@@ -28,7 +28,7 @@ async fn a_server_whose_certificate_is_verified_is_spoken_to() {
 }
 
 #[tokio::test]
-async fn a_server_whose_certificate_nobody_vouches_for_is_not() {
+async fn rejects_a_server_with_an_untrusted_certificate() {
     let (postgres, _) = with_tls();
     for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
         let server = Server::from_str(&(postgres.tcp_url("postgres") + mode)).unwrap();
@@ -40,7 +40,7 @@ async fn a_server_whose_certificate_nobody_vouches_for_is_not() {
 }
 
 #[tokio::test]
-async fn a_database_without_tables_is_not_served() {
+async fn rejects_a_database_without_tables() {
     let postgres = Postgres::shared();
     postgres.sql("postgres", "CREATE DATABASE bare").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn a_database_without_tables_is_not_served() {
 }
 
 #[tokio::test]
-async fn two_that_migrate_at_once_follow_one_another() {
+async fn concurrent_migrations_run_one_after_the_other() {
     let postgres = Postgres::shared();
     postgres.sql("postgres", "CREATE DATABASE twice").await;
     let (one, two) = (Database::new(postgres.server("twice")), Database::new(postgres.server("twice")));
@@ -62,7 +62,7 @@ async fn two_that_migrate_at_once_follow_one_another() {
 }
 
 #[test]
-fn an_address_that_is_none_is_not_repeated() {
+fn invalid_address_is_not_printed() {
     for address in [
         "mysql://me:hunter2@localhost/x",
         "postgres://me:hunter2@localhost:port/x",

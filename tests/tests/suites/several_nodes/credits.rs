@@ -9,7 +9,7 @@ use enrich_lib::ports::Credits;
 use super::world::{DEADLINE, World};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_credit_of_a_workspace_is_spendable_from_any_node() {
+async fn last_credit_is_spendable_from_any_node() {
     let world = World::new().await;
     world.workspace(60).await;
     let nodes = [world.node().await, world.node().await, world.node().await];
@@ -26,7 +26,7 @@ async fn the_last_credit_of_a_workspace_is_spendable_from_any_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_take_turns_spend_exactly_what_there_is() {
+async fn alternating_nodes_spend_exactly_the_balance() {
     let world = World::new().await;
     world.workspace(40).await;
     let nodes = [world.node().await, world.node().await, world.node().await];
@@ -39,7 +39,7 @@ async fn nodes_that_take_turns_spend_exactly_what_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_lookups_of_another_node_hold_is_not_available() {
+async fn holds_of_another_node_are_unavailable() {
     let world = World::new().await;
     world.workspace(10).await;
     let (one, two) = (world.node().await, world.node().await);
@@ -50,7 +50,7 @@ async fn what_the_lookups_of_another_node_hold_is_not_available() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_is_seen_by_every_node_at_once() {
+async fn grant_is_visible_to_every_node_immediately() {
     let world = World::new().await;
     world.workspace(1).await;
     let (one, two) = (world.node().await, world.node().await);
@@ -61,7 +61,7 @@ async fn a_grant_is_seen_by_every_node_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_that_are_five_seconds_apart_change_nothing() {
+async fn tolerates_clocks_5_s_apart() {
     let world = World::new().await;
     world.workspace(30).await;
     let ahead = world.node_with(DEADLINE, Duration::from_secs(10)).await;
@@ -75,26 +75,26 @@ async fn clocks_that_are_five_seconds_apart_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_holds_on_an_empty_workspace_share_their_questions() {
+async fn holds_on_an_empty_workspace_share_queries() {
     let world = World::new().await;
     world.workspace(0).await;
     let node = world.node().await;
     let holds: Vec<_> = (0..200).map(|_| world.lookup(&node, 1)).collect();
-    let asked = || async {
+    let queries = || async {
         let select = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE funcname = 'lease_take'";
         world.postgres.numbers(&world.database, select).await[0]
     };
     world.sql(&format!("ALTER DATABASE {} SET track_functions = 'pl'", world.database)).await;
     let counted = world.node().await;
-    let crowd = holds.into_iter().map(|hold| {
+    let results = holds.into_iter().map(|hold| {
         let ledger = counted.ledger.clone();
         tokio::spawn(async move { ledger.hold(&hold).await.unwrap() })
     });
-    for answer in crowd.collect::<Vec<_>>() {
+    for answer in results.collect::<Vec<_>>() {
         assert_eq!(answer.await.unwrap(), Insufficient);
     }
     counted.ledger.close().await.unwrap();
     drop((node, counted));
-    super::world::eventually("the statistics are written", async || asked().await > 0).await;
-    assert!(asked().await < 50, "{} questions for 200 holds", asked().await);
+    super::world::eventually("the statistics are written", async || queries().await > 0).await;
+    assert!(queries().await < 50, "{} queries for 200 holds", queries().await);
 }

@@ -13,7 +13,7 @@ use super::world::{DEADLINE, World, eventually};
 const MOMENT: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spend_whose_answer_was_lost_is_sent_again_and_charged_once() {
+async fn spend_with_a_lost_reply_is_resent_and_charged_once() {
     let world = World::new().await;
     world.workspace(10).await;
     let mut node = world.node().await;
@@ -22,7 +22,7 @@ async fn a_spend_whose_answer_was_lost_is_sent_again_and_charged_once() {
     let held = world.holding(&node, 3).await;
     // All connections are idle, so the spend is sent at once.
     node.stop_ticking().await;
-    node.network.deafen();
+    node.network.drop_replies();
     let (ledger, spent) = (node.ledger.clone(), held.clone());
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
     eventually("it is written", async || world.totals().await[1] == 5).await;
@@ -33,7 +33,7 @@ async fn a_spend_whose_answer_was_lost_is_sent_again_and_charged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spend_that_is_given_up_after_it_was_written_is_voided() {
+async fn abandoned_spend_that_was_written_is_voided() {
     let world = World::new().await;
     world.workspace(10).await;
     let mut node = world.node().await;
@@ -42,7 +42,7 @@ async fn a_spend_that_is_given_up_after_it_was_written_is_voided() {
     let held = world.holding(&node, 3).await;
     // All connections are idle, so the spend is sent at once.
     node.stop_ticking().await;
-    node.network.deafen();
+    node.network.drop_replies();
     // The node has retried by then, because it cannot know whether the spend was executed.
     assert!(timeout(DEADLINE * 3, node.ledger.settle(&held, Spend(3))).await.is_err(), "there is no answer");
     assert_eq!(world.totals().await[..2], [10, 5], "but it is written");
@@ -54,7 +54,7 @@ async fn a_spend_that_is_given_up_after_it_was_written_is_voided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_void_that_overtakes_its_spend_wins() {
+async fn void_before_its_spend_wins() {
     let world = World::new().await;
     world.workspace(10).await;
     let node = world.node().await;
@@ -68,7 +68,7 @@ async fn a_void_that_overtakes_its_spend_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_spend_over_two_connections_is_one() {
+async fn same_spend_over_two_connections_is_charged_once() {
     let world = World::new().await;
     world.workspace(10).await;
     let node = world.node().await;
@@ -76,13 +76,14 @@ async fn the_same_spend_over_two_connections_is_one() {
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let call =
         format!("SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{3}}', ARRAY[now()])");
-    let (told, ..) = tokio::join!(node.ledger.settle(&held, Spend(3)), world.sql(&call), world.sql(&call));
-    told.unwrap();
+    let (acknowledged, ..) =
+        tokio::join!(node.ledger.settle(&held, Spend(3)), world.sql(&call), world.sql(&call));
+    acknowledged.unwrap();
     assert_eq!(world.totals().await[..2], [10, 3]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spend_that_the_tables_refuse_fails_alone() {
+async fn rejected_spend_fails_without_its_batch() {
     let world = World::new().await;
     world.workspace(100).await;
     world.sql("ALTER TABLE credit_spend ADD CHECK (credits <> 7)").await;
@@ -112,7 +113,7 @@ async fn a_spend_that_the_tables_refuse_fails_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_database_is_set_to_a_spend_that_is_told_is_durable() {
+async fn acknowledged_spend_is_durable_under_any_database_setting() {
     let world = World::new().await;
     world.workspace(10).await;
     world
@@ -135,7 +136,7 @@ async fn whatever_the_database_is_set_to_a_spend_that_is_told_is_durable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spend_waits_for_a_server_that_is_stopped_and_is_charged_once() {
+async fn spend_waits_for_a_stopped_server_and_is_charged_once() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;
     world.workspace(10).await;
@@ -159,7 +160,7 @@ async fn a_spend_waits_for_a_server_that_is_stopped_and_is_charged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spend_that_is_given_up_while_the_server_is_stopped_does_not_stand() {
+async fn spend_abandoned_while_the_server_is_stopped_is_not_charged() {
     let postgres = Postgres::start();
     let world = World::on(&postgres).await;
     world.workspace(10).await;
@@ -176,7 +177,7 @@ async fn a_spend_that_is_given_up_while_the_server_is_stopped_does_not_stand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_told_is_there_when_the_server_is_killed_and_comes_back() {
+async fn acknowledged_spends_survive_a_killed_server() {
     let mut postgres = Postgres::start();
     let world = World::on(&postgres).await;
     world.workspace(1_000).await;
@@ -195,7 +196,7 @@ async fn what_was_told_is_there_when_the_server_is_killed_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_held_while_the_server_is_away_and_no_credits_are_leased() {
+async fn no_hold_without_lease_while_the_server_is_unreachable() {
     let mut postgres = Postgres::start();
     let world = World::on(&postgres).await;
     world.workspace(10).await;

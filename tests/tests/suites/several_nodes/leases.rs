@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::world::{LEASE, World, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_credits_of_a_node_that_crashed_come_back_when_its_lease_has_ended() {
+async fn credits_of_a_crashed_node_return_when_its_lease_expires() {
     let world = World::new().await;
     world.workspace(10).await;
     let (one, two) = (world.node().await, world.node().await);
@@ -25,7 +25,7 @@ async fn the_credits_of_a_node_that_crashed_come_back_when_its_lease_has_ended()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_told_402_while_a_node_that_does_not_answer_has_idle_credits() {
+async fn no_402_while_an_unresponsive_node_has_idle_credits() {
     let world = World::new().await;
     world.workspace(10).await;
     let (mut one, two) = (world.node().await, world.node().await);
@@ -38,7 +38,7 @@ async fn nobody_is_told_402_while_a_node_that_does_not_answer_has_idle_credits()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_was_not_heard_of_uses_its_lease_no_more() {
+async fn node_without_heartbeat_stops_using_its_lease() {
     let world = World::new().await;
     world.workspace(10).await;
     let (one, two) = (world.node().await, world.node().await);
@@ -50,7 +50,7 @@ async fn a_node_that_was_not_heard_of_uses_its_lease_no_more() {
 
 /// A node measures its lease from when it sent the heartbeat, not from when it received the reply.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
+async fn lease_expires_at_its_node_first_for_any_reply_delay() {
     let world = World::new().await;
     world.workspace(10).await;
     let mut node = world.node_with(LEASE, Duration::ZERO).await;
@@ -65,12 +65,12 @@ async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
     };
     node.ledger.tick(node.now()).await.unwrap(); // opens a connection, which the next tick reuses
     let before = lives().await;
-    node.network.keep_back();
+    node.network.delay_replies();
     let (ledger, now) = (node.ledger.clone(), node.now());
     let beating = tokio::spawn(async move { ledger.tick(now).await });
-    eventually("the store has heard of it", async || lives().await[1] > before[1]).await;
+    eventually("the store received the heartbeat", async || lives().await[1] > before[1]).await;
     sleep(LEASE / 2).await;
-    node.network.let_through();
+    node.network.deliver_replies();
     beating.await.unwrap().unwrap();
     assert!(matches!(world.hold(&node, 1).await.1, Ok(Granted)), "it lives");
     node.network.cut();
@@ -81,7 +81,7 @@ async fn a_lease_ends_for_its_node_first_however_late_the_answer_to_its_beat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_back_has_a_new_lease() {
+async fn reconnected_node_has_a_new_lease() {
     let world = World::new().await;
     world.workspace(10).await;
     let mut node = world.node().await;
@@ -94,7 +94,7 @@ async fn a_node_that_is_back_has_a_new_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_spend_is_charged_directly_if_there_is_enough_and_once() {
+async fn late_spend_is_charged_once_if_credits_remain() {
     let world = World::new().await;
     world.workspace(10).await;
     let node = world.node().await;
@@ -107,7 +107,7 @@ async fn a_late_spend_is_charged_directly_if_there_is_enough_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_spend_is_refused_if_another_node_has_the_credits_now() {
+async fn late_spend_is_refused_if_another_node_has_the_credits() {
     let world = World::new().await;
     world.workspace(10).await;
     let (mut one, two) = (world.node().await, world.node().await);
@@ -120,7 +120,7 @@ async fn a_late_spend_is_refused_if_another_node_has_the_credits_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lookup_that_holds_under_a_lease_that_has_ended_does_not_hold_again() {
+async fn hold_under_an_expired_lease_is_not_repeated() {
     let world = World::new().await;
     world.workspace(10).await;
     let node = world.node().await;
@@ -130,12 +130,12 @@ async fn a_lookup_that_holds_under_a_lease_that_has_ended_does_not_hold_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credits_whose_taking_was_not_answered_are_not_lost() {
+async fn credits_taken_without_a_reply_are_not_lost() {
     let world = World::new().await;
     world.workspace(20).await;
     let (mut one, two) = (world.node().await, world.node().await);
     assert_eq!(world.hold(&one, 21).await.1.unwrap(), Insufficient, "its connections are there");
-    one.network.deafen();
+    one.network.drop_replies();
     assert!(world.hold(&one, 5).await.1.is_err());
     assert!(world.totals().await[2] >= 5, "it has taken them, and does not know");
     one.network.heal();
@@ -144,19 +144,19 @@ async fn credits_whose_taking_was_not_answered_are_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_finds_what_it_has_taken_without_an_answer() {
+async fn node_finds_credits_taken_without_a_reply() {
     let world = World::new().await;
     world.workspace(20).await;
     let mut node = world.node().await;
     assert_eq!(world.hold(&node, 21).await.1.unwrap(), Insufficient);
-    node.network.deafen();
+    node.network.drop_replies();
     assert!(world.hold(&node, 20).await.1.is_err());
     node.network.heal();
     eventually("they are there", async || matches!(world.hold(&node, 20).await.1, Ok(Granted))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_leaves_gives_back_what_it_has() {
+async fn closing_node_returns_its_credits() {
     let world = World::new().await;
     world.workspace(10).await;
     let (mut one, two) = (world.node().await, world.node().await);

@@ -18,20 +18,20 @@ use super::world::{Node, World, eventually};
 const GRANTED: i64 = 600;
 
 #[test]
-fn what_three_nodes_told_is_what_was_spent_whatever_happened_to_the_server() {
+fn acknowledged_spends_of_three_nodes_match_the_ledger_under_faults() {
     std::thread::scope(|scope| {
         for seed in 0..2 {
             scope.spawn(move || {
                 let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-                runtime.block_on(story(seed));
+                runtime.block_on(run_seed(seed));
             });
         }
     });
 }
 
-async fn story(seed: u64) {
+async fn run_seed(seed: u64) {
     let mut postgres = Postgres::start();
-    let told = Arc::new(AtomicI64::new(0));
+    let acknowledged = Arc::new(AtomicI64::new(0));
     let name = postgres.create_database().await;
     let mut random = StdRng::seed_from_u64(seed);
     let (nodes, lookups) = {
@@ -50,11 +50,11 @@ async fn story(seed: u64) {
     };
     let mut tasks = JoinSet::new();
     for (n, (node, lookup)) in lookups.into_iter().enumerate() {
-        let (told, seed) = (told.clone(), random.random());
+        let (acknowledged, seed) = (acknowledged.clone(), random.random());
         tasks.spawn(async move {
             let mut random = StdRng::seed_from_u64(seed);
             sleep(Duration::from_millis(n as u64 * 5)).await;
-            told.fetch_add(look_up(&node, &lookup, &mut random).await, Ordering::SeqCst);
+            acknowledged.fetch_add(look_up(&node, &lookup, &mut random).await, Ordering::SeqCst);
         });
     }
     for _ in 0..2 {
@@ -72,7 +72,7 @@ async fn story(seed: u64) {
     drop(nodes);
     let world = World::in_database(&postgres, name);
     world.end_all_nodes().await;
-    let spent = told.load(Ordering::SeqCst);
+    let spent = acknowledged.load(Ordering::SeqCst);
     assert!(spent > GRANTED / 4, "seed {seed}: only {spent} were spent");
     assert_eq!(world.totals().await, [GRANTED, spent, 0], "seed {seed}");
 }
@@ -80,13 +80,13 @@ async fn story(seed: u64) {
 /// Runs one lookup with a random timeout. Returns the credits whose spend was acknowledged.
 async fn look_up(node: &Node, hold: &Hold, random: &mut StdRng) -> i64 {
     let credits = random.random_range(0..=hold.credits);
-    let patience = Duration::from_millis(random.random_range(5..4_000));
+    let limit = Duration::from_millis(random.random_range(5..4_000));
     let Ok(Ok(HoldOutcome::Granted)) = timeout(Duration::from_secs(3), node.ledger.hold(hold)).await else {
         let _ = node.ledger.settle(hold, Settlement::Release).await;
         return 0;
     };
     sleep(Duration::from_millis(random.random_range(0..50))).await;
-    match timeout(patience, node.ledger.settle(hold, Settlement::of(credits))).await {
+    match timeout(limit, node.ledger.settle(hold, Settlement::of(credits))).await {
         Ok(Ok(())) => credits as i64,
         _ => 0,
     }

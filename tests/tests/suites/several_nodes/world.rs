@@ -106,15 +106,15 @@ impl<'a> World<'a> {
         let server = self.postgres.server(&self.database).through(network.clone());
         let config = Config { lease: LEASE, deadline, ..Config::default() };
         let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
-        let (began, ticking) = (Instant::now(), ledger.clone());
+        let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
                 // The next tick retries whatever failed.
-                let _ = ticking.tick(START + ahead + began.elapsed()).await;
+                let _ = ticking.tick(START + ahead + started.elapsed()).await;
                 let _ = timeout(Duration::from_millis(250), ticking.changed()).await;
             }
         });
-        Node { ledger, ticks, network, began, ahead }
+        Node { ledger, ticks, network, started, ahead }
     }
 
     /// Creates the hold of a new lookup at `node` without placing it.
@@ -170,13 +170,13 @@ pub(crate) struct Node {
     pub(crate) ledger: Arc<Ledger>,
     ticks: JoinHandle<()>,
     pub(crate) network: Network,
-    began: Instant,
+    started: Instant,
     ahead: Duration,
 }
 
 impl Node {
     pub(crate) fn now(&self) -> Timestamp {
-        START + self.ahead + self.began.elapsed()
+        START + self.ahead + self.started.elapsed()
     }
 
     /// Stops the background ticks.
@@ -190,7 +190,7 @@ impl Node {
         self.stop_ticking().await;
     }
 
-    pub(crate) async fn knows(&self, key: &ApiKey) -> Result<bool, PortError> {
+    pub(crate) async fn accepts(&self, key: &ApiKey) -> Result<bool, PortError> {
         Ok(self.ledger.find(&key.digest()).await?.is_some())
     }
 }
@@ -205,9 +205,9 @@ impl Drop for Node {
 #[derive(Clone, Default)]
 pub(crate) struct Network {
     socket: PathBuf,
-    is_mute: Arc<AtomicBool>,
-    is_deaf: Arc<AtomicBool>,
-    is_slow: Arc<AtomicBool>,
+    drops_requests: Arc<AtomicBool>,
+    drops_replies: Arc<AtomicBool>,
+    delays_replies: Arc<AtomicBool>,
 }
 
 impl Network {
@@ -216,47 +216,47 @@ impl Network {
     }
 
     /// Loses all data from the server. Data from the node still arrives.
-    pub(crate) fn deafen(&self) {
-        self.is_deaf.store(true, Ordering::SeqCst);
+    pub(crate) fn drop_replies(&self) {
+        self.drops_replies.store(true, Ordering::SeqCst);
     }
 
-    /// Delays data from the server until [`Network::let_through`].
-    pub(crate) fn keep_back(&self) {
-        self.is_slow.store(true, Ordering::SeqCst);
+    /// Delays data from the server until [`Network::deliver_replies`].
+    pub(crate) fn delay_replies(&self) {
+        self.delays_replies.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn let_through(&self) {
-        self.is_slow.store(false, Ordering::SeqCst);
+    pub(crate) fn deliver_replies(&self) {
+        self.delays_replies.store(false, Ordering::SeqCst);
     }
 
     /// Loses all data in both directions and blocks new connections.
     pub(crate) fn cut(&self) {
-        self.is_mute.store(true, Ordering::SeqCst);
-        self.deafen();
+        self.drops_requests.store(true, Ordering::SeqCst);
+        self.drop_replies();
     }
 
     /// Removes the faults for new connections. A connection that has lost data may stay dead.
     pub(crate) fn heal(&mut self) {
-        self.is_mute.store(false, Ordering::SeqCst);
-        self.is_deaf.store(false, Ordering::SeqCst);
+        self.drops_requests.store(false, Ordering::SeqCst);
+        self.drops_replies.store(false, Ordering::SeqCst);
     }
 }
 
 #[async_trait]
 impl Connect for Network {
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        if self.is_mute.load(Ordering::SeqCst) {
+        if self.drops_requests.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         let stream = UnixStream::connect(&self.socket).await?;
-        Ok(Box::new(Line { stream, network: self.clone(), look_again: Box::pin(sleep(Duration::ZERO)) }))
+        Ok(Box::new(Line { stream, network: self.clone(), poll_delay: Box::pin(sleep(Duration::ZERO)) }))
     }
 }
 
 struct Line {
     stream: UnixStream,
     network: Network,
-    look_again: Pin<Box<Sleep>>,
+    poll_delay: Pin<Box<Sleep>>,
 }
 
 impl AsyncRead for Line {
@@ -266,12 +266,12 @@ impl AsyncRead for Line {
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // Registers no waker: a connection that lost data stays dead.
-        if self.network.is_deaf.load(Ordering::SeqCst) {
+        if self.network.drops_replies.load(Ordering::SeqCst) {
             return Poll::Pending;
         }
-        while self.network.is_slow.load(Ordering::SeqCst) {
-            ready!(self.look_again.as_mut().poll(cx));
-            self.look_again.as_mut().reset(Instant::now() + Duration::from_millis(5));
+        while self.network.delays_replies.load(Ordering::SeqCst) {
+            ready!(self.poll_delay.as_mut().poll(cx));
+            self.poll_delay.as_mut().reset(Instant::now() + Duration::from_millis(5));
         }
         Pin::new(&mut self.stream).poll_read(cx, to)
     }
@@ -279,7 +279,7 @@ impl AsyncRead for Line {
 
 impl AsyncWrite for Line {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.network.is_mute.load(Ordering::SeqCst) {
+        if self.network.drops_requests.load(Ordering::SeqCst) {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -298,7 +298,7 @@ impl AsyncWrite for Line {
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !check().await {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         sleep(Duration::from_millis(10)).await;
     }
 }

@@ -7,8 +7,8 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
-use super::book::{Answer, Answers, Book, DONE, Lookups, lookup};
 use super::disk::Disk;
+use super::model::{AccountModel, Answer, Answers, DONE, Lookups, lookup};
 
 /// One operation on an account. Lookups are numbered.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub(crate) enum Step {
 pub(crate) struct Model {
     workspace: WorkspaceId,
     lookups: Lookups,
-    book: Book,
+    model: AccountModel,
     disk: Disk,
     /// The last hold or settlement.
     last: Option<Step>,
@@ -73,7 +73,7 @@ impl ReferenceStateMachine for Model {
         let model = Self {
             workspace: "demo".parse().unwrap(),
             lookups: Lookups::from(Timestamp::default()),
-            book: Book::open(0, 0),
+            model: AccountModel::open(0, 0),
             disk: Disk::default(),
             last: None,
             expected: None,
@@ -115,48 +115,48 @@ impl Model {
 
     /// Returns `None` if no store performs this step in the current state.
     fn answers(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Answers> {
-        let Self { lookups, book, disk, .. } = self;
+        let Self { lookups, model, disk, .. } = self;
         match step {
             Step::Grant(credits) => {
                 disk.granted += credits;
-                book.grant(credits);
+                model.grant(credits);
             }
-            Step::Advance(_) => book.tell(lookups.now),
+            Step::Advance(_) => model.advance(lookups.now),
             Step::Sleep(_) | Step::Replay => {}
             // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
-            Step::Hold { .. } if disk.knows(lookup) && book.is_unknown(hold) => return None,
-            Step::Hold { .. } => return Some(book.hold(hold)),
+            Step::Hold { .. } if disk.knows(lookup) && model.is_unknown(hold) => return None,
+            Step::Hold { .. } => return Some(model.hold(hold)),
             Step::Settle(_, settlement) => {
-                let answers = book.settle(hold, settlement);
+                let answers = model.settle(hold, settlement);
                 if let (Settlement::Spend(credits), DONE) = (settlement, answers) {
                     disk.spend(lookup, credits);
                 }
                 return Some(answers);
             }
-            Step::Begin(_, credits) => return Some(book.begin(hold, credits)),
+            Step::Begin(_, credits) => return Some(model.begin(hold, credits)),
             Step::Write(_) => {
-                disk.spend(lookup, book.spending(hold)?.credits);
+                disk.spend(lookup, model.spending(hold)?.credits);
             }
             Step::Commit(_) => {
-                if let Some(spending) = book.spending(hold) {
+                if let Some(spending) = model.spending(hold) {
                     disk.spend(lookup, spending.credits);
                 }
-                book.commit(hold);
+                model.commit(hold);
             }
             // A written spend has not failed, but a further attempt to write it may have.
-            Step::Abort(_) if disk.knows(lookup) && book.spending(hold)?.attempts == 1 => return None,
-            Step::Abort(_) => book.abort(hold),
+            Step::Abort(_) if disk.knows(lookup) && model.spending(hold)?.attempts == 1 => return None,
+            Step::Abort(_) => model.abort(hold),
             // Has no effect on a lookup that was not spent, or was spent for another amount.
-            Step::Reopen(_, credits) if book.spent(hold) == Some(credits) => book.reopen(hold),
-            Step::Reopen(..) if book.is_unknown(hold) => return None,
+            Step::Reopen(_, credits) if model.spent(hold) == Some(credits) => model.reopen(hold),
+            Step::Reopen(..) if model.is_unknown(hold) => return None,
             Step::Reopen(..) => {}
             Step::Void(_) => {
-                if book.spending(hold).is_some() {
+                if model.spending(hold).is_some() {
                     disk.void(lookup);
                 }
-                book.void(hold);
+                model.void(hold);
             }
-            Step::Crash => *book = Book::open(disk.granted, disk.spent()),
+            Step::Crash => *model = AccountModel::open(disk.granted, disk.spent()),
         }
         Some(DONE)
     }
@@ -191,7 +191,7 @@ impl StateMachineTest for AccountMachine {
 
     fn check_invariants(machine: &Self, model: &Model) {
         let balance = machine.account.balance();
-        assert_eq!(balance, model.book.balance());
+        assert_eq!(balance, model.model.balance());
         assert_eq!(balance.granted, balance.available + balance.held + balance.spent);
         // The disk has every acknowledged spend. Any other spend there still has its credits held.
         assert!((balance.spent..=balance.spent + balance.held).contains(&model.disk.spent()));

@@ -1,6 +1,6 @@
 //! The durable state of one workspace, which survives a crash.
 
-use super::book::LOOKUPS;
+use super::model::LOOKUPS;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {

@@ -6,7 +6,7 @@
 
 mod accounts;
 
-mod book;
+mod model;
 
 mod disk;
 
@@ -39,21 +39,21 @@ prop_state_machine! {
     #![proptest_config(config(WINDOWS_CASES))]
 
     #[test]
-    fn no_window_lets_through_more_than_its_limit(sequential 1..60 => WindowsMachine);
+    fn no_window_exceeds_its_limit(sequential 1..60 => WindowsMachine);
 }
 
 prop_state_machine! {
     #![proptest_config(config(ACCOUNT_CASES))]
 
     #[test]
-    fn an_account_stands_as_its_book_and_no_crash_loses_or_adds_a_spend(sequential 1..60 => AccountMachine);
+    fn account_matches_its_model_across_crashes(sequential 1..60 => AccountMachine);
 }
 
 prop_state_machine! {
     #![proptest_config(config(LEDGER_CASES))]
 
     #[test]
-    fn a_ledger_charges_what_it_told_and_nothing_else(sequential 1..30 => LedgerMachine);
+    fn ledger_charges_exactly_the_acknowledged_spends(sequential 1..30 => LedgerMachine);
 }
 
 /// Returns a configuration with a machine's share of all cases.
@@ -74,6 +74,6 @@ fn poll<T>(mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> 
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(std::pin::pin!(future)) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }

@@ -86,7 +86,7 @@ async fn a_burst_on_a_vendor_that_hangs_stays_within_the_budget_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_of_one_workspace_takes_the_vendor_from_no_other() {
+async fn burst_of_one_workspace_does_not_starve_others() {
     let vendor = Vendor::that(finds("ada").after(1_000));
     let permits = Permits::new(8, 100);
     let waterfall = Waterfall::starting_with("alpha", guarded_with(&vendor, &permits, 1));

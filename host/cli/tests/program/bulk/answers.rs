@@ -19,7 +19,7 @@ fn without_ids(text: &str) -> String {
 }
 
 #[test]
-fn csv_keeps_its_columns_and_rows_and_each_email_is_paid_for_once() {
+fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
     let (enrich, key) = with_people(2, 100, 500);
     let server = enrich.serve(&[]);
     let file = enrich.file(
@@ -64,7 +64,7 @@ fn csv_keeps_its_columns_and_rows_and_each_email_is_paid_for_once() {
 }
 
 #[test]
-fn json_lines_stay_json_lines_and_go_to_stdout() {
+fn writes_json_lines_to_stdout() {
     let (enrich, key) = with_people(1, 100, 500);
     let server = enrich.serve(&[]);
     let lines =
@@ -90,7 +90,7 @@ fn json_lines_stay_json_lines_and_go_to_stdout() {
 }
 
 #[test]
-fn stdin_is_answered_as_it_comes_with_the_key_of_the_environment() {
+fn answers_stdin_row_by_row_with_the_key_from_the_environment() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = super::Enrich::new();
     let mut command = enrich.command(&["bulk", "-"]);
@@ -120,7 +120,7 @@ fn stdin_is_answered_as_it_comes_with_the_key_of_the_environment() {
 }
 
 #[test]
-fn many_rows_are_in_their_order_whatever_order_the_answers_come_in() {
+fn keeps_row_order_for_any_reply_order() {
     let server = FakeServer::start(|email, _| {
         let number = email[1..].split('@').next().unwrap().parse::<u64>().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(number * 7 % 13));
@@ -137,7 +137,7 @@ fn many_rows_are_in_their_order_whatever_order_the_answers_come_in() {
 }
 
 #[test]
-fn over_tls_many_lookups_share_connections() {
+fn lookups_share_tls_connections() {
     let (enrich, key) = with_people(50, 100, 500);
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();

@@ -7,7 +7,7 @@ use crate::enrich::Enrich;
 use crate::fake::{FakeServer, found};
 
 #[test]
-fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
+fn rejects_unusable_files_without_a_request() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     for (content, told, advice) in [
@@ -46,7 +46,7 @@ fn a_file_that_can_not_be_looked_up_costs_nothing_and_says_why() {
 }
 
 #[test]
-fn a_bad_row_of_csv_is_kept_told_and_not_asked_for() {
+fn keeps_invalid_csv_rows_without_a_request() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     let long = "x".repeat(2000);
@@ -99,7 +99,7 @@ fn reports_the_line_of_a_bad_row_in_a_file_with_crlf() {
 }
 
 #[test]
-fn output_has_the_delimiter_of_the_input() {
+fn uses_the_delimiter_of_the_input() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     for (prefix, d) in [("", ";"), ("", "\t"), ("sep=;\n", ";"), ("\u{feff}sep=|\n", "|"), ("", ",")] {
@@ -125,7 +125,7 @@ fn output_has_the_delimiter_of_the_input() {
 }
 
 #[test]
-fn a_bad_line_of_json_is_kept_told_and_not_asked_for() {
+fn keeps_invalid_json_lines_without_a_request() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     let lines = [
@@ -152,7 +152,7 @@ fn a_bad_line_of_json_is_kept_told_and_not_asked_for() {
 }
 
 #[test]
-fn a_stream_that_can_not_be_read_on_ends_the_run_and_the_rows_before_are_answered() {
+fn stops_at_an_unreadable_row_after_answering_earlier_rows() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", "email,n\np0@gmail.com,1\np1@gmail.com,\"x\n");

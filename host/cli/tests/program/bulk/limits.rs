@@ -10,7 +10,7 @@ use crate::enrich::Enrich;
 use crate::fake::{FakeServer, error, found};
 
 #[test]
-fn a_429_pauses_everything_and_nothing_is_lost() {
+fn pauses_all_requests_after_429() {
     // The 21st request receives 429. Concurrent requests receive their replies a second later, after the client has received
     // the 429.
     let count = AtomicUsize::new(0);
@@ -34,7 +34,7 @@ fn a_429_pauses_everything_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_limit_is_kept_to_by_what_remains_so_that_nothing_is_refused() {
+fn stays_within_the_remaining_rate_limit() {
     let enrich = Enrich::new();
     // The window must be longer than the inaccuracy of the reported reset time.
     enrich.ok(&["workspace", "create", "demo", "--credits", "9", "--limit", "35", "--window", "5"]);
@@ -48,7 +48,7 @@ fn the_limit_is_kept_to_by_what_remains_so_that_nothing_is_refused() {
 }
 
 #[test]
-fn a_402_keeps_what_is_paid_for_and_the_next_run_goes_on_there() {
+fn resumes_after_402_without_repeating_paid_rows() {
     let (enrich, key) = with_people(40, 15, 500);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(40));
@@ -68,7 +68,7 @@ fn a_402_keeps_what_is_paid_for_and_the_next_run_goes_on_there() {
 }
 
 #[test]
-fn credits_that_lookups_in_flight_hold_are_not_taken_for_spent() {
+fn waits_for_held_credits_before_stopping_on_402() {
     let (enrich, key) = with_people(1, 3, 500);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(200));
@@ -77,7 +77,7 @@ fn credits_that_lookups_in_flight_hold_are_not_taken_for_spent() {
 }
 
 #[test]
-fn a_key_that_is_refused_stops_it_at_once() {
+fn stops_when_the_key_is_rejected() {
     let (enrich, _) = Enrich::with_key(1, 500);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(50));
@@ -88,7 +88,7 @@ fn a_key_that_is_refused_stops_it_at_once() {
 }
 
 #[test]
-fn what_fails_for_a_while_is_tried_again() {
+fn retries_temporary_failures() {
     let server = FakeServer::start(|email, before| match (email, before) {
         ("p0@gmail.com", 0) => None,
         ("p1@gmail.com", 0) => error(500, "server_error", ""),
@@ -104,7 +104,7 @@ fn what_fails_for_a_while_is_tried_again() {
 }
 
 #[test]
-fn what_fails_on_and_on_is_told_in_its_row() {
+fn reports_permanent_failures_in_their_rows() {
     let server = FakeServer::start(|email, _| match email {
         "p1@gmail.com" => None,
         "p2@gmail.com" => error(502, "lookup_error", ""),
@@ -120,7 +120,7 @@ fn what_fails_on_and_on_is_told_in_its_row() {
 }
 
 #[test]
-fn a_server_that_fails_altogether_stops_it_and_no_row_is_given_up() {
+fn stops_without_giving_up_rows_when_the_server_always_fails() {
     let server = FakeServer::start(|email, _| match email {
         "p0@gmail.com" => found(email),
         _ => error(502, "lookup_error", ""),
@@ -133,7 +133,7 @@ fn a_server_that_fails_altogether_stops_it_and_no_row_is_given_up() {
 }
 
 #[test]
-fn nobody_there_and_somebody_else_there_are_told() {
+fn reports_unreachable_and_foreign_servers() {
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", table(100));
     let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));

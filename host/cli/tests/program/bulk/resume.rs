@@ -22,7 +22,7 @@ fn assert_whole(enrich: &Enrich) {
 }
 
 #[test]
-fn ctrl_c_finishes_what_is_in_flight_and_not_one_match_is_paid_for_twice() {
+fn ctrl_c_finishes_requests_in_flight_and_bills_no_match_twice() {
     let (enrich, key) = with_people(ROWS, ROWS as u64, 1_000_000);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(ROWS));
@@ -46,7 +46,7 @@ fn ctrl_c_finishes_what_is_in_flight_and_not_one_match_is_paid_for_twice() {
 }
 
 #[test]
-fn after_a_kill_no_more_than_what_was_in_flight_is_asked_for_again() {
+fn repeats_only_requests_in_flight_after_a_kill() {
     let (enrich, key) = with_people(ROWS, 2 * ROWS as u64, 1_000_000);
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(ROWS));
@@ -66,12 +66,12 @@ fn after_a_kill_no_more_than_what_was_in_flight_is_asked_for_again() {
 }
 
 #[test]
-fn a_second_ctrl_c_does_not_wait() {
+fn second_ctrl_c_exits_immediately() {
     let (asked, was_asked) = mpsc::channel();
     let asked = Mutex::new(asked);
     let server = FakeServer::start(move |_, _| {
         asked.lock().unwrap().send(()).unwrap();
-        std::thread::sleep(crate::enrich::PATIENCE);
+        std::thread::sleep(crate::enrich::TIMEOUT);
         None
     });
     let enrich = Enrich::new();
@@ -88,7 +88,7 @@ fn a_second_ctrl_c_does_not_wait() {
 }
 
 #[test]
-fn wherever_the_file_is_cut_off_it_becomes_the_same_again_and_only_what_is_missing_is_asked_for() {
+fn resumes_from_output_truncated_at_any_byte() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     for (name, content) in [
@@ -118,7 +118,7 @@ fn wherever_the_file_is_cut_off_it_becomes_the_same_again_and_only_what_is_missi
 }
 
 #[test]
-fn an_answer_that_came_before_an_earlier_one_is_not_paid_for_again() {
+fn keeps_out_of_order_replies_across_a_resume() {
     let (release, released) = mpsc::channel();
     let released = Mutex::new(released);
     // The reply to the second row is delayed until all other rows have theirs, and then reports missing credits. The first
@@ -151,7 +151,7 @@ fn an_answer_that_came_before_an_earlier_one_is_not_paid_for_again() {
 }
 
 #[test]
-fn a_file_that_is_another_ones_output_is_left_alone() {
+fn refuses_the_output_of_another_input() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", table(5));

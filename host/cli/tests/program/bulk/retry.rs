@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{bulk, send, start, table, wait};
-use crate::enrich::{Enrich, PATIENCE, Ran, eventually};
+use crate::enrich::{Enrich, Ran, TIMEOUT, eventually};
 use crate::fake::{FakeServer, error, found};
 
 const HEADER: &str = "row,email,linkedin_url,status,lookup_id\n";
@@ -106,7 +106,7 @@ fn json_lines_are_corrected_in_place() {
 }
 
 #[test]
-fn an_email_in_several_rows_is_looked_up_once() {
+fn looks_up_repeated_emails_once() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     let emails = ["p0", "P0", "p1", "p0", "p1", "p2"].map(|name| format!("{name}@gmail.com"));
@@ -130,7 +130,7 @@ fn an_email_in_several_rows_is_looked_up_once() {
 }
 
 #[test]
-fn rows_that_fail_again_leave_the_output_as_it_is() {
+fn leaves_the_output_unchanged_when_rows_fail_again() {
     let server = FakeServer::start(|email, _| match email {
         "p1@gmail.com" => error(502, "lookup_error", ""),
         _ => found(email),
@@ -147,7 +147,7 @@ fn rows_that_fail_again_leave_the_output_as_it_is() {
 }
 
 #[test]
-fn a_server_that_fails_altogether_does_not_stop_the_rows_that_are_new() {
+fn failing_retries_do_not_stop_new_rows() {
     let server = FakeServer::start(|email, _| match email {
         "p50@gmail.com" => found(email),
         _ => error(502, "lookup_error", ""),
@@ -163,13 +163,13 @@ fn a_server_that_fails_altogether_does_not_stop_the_rows_that_are_new() {
 }
 
 #[test]
-fn ctrl_c_keeps_the_answers_that_came_and_exits_with_130() {
+fn ctrl_c_keeps_received_replies_and_exits_with_130() {
     let (asked, was_asked) = mpsc::channel();
     let (release, released) = mpsc::channel();
     let (asked, released) = (Mutex::new(asked), Mutex::new(released));
     let server = FakeServer::start(move |email, _| {
         asked.lock().unwrap().send(()).unwrap();
-        released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        released.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
         found(email)
     });
     let enrich = Enrich::new();
@@ -180,10 +180,10 @@ fn ctrl_c_keeps_the_answers_that_came_and_exits_with_130() {
     for (signal, code, answered) in [("-INT", 130, 2), ("-TERM", 143, 3)] {
         let mut child = start(&enrich, &bulk(&server.url, "enr_x", &args));
         for _ in answered..3 {
-            was_asked.recv_timeout(PATIENCE).unwrap();
+            was_asked.recv_timeout(TIMEOUT).unwrap();
             release.send(()).unwrap();
         }
-        was_asked.recv_timeout(PATIENCE).unwrap();
+        was_asked.recv_timeout(TIMEOUT).unwrap();
         send(signal, &child);
         let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
@@ -222,7 +222,7 @@ fn answered(enrich: &Enrich) -> BTreeSet<String> {
 }
 
 #[test]
-fn after_a_kill_during_a_resume_no_answer_is_lost_and_none_is_asked_for_again() {
+fn kill_during_a_resume_loses_and_repeats_no_reply() {
     const ROWS: usize = 400;
     const KILLS: usize = 6;
     let server = FakeServer::start(|email, _| {
@@ -266,7 +266,7 @@ fn after_a_kill_during_a_resume_no_answer_is_lost_and_none_is_asked_for_again() 
 }
 
 #[test]
-fn the_rewritten_file_keeps_its_mode_and_a_symlink_stays_one() {
+fn rewritten_file_keeps_its_mode_and_symlink() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
     std::fs::create_dir(enrich.path("disk")).unwrap();

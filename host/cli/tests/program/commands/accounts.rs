@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_workspace_is_listed_with_its_limit_and_credits() {
+fn lists_workspaces_with_limit_and_credits() {
     let enrich = Enrich::new();
     enrich.ok(&["workspace", "create", "acme", "--credits", "7", "--limit", "9", "--window", "30"]);
     enrich.ok(&["workspace", "create", "bolt"]);
@@ -21,7 +21,7 @@ fn a_workspace_is_listed_with_its_limit_and_credits() {
 }
 
 #[test]
-fn a_key_is_printed_alone_and_once() {
+fn prints_only_the_key_and_only_once() {
     let (enrich, key) = Enrich::with_key(1, 500);
     assert_eq!(key.len(), 42);
     assert!(!String::from_utf8_lossy(&bytes_under(&enrich.data())).contains(&key));
@@ -47,7 +47,7 @@ fn grants_add_up() {
 }
 
 #[test]
-fn an_audit_tells_whether_balances_reconcile_with_their_rows() {
+fn audit_reports_whether_balances_match_their_rows() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn settings_are_obeyed_and_flags_win() {
+fn settings_apply_and_flags_override_them() {
     let (enrich, key) = Enrich::with_key(10, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let file = enrich.file(
@@ -18,7 +18,7 @@ fn settings_are_obeyed_and_flags_win() {
 }
 
 #[test]
-fn flags_win_over_the_file_and_the_environment_does_too() {
+fn flags_and_environment_override_the_file() {
     let (enrich, key) = Enrich::with_key(100, 500);
     let people = format!("email,linkedin_url,confidence\n{EMAIL},{URL},1\n{UNSURE},{URL}-unsure,0.85\n");
     enrich.ok(&["people", "import", enrich.file("people.csv", people).to_str().unwrap()]);
@@ -54,7 +54,7 @@ fn flags_win_over_the_file_and_the_environment_does_too() {
 }
 
 #[test]
-fn a_flag_is_held_to_the_same_limits_as_its_setting_and_other_settings_to_the_flag() {
+fn validates_flags_like_settings() {
     let enrich = Enrich::with_key(1, 500).0;
     enrich.file("acme.toml", Vendor::that(Mood::KnowsNobody).description("acme"));
     enrich.file("acme.key", "s3cret");
@@ -76,7 +76,7 @@ fn a_flag_is_held_to_the_same_limits_as_its_setting_and_other_settings_to_the_fl
 }
 
 #[test]
-fn each_kind_of_email_is_looked_up_if_the_settings_say_so() {
+fn settings_allow_each_kind_of_email() {
     let (enrich, key) = Enrich::with_key(10, 500);
     enrich.file("disposable.txt", "# ours\nthrowaway.name\n");
     let emails = ["ada@mailinator.com", "ada@throwaway.name", "ada@duck.com", "info@marlowe.name"];

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn asks_a_running_server() {
+fn looks_up_at_a_running_server() {
     let (enrich, key) = Enrich::with_key(1, 3);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
@@ -22,7 +22,7 @@ fn asks_a_running_server() {
 }
 
 #[test]
-fn asks_over_tls_and_trusts_no_one_by_itself() {
+fn trusts_only_the_given_ca_over_tls() {
     let (enrich, key) = Enrich::with_key(1, 500);
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -36,7 +36,7 @@ fn asks_over_tls_and_trusts_no_one_by_itself() {
 }
 
 #[test]
-fn says_what_to_do_when_nobody_answers() {
+fn suggests_a_fix_when_no_server_listens() {
     let enrich = Enrich::new();
     let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", "http://127.0.0.1:1"]);
     assert!(error.contains("can't reach http://127.0.0.1:1") && error.contains("enrich serve"), "{error}");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_says_what_happened_and_what_to_do() {
+fn each_error_has_a_cause_and_a_remedy() {
     let empty = Enrich::new();
     let (full, _) = Enrich::with_key(1, 500);
     let bad_config = full.file("bad.toml", "[price]\nfuond = 1\n");

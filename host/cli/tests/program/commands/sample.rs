@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn serves_a_lookup_with_the_line_that_it_prints() {
+fn printed_curl_command_succeeds() {
     let enrich = Enrich::new();
     let mut server = enrich.serve(&["--sample"]);
     let curl = server.stdout_line_with("curl ");
@@ -20,7 +20,7 @@ fn serves_a_lookup_with_the_line_that_it_prints() {
 }
 
 #[test]
-fn leaves_data_that_is_there_as_it_is() {
+fn keeps_existing_data() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let server = enrich.serve(&["--sample"]);
     assert_eq!(status(&server, &key, EMAIL), 404);
@@ -28,7 +28,7 @@ fn leaves_data_that_is_there_as_it_is() {
 }
 
 #[test]
-fn does_not_touch_a_directory_of_something_else() {
+fn refuses_a_directory_with_other_files() {
     let enrich = Enrich::new();
     std::fs::create_dir(enrich.data()).unwrap();
     std::fs::write(enrich.data().join("thesis.txt"), "mine").unwrap();

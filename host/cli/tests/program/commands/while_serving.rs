@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_revoked_key_is_refused_and_a_new_one_is_taken_within_a_second() {
+fn key_changes_take_effect_within_a_second() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let server = enrich.serve(&[]);
     assert_eq!(status(&server, &key, EMAIL), 404);
@@ -15,7 +15,7 @@ fn a_revoked_key_is_refused_and_a_new_one_is_taken_within_a_second() {
 }
 
 #[test]
-fn a_grant_is_usable_within_a_second() {
+fn grants_take_effect_within_a_second() {
     let (enrich, key) = Enrich::with_key(0, 1_000_000);
     let server = enrich.serve(&[]);
     assert_eq!(status(&server, &key, EMAIL), 402);
@@ -24,7 +24,7 @@ fn a_grant_is_usable_within_a_second() {
 }
 
 #[test]
-fn people_are_found_and_opt_out_within_a_second() {
+fn imports_and_opt_outs_take_effect_within_a_second() {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
     let server = enrich.serve(&[]);
     let file = one_person(&enrich);
@@ -42,7 +42,7 @@ fn people_are_found_and_opt_out_within_a_second() {
 }
 
 #[test]
-fn spends_and_last_uses_are_shown() {
+fn shows_spends_and_last_use() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
@@ -55,7 +55,7 @@ fn spends_and_last_uses_are_shown() {
 }
 
 #[test]
-fn a_second_server_on_the_same_data_is_refused() {
+fn refuses_a_second_server_on_the_same_data() {
     let (enrich, _) = Enrich::with_key(5, 500);
     let _server = enrich.serve(&[]);
     let error = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
@@ -63,7 +63,7 @@ fn a_second_server_on_the_same_data_is_refused() {
 }
 
 #[test]
-fn one_line_a_lookup_is_logged_without_email_key_or_profile() {
+fn logs_one_line_per_lookup_without_personal_data() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     for format in ["text", "json"] {

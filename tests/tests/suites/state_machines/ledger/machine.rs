@@ -3,8 +3,8 @@
 use enrich_lib::credit::AccountError;
 use proptest_state_machine::StateMachineTest;
 
-use super::super::book::{Answer, Answers};
-use super::process::{START, Told, WORKSPACES, World};
+use super::super::model::{Answer, Answers};
+use super::process::{Outcome, START, WORKSPACES, World};
 use super::{Expect, Expected, Model, Step, Workspace};
 
 pub(crate) struct LedgerMachine {
@@ -27,9 +27,9 @@ impl StateMachineTest for LedgerMachine {
     }
 
     fn check_invariants(machine: &Self, model: &Model) {
-        for (n, Workspace { book, disk, .. }) in model.holdings.iter().enumerate() {
+        for (n, Workspace { model, disk, .. }) in model.holdings.iter().enumerate() {
             let [balance, on_disk] = machine.world.balances(n);
-            assert_eq!(balance, book.balance());
+            assert_eq!(balance, model.balance());
             assert_eq!(balance.granted, balance.available + balance.held + balance.spent);
             assert_eq!((on_disk.granted, on_disk.spent), (disk.granted, disk.spent()));
             // The disk has every acknowledged spend. Any other spend there still has its credits held.
@@ -41,7 +41,7 @@ impl StateMachineTest for LedgerMachine {
 impl LedgerMachine {
     fn take(&mut self, expected: &Expected, model: &Model) {
         let world = &mut self.world;
-        let told = match (expected.step, &expected.hold) {
+        let outcome = match (expected.step, &expected.hold) {
             (Step::Hold(_), Some(hold)) => Some(world.hold(hold)),
             (Step::Release(_), Some(hold)) => Some(world.release(hold)),
             (Step::Spend(lookup, credits), Some(hold)) => world.spend(lookup, hold, credits),
@@ -57,11 +57,11 @@ impl LedgerMachine {
             (step, _) => return self.work(step, model),
         };
         match expected.answer {
-            Expect::Told(answers) => assert!(
-                told.as_ref().is_some_and(|told| is_one_of(told, answers)),
-                "{told:?} instead of {answers:?}"
+            Expect::Returns(answers) => assert!(
+                outcome.as_ref().is_some_and(|outcome| is_one_of(outcome, answers)),
+                "{outcome:?} instead of {answers:?}"
             ),
-            _ => assert_eq!(told, None, "it waits for the disk"),
+            _ => assert_eq!(outcome, None, "pending until the commit"),
         }
     }
 
@@ -77,14 +77,14 @@ impl LedgerMachine {
             Step::Revoke(workspace) => world.revoke(workspace),
             Step::Crash => world.crash(),
             Step::Close => world.close(),
-            asked => panic!("{asked:?} has an answer"),
+            call => panic!("{call:?} already has a result"),
         }
     }
 }
 
-fn is_one_of(told: &Told, answers: Answers) -> bool {
-    answers.iter().any(|answer: &Answer| match (told, answer) {
-        (Ok(told), Ok(answer)) => told == answer,
+fn is_one_of(outcome: &Outcome, answers: Answers) -> bool {
+    answers.iter().any(|answer: &Answer| match (outcome, answer) {
+        (Ok(outcome), Ok(answer)) => outcome == answer,
         (Err(words), Err(fault)) => *words == AccountError::to_string(fault),
         _ => false,
     })

@@ -15,8 +15,10 @@ use proptest_state_machine::ReferenceStateMachine;
 pub(crate) use machine::LedgerMachine;
 use process::{GRANTED_FIRST, START, WORKSPACES};
 
-use super::book::{ALREADY_SPENT, Answers, BEGUN, Book, DONE, ENDED, LOOKUPS, Lookups, lookup, number};
 use super::disk::Disk;
+use super::model::{
+    ALREADY_SPENT, AccountModel, Answers, BEGUN, DONE, ENDED, LOOKUPS, Lookups, lookup, number,
+};
 
 /// One operation on a ledger. Lookups are numbered and belong to the workspaces in turn.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +62,7 @@ pub(crate) struct Model {
 
 #[derive(Clone, Debug)]
 struct Workspace {
-    book: Book,
+    model: AccountModel,
     disk: Disk,
     key: Key,
 }
@@ -98,7 +100,7 @@ enum Expect {
     Nothing,
     /// The result is pending.
     Waits,
-    Told(Answers),
+    Returns(Answers),
     Finds(&'static [bool]),
 }
 
@@ -115,7 +117,7 @@ impl ReferenceStateMachine for Model {
 
     fn init_state() -> BoxedStrategy<Self> {
         let disk = Disk::with_credits(GRANTED_FIRST);
-        let workspace = Workspace { book: Book::open(GRANTED_FIRST, 0), disk, key: Key::default() };
+        let workspace = Workspace { model: AccountModel::open(GRANTED_FIRST, 0), disk, key: Key::default() };
         let model = Self {
             lookups: Lookups::from(START),
             holdings: [workspace.clone(), workspace],
@@ -150,9 +152,9 @@ impl Model {
         let answer = match step {
             Step::Hold(lookup) | Step::Release(lookup) | Step::Spend(lookup, _) => {
                 self.last = Some(step);
-                let asked = self.lookups.hold(lookup, &WORKSPACES[lookup % 2], 0);
-                let answer = self.ask(step, lookup, &asked)?;
-                hold = Some(asked);
+                let call = self.lookups.hold(lookup, &WORKSPACES[lookup % 2], 0);
+                let answer = self.ask(step, lookup, &call)?;
+                hold = Some(call);
                 answer
             }
             Step::Replay => return None,
@@ -169,9 +171,9 @@ impl Model {
             Step::Tick(seconds) => {
                 self.lookups.wait(seconds);
                 self.write();
-                for Workspace { book, disk, key } in &mut self.holdings {
-                    book.tell(self.lookups.now);
-                    book.grant(disk.granted - book.balance().granted);
+                for Workspace { model, disk, key } in &mut self.holdings {
+                    model.advance(self.lookups.now);
+                    model.grant(disk.granted - model.balance().granted);
                     key.was_found &= !key.is_revoked;
                 }
                 Expect::Nothing
@@ -210,24 +212,24 @@ impl Model {
 
     /// Returns `None` if no caller makes this request in the current state.
     fn ask(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Expect> {
-        let Workspace { book, disk, .. } = self.of(hold);
+        let Workspace { model, disk, .. } = self.of(hold);
         let answers = match step {
             // A charged lookup was answered or lost with its process, so its hold is not placed again.
-            Step::Hold(_) if disk.charged(lookup) && book.is_unknown(hold) => return None,
-            Step::Hold(_) => book.hold(hold),
+            Step::Hold(_) if disk.charged(lookup) && model.is_unknown(hold) => return None,
+            Step::Hold(_) => model.hold(hold),
             Step::Spend(_, credits) => return Some(self.spend(lookup, hold, credits)),
-            _ => book.release(hold),
+            _ => model.release(hold),
         };
-        Some(Expect::Told(answers))
+        Some(Expect::Returns(answers))
     }
 
     fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Expect {
         self.give_up(lookup);
-        let book = &mut self.of(hold).book;
-        match book.begin(hold, credits) {
+        let model = &mut self.of(hold).model;
+        match model.begin(hold, credits) {
             BEGUN if credits == 0 => {
-                book.commit(hold);
-                Expect::Told(DONE)
+                model.commit(hold);
+                Expect::Returns(DONE)
             }
             BEGUN => {
                 self.attempts += 1;
@@ -235,8 +237,8 @@ impl Model {
                 self.queue.push(Job::Spend { attempt: self.attempts, hold: hold.clone(), credits });
                 Expect::Waits
             }
-            ALREADY_SPENT => Expect::Told(DONE),
-            refused => Expect::Told(refused),
+            ALREADY_SPENT => Expect::Returns(DONE),
+            refused => Expect::Returns(refused),
         }
     }
 
@@ -249,34 +251,34 @@ impl Model {
                 Job::Void(hold) => drop(voids.insert(number(&hold))),
                 Job::Spend { attempt, hold, credits } => match self.waiting[number(&hold)] {
                     Some(Attempt::Queued(waiting)) if waiting == attempt => spends.push((hold, credits)),
-                    _ => self.of(&hold).book.abort(&hold),
+                    _ => self.of(&hold).model.abort(&hold),
                 },
             }
         }
         for (hold, credits) in spends {
             let lookup = number(&hold);
-            let Workspace { book, disk, .. } = self.of(&hold);
+            let Workspace { model, disk, .. } = self.of(&hold);
             let answers = if disk.spend(lookup, credits) {
-                book.commit(&hold);
+                model.commit(&hold);
                 voids.remove(&lookup);
                 DONE
             } else {
-                book.abort(&hold);
+                model.abort(&hold);
                 ENDED
             };
             self.waiting[lookup] = Some(Attempt::Answered(hold, answers));
         }
         for lookup in voids {
             let hold = self.lookups.hold(lookup, &WORKSPACES[lookup % 2], 0);
-            let Workspace { book, disk, .. } = self.of(&hold);
+            let Workspace { model, disk, .. } = self.of(&hold);
             disk.void(lookup);
-            book.void(&hold);
+            model.void(&hold);
         }
     }
 
     fn answer(&mut self, lookup: usize) -> Option<Expect> {
         match self.waiting[lookup].take()? {
-            Attempt::Answered(_, answers) => Some(Expect::Told(answers)),
+            Attempt::Answered(_, answers) => Some(Expect::Returns(answers)),
             queued => {
                 self.waiting[lookup] = Some(queued);
                 Some(Expect::Waits)
@@ -286,7 +288,7 @@ impl Model {
 
     fn give_up(&mut self, lookup: usize) {
         if let Some(Attempt::Answered(hold, DONE)) = self.waiting[lookup].take() {
-            self.of(&hold).book.reopen(&hold);
+            self.of(&hold).model.reopen(&hold);
             self.queue.push(Job::Void(hold));
         }
     }
@@ -294,8 +296,8 @@ impl Model {
     fn crash(&mut self) {
         self.queue.clear();
         self.waiting = Default::default();
-        for Workspace { book, disk, key } in &mut self.holdings {
-            *book = Book::open(disk.granted, disk.spent());
+        for Workspace { model, disk, key } in &mut self.holdings {
+            *model = AccountModel::open(disk.granted, disk.spent());
             key.was_found = false;
         }
     }

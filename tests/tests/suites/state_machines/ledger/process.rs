@@ -15,7 +15,7 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Ledger, Work};
 use tempfile::TempDir;
 
-use super::super::book::LOOKUPS;
+use super::super::model::LOOKUPS;
 use super::super::{at_once, poll};
 
 pub(crate) const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
@@ -65,9 +65,9 @@ struct Process {
 }
 
 /// The result of a hold or settlement. Errors are compared by their message.
-pub(crate) type Told = Result<&'static str, String>;
+pub(crate) type Outcome = Result<&'static str, String>;
 
-type Spend = Pin<Box<dyn Future<Output = Told>>>;
+type Spend = Pin<Box<dyn Future<Output = Outcome>>>;
 
 impl World {
     pub(crate) fn open() -> Self {
@@ -98,32 +98,32 @@ impl World {
         self.process = Some(Process::open(&self.dir));
     }
 
-    pub(crate) fn hold(&mut self, hold: &Hold) -> Told {
+    pub(crate) fn hold(&mut self, hold: &Hold) -> Outcome {
         at_once(self.process().ledger.hold(hold)).map_err(words).map(|holding| match holding {
             HoldOutcome::Granted => "granted",
             HoldOutcome::Insufficient => "insufficient",
         })
     }
 
-    pub(crate) fn release(&mut self, hold: &Hold) -> Told {
-        told(at_once(self.process().ledger.settle(hold, Settlement::Release)))
+    pub(crate) fn release(&mut self, hold: &Hold) -> Outcome {
+        outcome(at_once(self.process().ledger.settle(hold, Settlement::Release)))
     }
 
     /// Requests a spend. Returns `None` if it is pending; [`World::take`] polls its result.
-    pub(crate) fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Option<Told> {
+    pub(crate) fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Option<Outcome> {
         let (ledger, hold) = (self.process().ledger.clone(), hold.clone());
-        let settle = async move { told(ledger.settle(&hold, Settlement::Spend(credits)).await) };
+        let settle = async move { outcome(ledger.settle(&hold, Settlement::Spend(credits)).await) };
         self.process().waiting[lookup] = Some(Box::pin(settle));
         self.take(lookup)
     }
 
     /// Polls the result of the pending spend of `lookup`.
-    pub(crate) fn take(&mut self, lookup: usize) -> Option<Told> {
+    pub(crate) fn take(&mut self, lookup: usize) -> Option<Outcome> {
         let waiting = &mut self.process().waiting[lookup];
         match poll(waiting.as_mut()?.as_mut()) {
-            Poll::Ready(told) => {
+            Poll::Ready(outcome) => {
                 *waiting = None;
-                Some(told)
+                Some(outcome)
             }
             Poll::Pending => None,
         }
@@ -176,7 +176,7 @@ impl Process {
     }
 }
 
-fn told(settled: Result<(), PortError>) -> Told {
+fn outcome(settled: Result<(), PortError>) -> Outcome {
     settled.map(|()| "done").map_err(words)
 }
 

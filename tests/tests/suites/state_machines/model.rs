@@ -68,12 +68,12 @@ pub(crate) fn number(hold: &Hold) -> usize {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Book {
+pub(crate) struct AccountModel {
     granted: u64,
     /// Credits spent by lookups that have been forgotten.
     spent_before: u64,
     /// The latest time that the account has received.
-    told: Timestamp,
+    now: Timestamp,
     known: [Known; LOOKUPS],
 }
 
@@ -108,10 +108,10 @@ pub(crate) struct Spending {
     pub(crate) attempts: u32,
 }
 
-impl Book {
+impl AccountModel {
     /// Creates the account of a newly opened store.
     pub(crate) fn open(granted: u64, spent: u64) -> Self {
-        Self { granted, spent_before: spent, told: Timestamp::default(), known: Default::default() }
+        Self { granted, spent_before: spent, now: Timestamp::default(), known: Default::default() }
     }
 
     pub(crate) fn balance(&self) -> Balance {
@@ -131,21 +131,21 @@ impl Book {
         self.granted += credits;
     }
 
-    pub(crate) fn tell(&mut self, now: Timestamp) {
-        self.told = self.told.max(now);
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
         for known in &mut self.known {
-            if known.ends_at <= self.told {
+            if known.ends_at <= self.now {
                 match known.fate {
                     Fate::Held(_) => known.fate = Fate::Over,
                     // A pending spend does not expire. It is checked again later.
                     Fate::Spending { .. } => {
-                        known.ends_at = self.told + Account::TOMBSTONE_TTL;
+                        known.ends_at = self.now + Account::TOMBSTONE_TTL;
                         known.forgotten_at = known.ends_at;
                     }
                     Fate::Unknown | Fate::Spent(_) | Fate::Over => {}
                 }
             }
-            if known.forgotten_at <= self.told {
+            if known.forgotten_at <= self.now {
                 match known.fate {
                     Fate::Spent(credits) => {
                         self.spent_before += credits;
@@ -159,14 +159,14 @@ impl Book {
     }
 
     pub(crate) fn hold(&mut self, hold: &Hold) -> Answers {
-        self.tell(hold.placed_at);
+        self.advance(hold.placed_at);
         match self.known[number(hold)].fate {
             Fate::Held(held) if held == hold.credits => GRANTED,
             Fate::Held(_) => OTHER_HOLD,
-            Fate::Unknown if hold.expires_at <= self.told => ENDED,
+            Fate::Unknown if hold.expires_at <= self.now => ENDED,
             Fate::Unknown if hold.credits > self.balance().available => INSUFFICIENT,
             Fate::Unknown => {
-                self.learn(hold, Fate::Held(hold.credits));
+                self.remember(hold, Fate::Held(hold.credits));
                 GRANTED
             }
             Fate::Spending { .. } | Fate::Spent(_) | Fate::Over => ENDED,
@@ -191,7 +191,7 @@ impl Book {
         match self.known[number(hold)].fate {
             Fate::Held(_) => self.known[number(hold)].fate = Fate::Over,
             // A tombstone for a hold that arrives after its release. An expired hold needs none.
-            Fate::Unknown if hold.expires_at > self.told => self.learn(hold, Fate::Over),
+            Fate::Unknown if hold.expires_at > self.now => self.remember(hold, Fate::Over),
             Fate::Unknown | Fate::Over => {}
             Fate::Spending { .. } | Fate::Spent(_) => return ENDED,
         }
@@ -238,11 +238,11 @@ impl Book {
         let fate = Fate::Spending { held: credits, credits, attempts: 1 };
         if self.is_unknown(hold) {
             self.spent_before -= credits;
-            return self.learn(hold, fate);
+            return self.remember(hold, fate);
         }
         let known = &mut self.known[number(hold)];
         known.fate = fate;
-        if known.ends_at <= self.told {
+        if known.ends_at <= self.now {
             known.ends_at = known.forgotten_at;
         }
     }
@@ -271,7 +271,7 @@ impl Book {
         matches!(self.known[number(hold)].fate, Fate::Unknown)
     }
 
-    fn learn(&mut self, hold: &Hold, fate: Fate) {
+    fn remember(&mut self, hold: &Hold, fate: Fate) {
         let forgotten_at = hold.expires_at + Account::TOMBSTONE_TTL;
         self.known[number(hold)] = Known { fate, forgotten: None, ends_at: hold.expires_at, forgotten_at };
     }

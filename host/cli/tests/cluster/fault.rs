@@ -8,43 +8,43 @@ use rand::rngs::StdRng;
 use super::cluster::Cluster;
 
 #[derive(Clone, Copy, Debug)]
-pub enum Trouble {
+pub enum Fault {
     NodeKilled(usize),
-    NodeStands(usize),
+    NodePaused(usize),
     RedisKilled,
-    RedisStands,
+    RedisPaused,
     PostgresKilled,
-    PostgresStands,
-    RedisOutOfReach(usize),
-    PostgresOutOfReach(usize),
+    PostgresPaused,
+    RedisDisconnected(usize),
+    PostgresDisconnected(usize),
 }
 
-impl Trouble {
-    pub fn draw(dice: &mut StdRng, nodes: usize) -> Self {
-        let node = dice.random_range(0..nodes);
-        match dice.random_range(0..8) {
+impl Fault {
+    pub fn draw(rng: &mut StdRng, nodes: usize) -> Self {
+        let node = rng.random_range(0..nodes);
+        match rng.random_range(0..8) {
             0 => Self::NodeKilled(node),
-            1 => Self::NodeStands(node),
+            1 => Self::NodePaused(node),
             2 => Self::RedisKilled,
-            3 => Self::RedisStands,
+            3 => Self::RedisPaused,
             4 => Self::PostgresKilled,
-            5 => Self::PostgresStands,
-            6 => Self::RedisOutOfReach(node),
-            _ => Self::PostgresOutOfReach(node),
+            5 => Self::PostgresPaused,
+            6 => Self::RedisDisconnected(node),
+            _ => Self::PostgresDisconnected(node),
         }
     }
 
     /// Injects the fault for a random time. Cut links and killed nodes stay so until [`Cluster::heal`]; all other faults are
     /// reverted.
-    pub fn befall(self, cluster: &mut Cluster, dice: &mut StdRng) {
+    pub fn inject(self, cluster: &mut Cluster, rng: &mut StdRng) {
         // Shorter and longer than the timeouts of the ports and of settlements.
         let longest_ms =
-            *[150, 1_500, 6_000].get(dice.random_range(0..10_usize).saturating_sub(7)).unwrap_or(&150);
-        let a_while = Duration::from_millis(dice.random_range(0..longest_ms));
-        let pass = || std::thread::sleep(a_while); // the duration of the fault
+            *[150, 1_500, 6_000].get(rng.random_range(0..10_usize).saturating_sub(7)).unwrap_or(&150);
+        let duration = Duration::from_millis(rng.random_range(0..longest_ms));
+        let pass = || std::thread::sleep(duration); // the duration of the fault
         match self {
             Self::NodeKilled(node) => cluster.kill_node(node),
-            Self::NodeStands(node) => {
+            Self::NodePaused(node) => {
                 cluster.pause_node(node);
                 pass();
                 cluster.resume_node(node);
@@ -54,7 +54,7 @@ impl Trouble {
                 pass();
                 cluster.redis.restart();
             }
-            Self::RedisStands => {
+            Self::RedisPaused => {
                 cluster.redis.pause();
                 pass();
                 cluster.redis.resume();
@@ -64,16 +64,16 @@ impl Trouble {
                 pass();
                 cluster.postgres.restart();
             }
-            Self::PostgresStands => {
+            Self::PostgresPaused => {
                 cluster.postgres.pause();
                 pass();
                 cluster.postgres.resume();
             }
-            Self::RedisOutOfReach(node) => {
+            Self::RedisDisconnected(node) => {
                 cluster.links[node].redis.cut();
                 pass();
             }
-            Self::PostgresOutOfReach(node) => {
+            Self::PostgresDisconnected(node) => {
                 cluster.links[node].postgres.cut();
                 pass();
             }

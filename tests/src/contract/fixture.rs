@@ -16,15 +16,15 @@ pub(crate) struct Refused;
 /// Available, held and spent credits of a workspace.
 pub(crate) type Totals = (u64, u64, u64);
 
-pub(crate) struct Desk<S> {
+pub(crate) struct Fixture<S> {
     pub(crate) store: Arc<S>,
     pub(crate) workspace: WorkspaceId,
 }
 
 /// The time from placing a hold to its expiry in these tests.
-pub(crate) const HOLD_LIFE: Duration = Duration::from_secs(60);
+pub(crate) const HOLD_TTL: Duration = Duration::from_secs(60);
 
-impl<S: Store> Desk<S> {
+impl<S: Store> Fixture<S> {
     pub(crate) async fn open(store: Arc<S>, credits: u64) -> Self {
         let workspace = store.create_workspace(Quota::default(), credits).await;
         Self { store, workspace }
@@ -39,18 +39,18 @@ impl<S: Store> Desk<S> {
             workspace: self.workspace.clone(),
             credits,
             placed_at: START,
-            expires_at: START + HOLD_LIFE,
+            expires_at: START + HOLD_TTL,
         }
     }
 
     pub(crate) async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
-        let answer = self.store.credits().hold(hold).await.map_err(|_| Refused);
+        let result = self.store.credits().hold(hold).await.map_err(|_| Refused);
         self.check().await;
-        answer
+        result
     }
 
     /// Places the hold of the `n`-th lookup. Panics unless it is granted.
-    pub(crate) async fn holding(&self, n: u16, credits: u64) -> Hold {
+    pub(crate) async fn place(&self, n: u16, credits: u64) -> Hold {
         let hold = self.lookup(n, credits);
         assert_eq!(self.hold(&hold).await, Ok(HoldOutcome::Granted));
         hold
@@ -65,9 +65,9 @@ impl<S: Store> Desk<S> {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), Refused> {
-        let answer = self.store.credits().settle(hold, settlement).await.map_err(|_| Refused);
+        let result = self.store.credits().settle(hold, settlement).await.map_err(|_| Refused);
         self.check().await;
-        answer
+        result
     }
 
     pub(crate) async fn grant(&self, credits: u64) {
