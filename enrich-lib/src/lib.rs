@@ -81,8 +81,8 @@
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
 //! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`ports`] · [`lookup`] **the state machine** · [`observe`]
-//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`records`] rows for operators · [`sharded_map`] a sharded map
-//! for stores · [`memory`] in-memory ports.
+//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`sharded_map`] a sharded map for stores · [`memory`] in-memory
+//! ports.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -112,8 +112,6 @@ pub mod observe;
 pub mod drive;
 
 pub mod wire;
-
-pub mod records;
 
 mod sync;
 

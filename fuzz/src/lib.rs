@@ -1,18 +1,25 @@
 //! The fuzz targets as plain functions, so that stable Rust can replay their corpora.
 //!
-//! Each function accepts arbitrary bytes and panics if the service violates an invariant. In the order of `enrich-lib`'s
-//! modules: [`key`] · [`email`] · [`body`] · [`lookup`] the chain with scripted ports · [`http`] a connection ·
-//! [`people`] an import.
+//! Each function accepts arbitrary bytes and panics if the service violates an invariant.
+//!
+//! In the order of `enrich-lib`'s modules: [`key`] · [`email`] · [`body`] · `specification` the specified replies ·
+//! [`lookup`] the chain with scripted ports · [`http`] a connection · [`people`] an import.
 
 #![forbid(unsafe_code)]
 
-mod body;
-mod email;
-mod http;
 mod key;
+
+mod email;
+
+mod body;
+
+mod specification;
+
 mod lookup;
+
+mod http;
+
 mod people;
-mod specified;
 
 pub use crate::body::body;
 pub use crate::email::email;

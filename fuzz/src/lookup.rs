@@ -17,7 +17,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
 
-use crate::specified;
+use crate::specification;
 
 /// Reads `data` as a [`Script`] and a body, runs the lookup, and checks the port calls and the reply.
 pub fn lookup(mut data: &[u8]) {
@@ -26,25 +26,25 @@ pub fn lookup(mut data: &[u8]) {
     let policy = Arc::new(script.policy());
     let expected = script.expected_status(&body, &policy.emails);
 
-    let (reply, calls) = script.answer(policy, body);
+    let (reply, calls) = script.run(policy, body);
     let response = wire::response(&reply);
-    specified::check(&response);
+    specification::check_reply(&response);
     assert_eq!((reply.status(), response.status().as_u16()), (expected, expected), "{script:?}");
     check_credits(&script, &reply, &calls);
-    check_standing(&script, &reply);
+    check_rate_limit(&script, &reply);
 }
 
 /// The results of the ports and all other inputs of the chain.
 #[derive(Clone, Copy, Debug)]
 struct Script {
-    has_key: Answer,
-    has_body: Answer,
-    is_known: Answer,
-    is_counted: Answer,
-    is_held: Answer,
-    is_found: Answer,
-    is_settled: Answer,
-    has_allow_list: Answer,
+    has_key: ScriptedResult,
+    has_body: ScriptedResult,
+    is_known: ScriptedResult,
+    is_counted: ScriptedResult,
+    is_held: ScriptedResult,
+    is_found: ScriptedResult,
+    is_settled: ScriptedResult,
+    has_allow_list: ScriptedResult,
     count: u64,
     now_ms: u64,
     price: Price,
@@ -53,7 +53,7 @@ struct Script {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ScriptedResult {
     Yes,
     No,
     Fails,
@@ -68,16 +68,16 @@ enum Call {
 }
 
 impl Script {
-    /// Reads the script from the start of `data`, in the order of the fields: eight answers of one byte each, then
+    /// Reads the script from the start of `data`, in the order of the fields: eight results of one byte each, then
     /// little-endian numbers of eight bytes. Missing bytes are 0.
     fn read(data: &mut &[u8]) -> Self {
-        let answers = take::<8>(data).map(|byte| match byte % 4 {
-            1 => Answer::Fails, // as `!` does in the seeds
-            3 => Answer::No,    // as `?` does
-            _ => Answer::Yes,   // as `.` does
+        let results = take::<8>(data).map(|byte| match byte % 4 {
+            1 => ScriptedResult::Fails, // `!` in the seeds
+            3 => ScriptedResult::No,    // `?` in the seeds
+            _ => ScriptedResult::Yes,   // `.` in the seeds
         });
         let [has_key, has_body, is_known, is_counted, is_held, is_found, is_settled, has_allow_list] =
-            answers;
+            results;
         let [count, now_ms, found, not_found, limit, window_seconds, hold_ttl_ms] =
             std::array::from_fn(|_| u64::from_le_bytes(take(data)));
         let window_seconds = window_seconds % u64::from(Quota::WINDOW_SECONDS_MAX) + 1;
@@ -101,14 +101,14 @@ impl Script {
 
     fn body(&self, data: &[u8]) -> Body {
         match self.has_body {
-            Answer::Yes => Ok(data.to_vec().into()),
-            Answer::No => Err(BodyError::TooSlow),
-            Answer::Fails => Err(BodyError::CutOff),
+            ScriptedResult::Yes => Ok(data.to_vec().into()),
+            ScriptedResult::No => Err(BodyError::TooSlow),
+            ScriptedResult::Fails => Err(BodyError::CutOff),
         }
     }
 
     fn policy(&self) -> Policy {
-        let allowed = (self.has_allow_list == Answer::No).then(|| ["gmail.com".to_owned()].into());
+        let allowed = (self.has_allow_list == ScriptedResult::No).then(|| ["gmail.com".to_owned()].into());
         Policy {
             price: self.price,
             hold_ttl: Duration::from_millis(self.hold_ttl_ms),
@@ -118,18 +118,18 @@ impl Script {
 
     /// Returns the status that specification 7 requires, with the checks in the documented order.
     fn expected_status(&self, body: &Body, emails: &EmailPolicy) -> u16 {
-        let is_free = |credits: u64| credits == 0 || self.is_settled == Answer::Yes;
+        let is_free = |credits: u64| credits == 0 || self.is_settled == ScriptedResult::Yes;
         match self {
-            _ if self.has_key != Answer::Yes => 401,
-            _ if self.is_known == Answer::Fails => 500,
-            _ if self.is_known == Answer::No => 401,
-            _ if self.is_counted != Answer::Yes || self.count == 0 => 503,
+            _ if self.has_key != ScriptedResult::Yes => 401,
+            _ if self.is_known == ScriptedResult::Fails => 500,
+            _ if self.is_known == ScriptedResult::No => 401,
+            _ if self.is_counted != ScriptedResult::Yes || self.count == 0 => 503,
             _ if self.count > u64::from(self.quota.limit()) => 429,
             _ if !is_supported(body, emails) => 400,
-            _ if self.is_held == Answer::Fails => 500,
-            _ if self.is_held == Answer::No => 402,
-            _ if self.is_found == Answer::Fails => 502,
-            _ if self.is_found == Answer::Yes => {
+            _ if self.is_held == ScriptedResult::Fails => 500,
+            _ if self.is_held == ScriptedResult::No => 402,
+            _ if self.is_found == ScriptedResult::Fails => 502,
+            _ if self.is_found == ScriptedResult::Yes => {
                 if is_free(self.price.found) {
                     200
                 } else {
@@ -146,8 +146,8 @@ impl Script {
         }
     }
 
-    fn answer(&self, policy: Arc<Policy>, body: Body) -> (Reply, Vec<Call>) {
-        let port = Arc::new(Port { script: *self, calls: Mutex::default() });
+    fn run(&self, policy: Arc<Policy>, body: Body) -> (Reply, Vec<Call>) {
+        let port = Arc::new(ScriptedPorts { script: *self, calls: Mutex::default() });
         let service = Service {
             policy,
             keys: port.clone(),
@@ -156,7 +156,7 @@ impl Script {
             resolver: port.clone(),
         };
         let arrival = Arrival::new(Timestamp::from_unix_ms(self.now_ms), [7; 10]);
-        let key = (self.has_key == Answer::Yes).then(|| ApiKey::generate(|| 7).digest());
+        let key = (self.has_key == ScriptedResult::Yes).then(|| ApiKey::generate(|| 7).digest());
         let reply = futures_executor::block_on(service.answer(arrival, Request { key, body }));
         (reply, port.take_calls())
     }
@@ -179,46 +179,49 @@ fn check_credits(script: &Script, reply: &Reply, calls: &[Call]) {
     let spent = match calls {
         [] => 0,
         [Call::Hold(_)] => {
-            assert_ne!(script.is_held, Answer::Yes, "a hold was left");
+            assert_ne!(script.is_held, ScriptedResult::Yes, "a granted hold was not settled");
             0
         }
         [Call::Hold(hold), Call::Find, Call::Settle(settled, settlement)] => {
-            assert_eq!(script.is_held, Answer::Yes);
+            assert_eq!(script.is_held, ScriptedResult::Yes);
             assert_eq!(hold, settled);
             assert_eq!(hold.credits, script.price.found.max(script.price.not_found));
             assert!(hold.lookup_id == reply.lookup_id && hold.expires_at >= hold.placed_at);
             match settlement {
                 Settlement::Spend(credits) => {
                     assert!((1..=hold.credits).contains(credits), "{credits} of {}", hold.credits);
-                    assert_ne!(script.is_found, Answer::Fails, "an error is free");
-                    if script.is_settled == Answer::Yes { *credits } else { 0 }
+                    assert_ne!(script.is_found, ScriptedResult::Fails, "an error is not charged");
+                    if script.is_settled == ScriptedResult::Yes { *credits } else { 0 }
                 }
                 Settlement::Release => 0,
             }
         }
-        _ => panic!("asked for {calls:?}"),
+        _ => panic!("unexpected port calls: {calls:?}"),
     };
     assert_eq!(reply.credits_spent, spent);
     assert!(spent == 0 || matches!(reply.status(), 200 | 404));
 }
 
-fn check_standing(script: &Script, reply: &Reply) {
+fn check_rate_limit(script: &Script, reply: &Reply) {
     if let Some(status) = reply.rate_limit {
         assert_eq!(status.limit, script.quota.limit());
-        assert!(u64::from(status.remaining) < u64::from(status.limit).max(1), "one is counted");
+        assert!(
+            u64::from(status.remaining) < u64::from(status.limit).max(1),
+            "the request itself is counted"
+        );
         assert!((1..=u64::from(script.quota.window_seconds())).contains(&status.reset_seconds));
     }
-    let is_stranger = matches!(reply.status(), 401) || script.is_known == Answer::Fails;
-    assert_eq!(reply.workspace.is_none(), is_stranger);
+    let is_unidentified = matches!(reply.status(), 401) || script.is_known == ScriptedResult::Fails;
+    assert_eq!(reply.workspace.is_none(), is_unidentified);
 }
 
-/// An implementation of all four ports.
-struct Port {
+/// All four ports, with the results of the script.
+struct ScriptedPorts {
     script: Script,
     calls: Mutex<Vec<Call>>,
 }
 
-impl Port {
+impl ScriptedPorts {
     fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -228,50 +231,50 @@ impl Port {
     }
 }
 
-fn told<T>(answer: Answer, yes: T, no: Result<T, PortError>) -> Result<T, PortError> {
-    match answer {
-        Answer::Yes => Ok(yes),
-        Answer::No => no,
-        Answer::Fails => Err(fault()),
+fn scripted<T>(result: ScriptedResult, yes: T, no: Result<T, PortError>) -> Result<T, PortError> {
+    match result {
+        ScriptedResult::Yes => Ok(yes),
+        ScriptedResult::No => no,
+        ScriptedResult::Fails => Err(failure()),
     }
 }
 
-fn fault() -> PortError {
-    PortError::new("the script says so")
+fn failure() -> PortError {
+    PortError::new("scripted failure")
 }
 
 #[async_trait]
-impl Keys for Port {
+impl Keys for ScriptedPorts {
     async fn find(&self, _: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         let id = "demo".parse().expect("a name");
-        told(self.script.is_known, Some(Workspace { id, quota: self.script.quota }), Ok(None))
+        scripted(self.script.is_known, Some(Workspace { id, quota: self.script.quota }), Ok(None))
     }
 }
 
 #[async_trait]
-impl Windows for Port {
+impl Windows for ScriptedPorts {
     async fn count(&self, _: &Window) -> Result<u64, PortError> {
-        told(self.script.is_counted, self.script.count, Err(fault()))
+        scripted(self.script.is_counted, self.script.count, Err(failure()))
     }
 }
 
 #[async_trait]
-impl Credits for Port {
+impl Credits for ScriptedPorts {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.calls().push(Call::Hold(hold.clone()));
-        told(self.script.is_held, HoldOutcome::Granted, Ok(HoldOutcome::Insufficient))
+        scripted(self.script.is_held, HoldOutcome::Granted, Ok(HoldOutcome::Insufficient))
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         self.calls().push(Call::Settle(hold.clone(), settlement));
-        told(self.script.is_settled, (), Err(fault()))
+        scripted(self.script.is_settled, (), Err(failure()))
     }
 }
 
 #[async_trait]
-impl Resolver for Port {
+impl Resolver for ScriptedPorts {
     async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.calls().push(Call::Find);
-        told(self.script.is_found, Some(ProfileUrl::from_name("ada-marlowe").expect("a name")), Ok(None))
+        scripted(self.script.is_found, Some(ProfileUrl::from_name("ada-marlowe").expect("a name")), Ok(None))
     }
 }

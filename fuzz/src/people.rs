@@ -24,12 +24,12 @@ pub fn people(data: &[u8]) {
     if text.bytes.len() as u64 > TEXT_BYTES_MAX {
         return;
     }
-    let (told, trickled) = (read(data, &text), read(Trickle(data), &text));
+    let (at_once, byte_by_byte) = (read(data, &text), read(OneByteReader(data), &text));
     if !text.is_damaged {
-        assert_eq!(trickled, told, "byte by byte");
+        assert_eq!(byte_by_byte, at_once, "byte by byte");
     }
     if !data.starts_with(GZIP) {
-        assert_eq!(read(&gzipped(data)[..], &text), told, "gzipped");
+        assert_eq!(read(&gzipped(data)[..], &text), at_once, "gzipped");
     }
 }
 
@@ -60,10 +60,10 @@ impl Text {
 fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
     let rows = match Rows::read(file, &Columns::default()) {
         Ok(rows) => rows,
-        Err(fault) => return vec![tell_file(&fault, text)],
+        Err(error) => return vec![describe_file_error(&error, text)],
     };
     let lines = text.lines();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let mut line_before = 0;
     for row in rows {
         match row {
@@ -72,31 +72,31 @@ fn read(file: impl Read + Send, text: &Text) -> Vec<String> {
                 assert_eq!(ProfileUrl::from_name(person.profile.name()).as_ref(), Ok(&person.profile));
                 assert!((0.0..=1.0).contains(&person.confidence), "{}", person.confidence);
                 let (email, profile) = (person.email.as_str(), person.profile.name());
-                told.push(format!("{email} {profile} {}", person.confidence));
+                results.push(format!("{email} {profile} {}", person.confidence));
             }
             Err(RowError::Rejected { line, reason }) => {
                 assert!((line_before.max(1)..=lines).contains(&line), "line {line} of {lines}");
                 assert!(reason.lines().count() == 1, "{reason}");
                 check_privacy(&reason, text);
                 line_before = line;
-                told.push(format!("{line}: {reason}"));
+                results.push(format!("{line}: {reason}"));
             }
             // The import ends at the first read error.
             Err(RowError::Unreadable(error)) => {
                 check_privacy(&error.to_string(), text);
-                told.push("unreadable".to_owned());
+                results.push("unreadable".to_owned());
                 break;
             }
         }
-        assert!(told.len() as u64 <= TEXT_BYTES_MAX, "more rows than bytes");
+        assert!(results.len() as u64 <= TEXT_BYTES_MAX, "more rows than bytes");
     }
-    told
+    results
 }
 
-fn tell_file(fault: &FileError, text: &Text) -> String {
-    let message = fault.to_string();
+fn describe_file_error(error: &FileError, text: &Text) -> String {
+    let message = error.to_string();
     check_privacy(&message, text);
-    match fault {
+    match error {
         FileError::Unreadable(_) => "unreadable".to_owned(),
         FileError::Empty => {
             let bytes = &text.bytes[..text.bytes.len().min(BLANK_BYTES_MAX)];
@@ -129,13 +129,13 @@ fn emails(text: &str) -> BTreeSet<&str> {
 
 fn gzipped(text: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(text).and_then(|()| gzip.finish()).expect("memory takes every byte")
+    gzip.write_all(text).and_then(|()| gzip.finish()).expect("writing to memory cannot fail")
 }
 
 /// A reader that returns one byte at a time.
-struct Trickle<'a>(&'a [u8]);
+struct OneByteReader<'a>(&'a [u8]);
 
-impl Read for Trickle<'_> {
+impl Read for OneByteReader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         let some = buf.len().min(1);
         self.0.read(&mut buf[..some])

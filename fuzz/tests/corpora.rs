@@ -12,8 +12,8 @@ thread_local! {
 }
 
 fn replay(target: &str, run: fn(&[u8])) {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             HAS_PANICKED.set(true);
@@ -29,7 +29,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     for input in inputs {
         println!("{}", input.display());
         run(&fs::read(&input).expect("an input"));
-        assert!(!HAS_PANICKED.get(), "something panicked");
+        assert!(!HAS_PANICKED.get(), "the target panicked in a task");
     }
 }
 

@@ -1,9 +1,10 @@
-//! Connection activity and timeouts.
+//! The state of a connection and its timeouts.
 //!
 //! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the cost per request
 //! low. The [`IdleTimeout`] runs in the same task, so it is polled after each update, and reads the clock only if no request
 //! is in flight.
-//! It computes the deadline only when its timer fires. The timer never sleeps longer than the shortest timeout, so a wait
+//!
+//! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest timeout, so a wait
 //! that starts after one check cannot be due before the next.
 
 use std::ops::Deref;
@@ -17,21 +18,21 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::limits::Limits;
 use crate::wake::WakeGated;
 
-/// Idle time after which a connection's HTTP state is dropped.
-const REST_AFTER: Duration = Duration::from_secs(1);
+/// Idle time after which a connection is suspended: its HTTP state is dropped.
+const SUSPEND_AFTER: Duration = Duration::from_secs(1);
 
 /// The shared state of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionActivity {
-    /// Number of requests in flight. A request updates `has_moved` before it decrements this counter, so a reader that sees
+    /// Number of requests in flight. A request updates `has_changed` before it decrements this counter, so a reader that sees
     /// the decrement also sees the update.
     requests: AtomicU32,
     /// Set from the first byte of a head to the end of its request.
     is_busy: AtomicBool,
     is_closing: AtomicBool,
-    can_rest: AtomicBool,
+    can_suspend: AtomicBool,
     /// Set by each state change. Cleared when the timeout reads the clock.
-    has_moved: AtomicBool,
+    has_changed: AtomicBool,
 }
 
 /// The event that a connection waits for while no request is in flight.
@@ -62,42 +63,42 @@ impl ConnectionActivity {
             requests: AtomicU32::new(0),
             is_busy: AtomicBool::new(true),
             is_closing: AtomicBool::new(false),
-            can_rest: AtomicBool::new(false),
-            has_moved: AtomicBool::new(false),
+            can_suspend: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
         }
     }
 
     /// Reports received bytes. They start a head unless a request is already in progress.
     pub(crate) fn begin_head(&self) {
         if !self.is_busy.load(Ordering::Relaxed) && !self.is_closing.load(Ordering::Relaxed) {
-            self.move_to(&self.is_busy, true);
+            self.set(&self.is_busy, true);
         }
     }
 
     /// Reports that the connection is between requests and may stay idle.
     pub(crate) fn begin_idle(&self) {
-        self.move_to(&self.is_busy, false);
+        self.set(&self.is_busy, false);
     }
 
     /// Reports that the connection is closing and is kept open only by requests in flight.
     pub(crate) fn begin_close(&self) {
         if !self.is_closing.load(Ordering::Relaxed) {
-            self.move_to(&self.is_closing, true);
+            self.set(&self.is_closing, true);
         }
     }
 
     /// Sets whether the HTTP state can be dropped without losing data, which requires that all output is flushed.
-    pub(crate) fn let_rest(&self, can_rest: bool) {
-        self.can_rest.store(can_rest, Ordering::Relaxed);
+    pub(crate) fn set_can_suspend(&self, can_suspend: bool) {
+        self.can_suspend.store(can_suspend, Ordering::Relaxed);
     }
 
-    pub(crate) fn can_rest(&self) -> bool {
-        self.can_rest.load(Ordering::Relaxed)
+    pub(crate) fn can_suspend(&self) -> bool {
+        self.can_suspend.load(Ordering::Relaxed)
     }
 
-    fn move_to(&self, state: &AtomicBool, is_in: bool) {
-        state.store(is_in, Ordering::Relaxed);
-        self.has_moved.store(true, Ordering::Relaxed);
+    fn set(&self, state: &AtomicBool, value: bool) {
+        state.store(value, Ordering::Relaxed);
+        self.has_changed.store(true, Ordering::Relaxed);
     }
 
     /// Returns the event that the connection waits for, or `None` while a request is in flight.
@@ -129,8 +130,8 @@ impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
     }
 }
 
-/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to drop its HTTP state. It can
-/// be awaited again after it has completed.
+/// Resolves to the kind of wait when a connection has timed out or has been idle long enough to be suspended. It can be
+/// awaited again after it has completed.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<'a> {
     activity: &'a ConnectionActivity,
@@ -142,7 +143,7 @@ pub(crate) struct IdleTimeout<'a> {
 impl<'a> IdleTimeout<'a> {
     /// Creates the timeout of a connection that has been waiting since `since`.
     pub(crate) fn new(activity: &'a ConnectionActivity, since: Instant, limits: &'a Limits) -> Self {
-        let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + time_min(limits))));
+        let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + shortest_timeout(limits))));
         Self { activity, limits, since, timer }
     }
 
@@ -152,27 +153,27 @@ impl<'a> IdleTimeout<'a> {
     }
 
     /// Returns the event that the connection waits for, and updates the start of the wait after a state change.
-    fn look(&mut self) -> Option<Wait> {
+    fn current_wait(&mut self) -> Option<Wait> {
         let wait = self.activity.wait()?;
-        if self.activity.has_moved.load(Ordering::Relaxed) {
+        if self.activity.has_changed.load(Ordering::Relaxed) {
             // Cleared before the clock is read, so that a concurrent change sets it again.
-            self.activity.has_moved.store(false, Ordering::Relaxed);
+            self.activity.has_changed.store(false, Ordering::Relaxed);
             self.since = Instant::now();
         }
         Some(wait)
     }
 
     /// Returns the deadline of the current wait and its kind, or `None` while a request is in flight.
-    fn due(&mut self) -> Option<(Instant, Wait)> {
-        let wait = self.look()?;
+    fn deadline(&mut self) -> Option<(Instant, Wait)> {
+        let wait = self.current_wait()?;
         let time_max = wait.time_max(self.limits);
-        let can_rest = wait == Wait::Idle && self.activity.can_rest();
-        Some((self.since + if can_rest { REST_AFTER.min(time_max) } else { time_max }, wait))
+        let can_suspend = wait == Wait::Idle && self.activity.can_suspend();
+        Some((self.since + if can_suspend { SUSPEND_AFTER.min(time_max) } else { time_max }, wait))
     }
 }
 
 /// Returns the shortest timeout.
-fn time_min(limits: &Limits) -> Duration {
+fn shortest_timeout(limits: &Limits) -> Duration {
     limits.head_time_max.min(limits.idle_time_max).min(limits.close_time_max)
 }
 
@@ -180,15 +181,15 @@ impl Future for IdleTimeout<'_> {
     type Output = Wait;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wait> {
-        self.look();
+        self.current_wait();
         loop {
             ready!(Pin::new(&mut self.timer).poll(cx));
             let now = Instant::now();
-            let next_look = now + time_min(self.limits);
-            let deadline = match self.due() {
+            let next_check = now + shortest_timeout(self.limits);
+            let deadline = match self.deadline() {
                 Some((deadline, wait)) if deadline <= now => return Poll::Ready(wait),
-                Some((deadline, _)) => deadline.min(next_look),
-                None => next_look,
+                Some((deadline, _)) => deadline.min(next_check),
+                None => next_check,
             };
             self.timer.future().as_mut().reset(deadline);
         }

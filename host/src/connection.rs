@@ -1,7 +1,7 @@
 //! One connection, from accept to close.
 //!
-//! An idle connection has no buffers and no HTTP state. The hyper connection is created when the first byte arrives, dropped
-//! when the connection becomes idle, and created again for the next request.
+//! The hyper connection is created when the first byte arrives. When the connection becomes idle, it is suspended: the hyper
+//! connection and its buffers are dropped, and created again for the next request.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,7 +31,7 @@ pub(crate) struct Connections {
     pub(crate) http2: http2::Builder<TokioExecutor>,
     pub(crate) tls: Option<TlsAcceptor>,
     /// Cancelled at shutdown. Each connection then closes as soon as it has no request in flight.
-    pub(crate) stop: CancellationToken,
+    pub(crate) shutdown: CancellationToken,
 }
 
 /// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow head from an
@@ -70,7 +70,8 @@ pub(crate) fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioE
 }
 
 impl Connections {
-    pub(crate) async fn serve<Io>(self: Arc<Self>, io: Io)
+    /// Serves a connection and holds `_guard` until it is closed.
+    pub(crate) async fn serve<Io, Guard>(self: Arc<Self>, io: Io, _guard: Guard)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -86,15 +87,14 @@ impl Connections {
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let handshake = timeout(self.handler.limits.handshake_time_max, tls.accept(io));
-        let stopped = self.stop.cancelled();
         let handshake = tokio::select! { biased;
-            () = stopped => return,
+            () = self.shutdown.cancelled() => return,
             handshake = handshake => handshake,
         };
         match handshake {
             Ok(Ok(io)) => self.serve_http(io).await,
-            Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
-            Err(_) => tracing::debug!("the TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
@@ -105,7 +105,9 @@ impl Connections {
         let activity = Arc::new(ConnectionActivity::new());
         let mut stream = Stream::new(io, &activity);
         let mut since = Instant::now();
-        let Some(version) = self.in_time(Wait::Head, since, stream.open()).await else { return };
+        let Some(version) = self.with_timeout(Wait::Head, since, stream.detect_version()).await else {
+            return;
+        };
         loop {
             // Boxed so that its memory is freed while the connection is idle.
             let end = match version {
@@ -113,12 +115,11 @@ impl Connections {
                 Version::Http2 => Box::pin(self.serve_http2(&mut stream, &activity, since)).await,
             };
             match end {
-                End::Abrupt => return,
-                End::InOrder => break,
-                End::Rest(idle_since) => {
-                    let Some(true) = self.in_time(Wait::Idle, idle_since, stream.reopen()).await else {
-                        break;
-                    };
+                End::Aborted => return,
+                End::Finished => break,
+                End::Suspended(idle_since) => {
+                    let next = self.with_timeout(Wait::Idle, idle_since, stream.has_next_head()).await;
+                    let Some(true) = next else { break };
                 }
             }
             since = Instant::now();
@@ -179,7 +180,7 @@ impl Connections {
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
-        end: fn(Pin<&mut Http>),
+        shut_down: fn(Pin<&mut Http>),
         activity: &ConnectionActivity,
         since: Instant,
     ) -> End
@@ -187,47 +188,49 @@ impl Connections {
         Http: Future<Output = hyper::Result<()>>,
     {
         let mut idle_timeout = IdleTimeout::new(activity, since, &self.handler.limits);
-        let stopped = pin!(self.stop.cancelled());
-        let mut stopped = WakeGated::new(stopped);
-        let mut rests_since = None;
-        let mut is_ending = false;
+        let shutdown = pin!(self.shutdown.cancelled());
+        let mut shutdown = WakeGated::new(shutdown);
+        let mut suspended_since = None;
+        let mut is_shutting_down = false;
         loop {
             // The order ensures that a request that arrives just before a timeout is served, and that simulations are
             // deterministic.
             tokio::select! { biased;
-                ended = &mut http => {
-                    ended.unwrap_or_else(|error| log_error(&error));
-                    return rests_since.map_or(End::InOrder, End::Rest);
+                finished = &mut http => {
+                    finished.unwrap_or_else(|error| log_error(&error));
+                    return suspended_since.map_or(End::Finished, End::Suspended);
                 }
-                () = &mut stopped, if !is_ending => activity.begin_close(),
+                () = &mut shutdown, if !is_shutting_down => activity.begin_close(),
                 wait = &mut idle_timeout => match wait {
-                    Wait::Idle if activity.can_rest() && !is_ending => rests_since = Some(idle_timeout.since()),
+                    Wait::Idle if activity.can_suspend() && !is_shutting_down => {
+                        suspended_since = Some(idle_timeout.since());
+                    }
                     Wait::Idle => {
-                        rests_since = None;
+                        suspended_since = None;
                         activity.begin_close();
                     }
                     Wait::Head | Wait::Close => {
                         log_timeout(wait);
-                        return End::Abrupt;
+                        return End::Aborted;
                     }
                 },
             }
-            is_ending = true;
-            end(http.as_mut());
+            is_shutting_down = true;
+            shut_down(http.as_mut());
         }
     }
 
-    /// Waits for `coming`. Returns `None` on timeout, on an I/O error and when the server shuts down.
-    async fn in_time<T>(
+    /// Awaits `operation`. Returns `None` on timeout, on an I/O error and when the server shuts down.
+    async fn with_timeout<T>(
         &self,
         wait: Wait,
         since: Instant,
-        coming: impl Future<Output = io::Result<T>>,
+        operation: impl Future<Output = io::Result<T>>,
     ) -> Option<T> {
         let deadline = since + wait.time_max(&self.handler.limits);
         tokio::select! { biased;
-            came = coming => came.map_err(|error| log_error(&error)).ok(),
-            () = self.stop.cancelled() => None,
+            result = operation => result.map_err(|error| log_error(&error)).ok(),
+            () = self.shutdown.cancelled() => None,
             () = sleep_until(deadline) => {
                 log_timeout(wait);
                 None
@@ -236,24 +239,26 @@ impl Connections {
     }
 }
 
-/// The way in which HTTP ended on a connection.
+/// The way in which the hyper connection ended.
 enum End {
     /// The connection is closed immediately.
-    Abrupt,
+    Aborted,
     /// All replies are sent. The client may still close its half of the connection.
-    InOrder,
+    Finished,
     /// The connection has been idle since this instant and waits for the next request.
-    Rest(Instant),
+    Suspended(Instant),
 }
 
 fn log_timeout(wait: Wait) {
     match wait {
-        Wait::Head => tracing::debug!("a request's head took too long"),
+        Wait::Head => tracing::debug!("timed out waiting for the head of a request"),
         Wait::Idle => {}
-        Wait::Close => tracing::debug!("a client did not take note of the end"),
+        Wait::Close => {
+            tracing::debug!("timed out waiting for the client to close its half of the connection")
+        }
     }
 }
 
 fn log_error(error: &dyn Error) {
-    tracing::debug!(%error, "a connection ended early");
+    tracing::debug!(%error, "connection failed");
 }

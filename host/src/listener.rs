@@ -30,25 +30,27 @@ impl Listener for TcpListener {
     }
 }
 
-/// Pause after a failed accept, for example while the process has no free file descriptors.
-const BACK_OFF: Duration = Duration::from_millis(50);
+/// Delay after a failed accept, for example while the process has no free file descriptors.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Accepts the next connection. Retries after errors, because a server must survive running out of file descriptors.
 pub(crate) async fn accept<L: Listener>(listener: &mut L) -> (L::Io, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if is_of_the_connection(&error) => tracing::debug!(%error, "a connection ended early"),
+            Err(error) if is_connection_error(&error) => {
+                tracing::debug!(%error, "connection failed before it was accepted")
+            }
             Err(error) => {
-                tracing::warn!(%error, "can't accept connections");
-                tokio::time::sleep(BACK_OFF).await;
+                tracing::warn!(%error, "cannot accept connections; retrying");
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
 }
 
 /// Returns whether the connection failed rather than the listener. The next accept can then follow immediately.
-fn is_of_the_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

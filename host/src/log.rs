@@ -45,7 +45,7 @@ impl Observer for Log {
         let workspace = lookup.workspace.map(WorkspaceId::as_str);
         let (outcome, status, credits) =
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
-        let duration_us = us(lookup.durations.total);
+        let duration_us = micros(lookup.durations.total);
         match (lookup.ending, lookup.error) {
             // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
             // the email.
@@ -69,9 +69,9 @@ impl Observer for Log {
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;
         tracing::debug!(
-            target: "enrich::lookup", %lookup_id, ended_by = lookup.step.as_str(), keys_us = keys.map(us),
-            windows_us = windows.map(us), hold_us = hold.map(us), resolver_us = resolver.map(us),
-            settle_us = settle.map(us),
+            target: "enrich::lookup", %lookup_id, ended_by = lookup.step.as_str(), keys_us = keys.map(micros),
+            windows_us = windows.map(micros), hold_us = hold.map(micros), resolver_us = resolver.map(micros),
+            settle_us = settle.map(micros),
         );
     }
 }
@@ -117,12 +117,12 @@ impl Sampler {
         if count > 0 {
             tracing::info!(
                 target: "enrich::lookup", outcome = Refusal::Unauthorized.code(), count,
-                "more lookups without a valid key, each logged at debug level",
+                "further lookups without a valid key; each one is logged at debug level",
             );
         }
     }
 }
 
-fn us(duration: Duration) -> u64 {
+fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to malformed requests, without
-//! a body.
+//! JSON replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to malformed requests,
+//! without a body.
 //!
 //! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with [`wire::malformed`]
 //! before it is written.
@@ -9,7 +9,7 @@ use enrich_lib::wire;
 
 /// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a write, because
 /// hyper parses a head only after it has flushed the previous reply.
-pub(crate) fn is_bare(out: &[u8]) -> bool {
+pub(crate) fn is_from_hyper(out: &[u8]) -> bool {
     // The server's own replies end with a body, so they fail this first test.
     out.ends_with(b"\r\n\r\n")
         && out.starts_with(b"HTTP/1.")
@@ -18,9 +18,9 @@ pub(crate) fn is_bare(out: &[u8]) -> bool {
 
 /// Returns the replacement, with the same version and date but this server's status and body. The connection closes after
 /// it.
-pub(crate) fn exchange(bare: &[u8]) -> Bytes {
+pub(crate) fn replacement(original: &[u8]) -> Bytes {
     let malformed = wire::malformed();
-    let version = bare.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
+    let version = original.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
     let body = malformed.body();
 
     let mut reply = BytesMut::with_capacity(256);
@@ -31,7 +31,7 @@ pub(crate) fn exchange(bare: &[u8]) -> Bytes {
     }
     put_header(&mut reply, "connection", b"close");
     put_header(&mut reply, "content-length", body.len().to_string().as_bytes());
-    if let Some(date) = lines(bare).find_map(|line| line.strip_prefix(b"date: ")) {
+    if let Some(date) = lines(original).find_map(|line| line.strip_prefix(b"date: ")) {
         put_header(&mut reply, "date", date);
     }
     reply.put(&b"\r\n"[..]);
@@ -53,12 +53,12 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::*;
 
-    const BARE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\
+    const FROM_HYPER: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\
         content-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
 
     #[test]
-    fn nothing_else_that_is_written_is_taken_for_a_bare_reply() {
-        assert!(is_bare(BARE));
+    fn detects_only_replies_that_hyper_generated() {
+        assert!(is_from_hyper(FROM_HYPER));
         for other in [
             &b""[..],
             b"\r\n\r\n",
@@ -66,19 +66,20 @@ mod tests {
             b"HTTP/1.1 100 Continue\r\n\r\n",
             b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 27\r\n\r\n", // to HEAD
         ] {
-            assert!(!is_bare(other), "{}", other.escape_ascii());
+            assert!(!is_from_hyper(other), "{}", other.escape_ascii());
         }
     }
 
     #[test]
-    fn its_exchange_keeps_the_version_and_the_date() {
+    fn replacement_keeps_version_and_date() {
         assert_eq!(
-            exchange(BARE),
+            replacement(FROM_HYPER),
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
              content-length: 27\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"error\":\"invalid_request\"}"
         );
         assert!(
-            exchange(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n").starts_with(b"HTTP/1.0 400")
+            replacement(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+                .starts_with(b"HTTP/1.0 400")
         );
     }
 }

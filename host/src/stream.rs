@@ -24,7 +24,7 @@ pub(crate) struct Stream<'a, Io> {
     /// Bytes that are received but not yet read.
     unread: Bytes,
     /// The unwritten rest of a replacement for one of hyper's replies.
-    exchange: Option<Bytes>,
+    replacement: Option<Bytes>,
 }
 
 /// The HTTP version of a connection.
@@ -36,13 +36,13 @@ pub(crate) enum Version {
 
 impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
     pub(crate) fn new(io: Io, activity: &'a ConnectionActivity) -> Self {
-        Self { io, activity, version: Version::Http1, unread: Bytes::new(), exchange: None }
+        Self { io, activity, version: Version::Http1, unread: Bytes::new(), replacement: None }
     }
 
     /// Detects the HTTP version from the first bytes.
-    pub(crate) async fn open(&mut self) -> io::Result<Version> {
+    pub(crate) async fn detect_version(&mut self) -> io::Result<Version> {
         loop {
-            let has_ended = self.more().await? == 0;
+            let has_ended = self.receive().await? == 0;
             let common = self.unread.len().min(HTTP2_PREFACE.len());
             if has_ended || self.unread[..common] != HTTP2_PREFACE[..common] {
                 return Ok(Version::Http1);
@@ -56,18 +56,18 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
     }
 
     /// Waits for the start of the next head. Returns `false` if the client shuts down its sending half instead.
-    pub(crate) async fn reopen(&mut self) -> io::Result<bool> {
-        Ok(!self.unread.is_empty() || self.more().await? > 0)
+    pub(crate) async fn has_next_head(&mut self) -> io::Result<bool> {
+        Ok(!self.unread.is_empty() || self.receive().await? > 0)
     }
 
-    /// Reads more bytes, with a buffer that exists only while data is available.
-    async fn more(&mut self) -> io::Result<usize> {
+    /// Appends received bytes to `unread`. Returns their number. The read buffer exists only while data is available.
+    async fn receive(&mut self) -> io::Result<usize> {
         /// Most requests fit into this size.
-        const BYTES_MAX: usize = 512;
+        const BUFFER_BYTES: usize = 512;
 
         std::future::poll_fn(|cx| {
-            let mut room = [0; BYTES_MAX];
-            let mut buf = ReadBuf::new(&mut room);
+            let mut buffer = [0; BUFFER_BYTES];
+            let mut buf = ReadBuf::new(&mut buffer);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
             self.unread = [&self.unread, buf.filled()].concat().into();
             Poll::Ready(Ok(buf.filled().len()))
@@ -87,9 +87,9 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
     pub(crate) async fn close(&mut self) -> io::Result<()> {
         self.io.shutdown().await?;
         std::future::poll_fn(|cx| {
-            let mut scratch = [0; 4_096];
+            let mut buffer = [0; 4_096];
             loop {
-                let mut buf = ReadBuf::new(&mut scratch);
+                let mut buf = ReadBuf::new(&mut buffer);
                 ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
                 if buf.filled().is_empty() {
                     return Poll::Ready(Ok(()));
@@ -125,11 +125,11 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
 impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        this.activity.let_rest(false);
-        if this.version == Version::Http2 || !replies::is_bare(out) {
+        this.activity.set_can_suspend(false);
+        if this.version == Version::Http2 || !replies::is_from_hyper(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
-        let rest = this.exchange.get_or_insert_with(|| replies::exchange(out));
+        let rest = this.replacement.get_or_insert_with(|| replies::replacement(out));
         while rest.has_remaining() {
             match ready!(Pin::new(&mut this.io).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Ok(0)),
@@ -142,7 +142,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
     /// Flushes the output. hyper calls it after it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        self.activity.let_rest(self.version == Version::Http1);
+        self.activity.set_can_suspend(self.version == Version::Http1);
         Poll::Ready(Ok(()))
     }
 

@@ -1,8 +1,9 @@
-//! Values that can be replaced while the server runs. Users of the previous value keep it until they finish.
+//! Values that a configuration reload replaces while the server runs.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
@@ -11,44 +12,42 @@ use enrich_lib::refusal::PortError;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// A shared value that can be replaced at any time.
+/// A shared value that can be replaced at any time. A lookup or handshake in progress keeps the value that it started with.
 ///
-/// A `Swap` of a resolver is a [`Resolver`]. A `Swap` of a certificate selects the certificate of TLS handshakes.
-pub struct Swap<T: ?Sized>(RwLock<Arc<T>>);
+/// `Swap<Arc<dyn Resolver>>` is a [`Resolver`]. `Swap<Arc<CertifiedKey>>` selects the certificate of TLS handshakes.
+pub struct Swap<T>(ArcSwap<T>);
 
-impl<T: ?Sized> Swap<T> {
-    /// Creates a swap with the value `first`.
-    pub const fn new(first: Arc<T>) -> Self {
-        Self(RwLock::new(first))
+impl<T: Clone> Swap<T> {
+    /// Creates a swap with an initial value.
+    pub fn new(value: T) -> Self {
+        Self(ArcSwap::from_pointee(value))
     }
 
     /// Returns the current value.
-    pub fn current(&self) -> Arc<T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn load(&self) -> T {
+        T::clone(&self.0.load())
     }
 
     /// Replaces the value. The previous value is dropped with its last reference.
-    pub fn swap(&self, next: Arc<T>) {
-        let old = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), next);
-        // Dropped outside the lock, because dropping a large value takes time.
-        drop(old);
+    pub fn store(&self, value: T) {
+        self.0.store(Arc::new(value));
     }
 }
 
 #[async_trait]
-impl Resolver for Swap<dyn Resolver> {
+impl Resolver for Swap<Arc<dyn Resolver>> {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        self.current().find(query).await
+        self.load().find(query).await
     }
 }
 
-impl ResolvesServerCert for Swap<CertifiedKey> {
+impl ResolvesServerCert for Swap<Arc<CertifiedKey>> {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
+        Some(self.load())
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Swap<T> {
+impl<T> fmt::Debug for Swap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Swap").finish_non_exhaustive()
     }
@@ -76,26 +75,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lookup_ends_with_the_resolver_that_it_began_with() {
-        let ada = Query {
+    async fn lookup_finishes_with_the_resolver_it_started_with() {
+        let query = Query {
             lookup_id: LookupId::from_bytes([7; 16]),
             workspace: "demo".parse().unwrap(),
             email: Email::parse("ada.marlowe@gmail.com").unwrap(),
         };
         let old = Arc::new(Waiting(Notify::new()));
-        let gone = Arc::downgrade(&old);
+        let old_weak = Arc::downgrade(&old);
         let new = Directory::default();
-        new.insert(&ada.email, ProfileUrl::from_name("ada-marlowe").unwrap());
+        new.insert(&query.email, ProfileUrl::from_name("ada-marlowe").unwrap());
 
-        let swap: Swap<dyn Resolver> = Swap::new(old.clone());
-        let mut begun = swap.find(&ada);
-        let is_waiting = std::future::poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx).is_pending()));
-        assert!(is_waiting.await);
-        swap.swap(Arc::new(new));
-        assert!(swap.find(&ada).await.unwrap().is_some());
+        let swap = Swap::<Arc<dyn Resolver>>::new(old.clone());
+        let mut lookup = swap.find(&query);
+        let is_pending = std::future::poll_fn(|cx| Poll::Ready(lookup.as_mut().poll(cx).is_pending()));
+        assert!(is_pending.await);
+        swap.store(Arc::new(new));
+        assert!(swap.find(&query).await.unwrap().is_some());
         old.0.notify_one();
         drop(old);
-        assert!(begun.await.unwrap().is_none());
-        assert!(gone.upgrade().is_none(), "the old one is dropped with its last lookup");
+        assert!(lookup.await.unwrap().is_none());
+        assert!(old_weak.upgrade().is_none(), "the old resolver is not dropped after its last lookup");
     }
 }

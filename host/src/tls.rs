@@ -21,7 +21,7 @@ use crate::swap::Swap;
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// The file cannot be read as PEM.
-    #[error("can't read {}: {source}; it has to be a readable PEM file", path.display())]
+    #[error("cannot read {}: {source}; expected a readable PEM file", path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
@@ -29,13 +29,13 @@ pub enum TlsError {
         source: pem::Error,
     },
     /// The file has no certificate.
-    #[error("{} has no certificate; it has to be the PEM file of the server's certificate, followed by those of its issuers", .0.display())]
+    #[error("{} has no certificate; expected a PEM file with the server's certificate, followed by those of its issuers", .0.display())]
     NoCertificate(PathBuf),
     /// The file has no private key.
-    #[error("{} has no private key; it has to be the PEM file of the certificate's key, without a passphrase", .0.display())]
+    #[error("{} has no private key; expected a PEM file with the certificate's key, without a passphrase", .0.display())]
     NoKey(PathBuf),
     /// The certificate and the key do not match, or rustls does not support them.
-    #[error("can't serve {} with the key in {}: {source}; the key has to be the one that the certificate was issued for", cert.display(), key.display())]
+    #[error("cannot use {} with the key in {}: {source}; expected the key that the certificate was issued for", cert.display(), key.display())]
     Unusable {
         /// Path of the certificate file.
         cert: PathBuf,
@@ -54,7 +54,7 @@ pub fn load(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
 
 /// Builds the TLS configuration of [`Services`](crate::Services) with a replaceable certificate, for TLS 1.2 and 1.3, HTTP/2
 /// and HTTP/1.1.
-pub fn config(certificate: Arc<Swap<CertifiedKey>>) -> Arc<ServerConfig> {
+pub fn config(certificate: Arc<Swap<Arc<CertifiedKey>>>) -> Arc<ServerConfig> {
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has both versions");
@@ -68,8 +68,8 @@ pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<Certi
     before(cert);
     let chain = read_chain(cert)?;
     before(key);
-    let secret = read_key(key)?;
-    let certified = CertifiedKey::from_der(chain, secret, &ring::default_provider());
+    let private_key = read_key(key)?;
+    let certified = CertifiedKey::from_der(chain, private_key, &ring::default_provider());
     certified.map(Arc::new).map_err(|source| TlsError::Unusable {
         cert: cert.into(),
         key: key.into(),
@@ -82,7 +82,7 @@ pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<Certi
 pub fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let leaf = certified.cert.first().and_then(|leaf| Certificate::from_der(leaf).ok());
     let validity = leaf.and_then(|leaf| validity_warning(&leaf.tbs_certificate.validity, now));
-    let validity = validity.map(|why| format!("{} {why}", cert.display()));
+    let validity = validity.map(|warning| format!("{} {warning}", cert.display()));
     let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();
     let readable = mode.filter(|mode| mode & 0o077 != 0).map(|mode| {
         let key = key.display();
@@ -95,13 +95,13 @@ fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     let Validity { not_before, not_after } = validity;
     if now > not_after.to_system_time() {
         return Some(format!(
-            "expired at {}; clients refuse it until it is renewed",
+            "expired at {}; clients reject it until it is renewed",
             not_after.to_date_time()
         ));
     }
     (now < not_before.to_system_time()).then(|| {
         let start = not_before.to_date_time();
-        format!("is not valid before {start}; check it and the clock of this machine")
+        format!("is not valid before {start}; check the certificate and the clock of this machine")
     })
 }
 

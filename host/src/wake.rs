@@ -1,4 +1,4 @@
-//! Secondary futures of a task, which cost nothing while other events wake the task.
+//! Futures that are polled only after their own wake-up, and cost nothing while other events wake the task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,25 +34,25 @@ impl<F: Future + Unpin> Future for WakeGated<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let known = this.flag.take().filter(|flag| flag.task.will_wake(cx.waker()));
-        let flag = this.flag.insert(known.unwrap_or_else(|| Arc::new(WakeFlag::of(cx.waker()))));
+        let reused = this.flag.take().filter(|flag| flag.task.will_wake(cx.waker()));
+        let flag = this.flag.insert(reused.unwrap_or_else(|| Arc::new(WakeFlag::new(cx.waker()))));
         if !flag.is_woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         // Cleared before the poll, so that a wake-up during the poll is kept for the next one.
         flag.is_woken.store(false, Ordering::Release);
-        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&flag.clone().into()));
-        if polled.is_ready() {
+        let poll = Pin::new(&mut this.future).poll(&mut Context::from_waker(&flag.clone().into()));
+        if poll.is_ready() {
             // A completed future has registered no waker, so poll it again if it is reused.
             flag.is_woken.store(true, Ordering::Release);
         }
-        polled
+        poll
     }
 }
 
 impl WakeFlag {
-    /// Returns a waker that is already notified, so that the first poll reaches the future.
-    fn of(task: &Waker) -> Self {
+    /// Returns a flag that is already set, so that the first poll reaches the future.
+    fn new(task: &Waker) -> Self {
         Self { is_woken: AtomicBool::new(true), task: task.clone() }
     }
 }

@@ -11,9 +11,12 @@ use http_body_util::Full;
 use tokio::time::{sleep, timeout};
 
 use crate::connection::Connection;
-use crate::event::{Event, Reply, Sent};
-use crate::plan::{Ask, Http, Plan, Wish, node_name, prober, strange_key, tenant};
+use crate::event::{Event, Reply, SentRequest};
+use crate::plan::Plan;
+use crate::request::{HttpVersion, PlannedRequest, RequestKind};
+use crate::topology::node_name;
 use crate::trace::Trace;
+use crate::workspaces::{client_key, prober_key, unknown_key};
 
 /// Sends its requests sequentially, on one or several connections.
 pub(crate) struct Client {
@@ -21,98 +24,106 @@ pub(crate) struct Client {
     number: Option<usize>,
     key: ApiKey,
     /// The requests, each with its number in the run.
-    asks: Vec<(usize, Ask)>,
+    requests: Vec<(usize, PlannedRequest)>,
 }
 
 impl Client {
     /// Returns client `number` of the plan.
     pub(crate) fn new(plan: &Plan, number: usize) -> Self {
-        let asks = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
-        Self { number: Some(number), key: tenant().1, asks }
+        let requests = (plan.first_request(number)..).zip(plan.clients[number].iter().cloned()).collect();
+        Self { number: Some(number), key: client_key(), requests }
     }
 
     /// Returns the client that probes every node after healing, once or until the node returns 200.
     pub(crate) fn prober(plan: &Plan) -> Self {
-        let patience = Duration::from_secs(10);
-        let ask = |node| Ask {
+        let timeout = Duration::from_secs(10);
+        let probe = |node| PlannedRequest {
             pause: Duration::ZERO,
             node,
-            wish: Wish::Known,
-            shared: None,
-            http: Http::One,
-            is_next: false,
-            patience,
+            kind: RequestKind::Known,
+            shared_person: None,
+            http: HttpVersion::Http1,
+            reuses_connection: false,
+            timeout,
         };
         let nodes = (0..plan.stores.nodes()).flat_map(|node| vec![node; plan.stores.probes_max()]);
-        let asks = (plan.first_request(plan.clients.len())..).zip(nodes.map(ask)).collect();
-        Self { number: None, key: prober().1, asks }
+        let requests = (plan.first_request(plan.clients.len())..).zip(nodes.map(probe)).collect();
+        Self { number: None, key: prober_key(), requests }
     }
 
     pub(crate) async fn run(self, plan: Plan, trace: Trace) -> turmoil::Result {
-        let mut kept = None;
-        let mut served = None;
-        for (number, ask) in &self.asks {
-            if self.number.is_none() && served == Some(ask.node) {
+        let mut open_connection = None;
+        let mut served_node = None;
+        for (number, planned) in &self.requests {
+            if self.number.is_none() && served_node == Some(planned.node) {
                 continue;
             }
-            sleep(ask.pause).await;
-            kept = kept.filter(|before: &Connection| ask.is_next && before.serves(ask.node, ask.http));
-            let sent = self.sent(&plan, *number, ask, kept.is_some());
-            trace.note(Event::Sent(sent.clone()));
-            let event = match timeout(ask.patience, exchange(&sent, &mut kept)).await {
-                Ok(Ok(reply)) => Event::Received(*number, reply),
-                Ok(Err(error)) => Event::Lost(*number, error.to_string()),
-                Err(_) => Event::Lost(*number, "the client hangs up".to_owned()),
+            sleep(planned.pause).await;
+            open_connection = open_connection.filter(|previous: &Connection| {
+                planned.reuses_connection && previous.can_carry(planned.node, planned.http)
+            });
+            let sent = self.sent(&plan, *number, planned, open_connection.is_some());
+            trace.record(Event::RequestSent(sent.clone()));
+            let event = match timeout(planned.timeout, exchange(&sent, &mut open_connection)).await {
+                Ok(Ok(reply)) => Event::ReplyReceived(*number, reply),
+                Ok(Err(error)) => Event::RequestFailed(*number, error.to_string()),
+                Err(_) => Event::RequestFailed(*number, "the client timed out".to_owned()),
             };
-            if matches!(&event, Event::Received(_, reply) if reply.status == 200) {
-                served = Some(ask.node);
+            if matches!(&event, Event::ReplyReceived(_, reply) if reply.status == 200) {
+                served_node = Some(planned.node);
             }
             // An HTTP/1 connection cannot be reused after a failure.
-            if ask.http == Http::One && matches!(event, Event::Lost(..)) {
-                kept = None;
+            if planned.http == HttpVersion::Http1 && matches!(event, Event::RequestFailed(..)) {
+                open_connection = None;
             }
-            trace.note(event);
+            trace.record(event);
         }
         Ok(())
     }
 
-    fn sent(&self, plan: &Plan, number: usize, ask: &Ask, is_next: bool) -> Sent {
-        let key = match ask.wish {
-            Wish::NoKey => None,
-            Wish::StrangeKey => Some(strange_key()),
+    fn sent(
+        &self,
+        plan: &Plan,
+        number: usize,
+        planned: &PlannedRequest,
+        reuses_connection: bool,
+    ) -> SentRequest {
+        let key = match planned.kind {
+            RequestKind::NoKey => None,
+            RequestKind::UnknownKey => Some(unknown_key()),
             _ => Some(self.key.clone()),
         };
-        Sent {
+        SentRequest {
             number,
             client: self.number,
-            node: ask.node,
-            wish: ask.wish,
-            http: ask.http,
-            is_next,
-            email: plan.email(number, ask.wish, ask.shared),
+            node: planned.node,
+            kind: planned.kind,
+            http: planned.http,
+            reuses_connection,
+            email: plan.email(number, planned.kind, planned.shared_person),
             key: key.map(|key| key.reveal().to_owned()),
-            profile: Plan::profile(number, ask.shared).as_str().to_owned(),
+            profile: Plan::profile(number, planned.shared_person).as_str().to_owned(),
         }
     }
 }
 
-/// Sends the request and waits for the reply. Opens a connection if `kept` is empty.
-async fn exchange(sent: &Sent, kept: &mut Option<Connection>) -> turmoil::Result<Reply> {
+/// Sends the request and waits for the reply. Opens a connection if `open_connection` is empty.
+async fn exchange(sent: &SentRequest, open_connection: &mut Option<Connection>) -> turmoil::Result<Reply> {
     let request = request(sent)?;
-    let connection = match kept {
+    let connection = match open_connection {
         Some(connection) => connection,
-        None => kept.insert(Connection::open(sent.node, sent.http).await?),
+        None => open_connection.insert(Connection::open(sent.node, sent.http).await?),
     };
-    connection.ask(request).await
+    connection.send(request).await
 }
 
-fn request(sent: &Sent) -> turmoil::Result<Request<Full<Bytes>>> {
-    let more = if sent.wish == Wish::ExtraField { r#","name":"Ada""# } else { "" };
-    let body = format!(r#"{{"email":"{}"{more}}}"#, sent.email);
+fn request(sent: &SentRequest) -> turmoil::Result<Request<Full<Bytes>>> {
+    let extra_field = if sent.kind == RequestKind::UnknownField { r#","name":"Ada""# } else { "" };
+    let body = format!(r#"{{"email":"{}"{extra_field}}}"#, sent.email);
     let (node, path) = (node_name(sent.node), wire::PATH);
     let mut request = match sent.http {
-        Http::One => Request::post(path).header(HOST, node),
-        Http::Two => Request::post(format!("http://{node}{path}")),
+        HttpVersion::Http1 => Request::post(path).header(HOST, node),
+        HttpVersion::Http2 => Request::post(format!("http://{node}{path}")),
     };
     if let Some(key) = &sent.key {
         request = request.header(AUTHORIZATION, format!("Bearer {key}"));

@@ -1,6 +1,7 @@
-//! Skewed and drifting node clocks.
+//! Skewed and drifting clocks of machines, and random durations.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
@@ -22,39 +23,44 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn draw(dice: &mut StdRng) -> Self {
+    pub(crate) fn draw(rng: &mut StdRng) -> Self {
         Self {
-            ahead_ms: dice.random_range(-SKEW_MAX_MS..=SKEW_MAX_MS),
-            drift_ppm: dice.random_range(-10_000..=10_000),
+            ahead_ms: rng.random_range(-SKEW_MAX_MS..=SKEW_MAX_MS),
+            drift_ppm: rng.random_range(-10_000..=10_000),
         }
     }
 
     /// Returns the clock's current time. Panics outside of a simulated machine.
     pub(crate) fn now(self) -> Timestamp {
-        self.at(turmoil::sim_elapsed().expect("asked for on a simulated machine"), right_time())
+        self.at(turmoil::sim_elapsed().expect("called on a simulated machine"), correct_time())
     }
 
     /// Returns the clock's time, given the time since the start of the run and the correct time.
-    pub(crate) fn at(self, elapsed: Duration, right: Timestamp) -> Timestamp {
-        let elapsed_ms = ms(elapsed);
+    pub(crate) fn at(self, elapsed: Duration, correct: Timestamp) -> Timestamp {
+        let elapsed_ms = whole_ms(elapsed);
         let drift_ms =
             i64::try_from(elapsed_ms).unwrap_or(i64::MAX).saturating_mul(self.drift_ppm) / 1_000_000;
         let ahead_ms = (self.ahead_ms + drift_ms).clamp(-SKEW_MAX_MS, SKEW_MAX_MS);
-        Timestamp::from_unix_ms(right.unix_ms().saturating_add_signed(ahead_ms))
+        Timestamp::from_unix_ms(correct.unix_ms().saturating_add_signed(ahead_ms))
     }
 }
 
 /// Returns the correct time. Panics outside of a simulated machine.
-pub(crate) fn right_time() -> Timestamp {
-    timestamp(turmoil::since_epoch().expect("asked for on a simulated machine"))
+pub(crate) fn correct_time() -> Timestamp {
+    timestamp(turmoil::since_epoch().expect("called on a simulated machine"))
 }
 
 /// Converts a duration since the Unix epoch to a timestamp.
 pub(crate) fn timestamp(since_epoch: Duration) -> Timestamp {
-    Timestamp::from_unix_ms(ms(since_epoch))
+    Timestamp::from_unix_ms(whole_ms(since_epoch))
 }
 
-fn ms(time: Duration) -> u64 {
+/// Draws a duration from this range of milliseconds.
+pub(crate) fn random_ms(rng: &mut StdRng, range: Range<u64>) -> Duration {
+    Duration::from_millis(rng.random_range(range))
+}
+
+fn whole_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).expect("before the year 500,000,000")
 }
 

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use turmoil::net::TcpStream;
 
 use crate::event::Reply;
-use crate::node::PORT;
-use crate::plan::{Http, node_name};
+use crate::request::HttpVersion;
+use crate::topology::{HTTP_PORT, node_name};
 
 /// A connection that stays open until it is dropped or the node closes it.
 pub(crate) struct Connection {
@@ -21,24 +21,24 @@ pub(crate) struct Connection {
 }
 
 enum Sender {
-    One(http1::SendRequest<Full<Bytes>>),
-    Two(http2::SendRequest<Full<Bytes>>),
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Connection {
-    pub(crate) async fn open(node: usize, http: Http) -> turmoil::Result<Self> {
-        let stream = TokioIo::new(TcpStream::connect((node_name(node), PORT)).await?);
+    pub(crate) async fn open(node: usize, http: HttpVersion) -> turmoil::Result<Self> {
+        let stream = TokioIo::new(TcpStream::connect((node_name(node), HTTP_PORT)).await?);
         let mut tasks = JoinSet::new();
         let sender = match http {
-            Http::One => {
+            HttpVersion::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await?;
                 tasks.spawn(connection);
-                Sender::One(sender)
+                Sender::Http1(sender)
             }
-            Http::Two => {
+            HttpVersion::Http2 => {
                 let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
                 tasks.spawn(connection);
-                Sender::Two(sender)
+                Sender::Http2(sender)
             }
         };
         Ok(Self { node, sender, _tasks: tasks })
@@ -46,11 +46,11 @@ impl Connection {
 
     /// Returns whether the connection can carry a request of this HTTP version to this node. The node may have closed it
     /// already.
-    pub(crate) fn serves(&self, node: usize, http: Http) -> bool {
+    pub(crate) fn can_carry(&self, node: usize, http: HttpVersion) -> bool {
         self.node == node
             && match &self.sender {
-                Sender::One(sender) => http == Http::One && !sender.is_closed(),
-                Sender::Two(sender) => http == Http::Two && !sender.is_closed(),
+                Sender::Http1(sender) => http == HttpVersion::Http1 && !sender.is_closed(),
+                Sender::Http2(sender) => http == HttpVersion::Http2 && !sender.is_closed(),
             }
     }
 
@@ -58,13 +58,13 @@ impl Connection {
     ///
     /// Dropping the future cancels the request. On HTTP/1 this requires closing the connection; on HTTP/2 only the stream is
     /// reset.
-    pub(crate) async fn ask(&mut self, request: Request<Full<Bytes>>) -> turmoil::Result<Reply> {
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> turmoil::Result<Reply> {
         let response = match &mut self.sender {
-            Sender::One(sender) => {
+            Sender::Http1(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
-            Sender::Two(sender) => {
+            Sender::Http2(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
@@ -76,10 +76,10 @@ impl Connection {
 async fn reply(response: Response<Incoming>) -> turmoil::Result<Reply> {
     let (head, body) = response.into_parts();
     let body = String::from_utf8(body.collect().await?.to_bytes().into())?;
-    Ok(Reply { status: head.status.as_u16(), headers: texts(&head.headers), body })
+    Ok(Reply { status: head.status.as_u16(), headers: headers(&head.headers), body })
 }
 
-fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
+fn headers(map: &HeaderMap) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+    map.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }

@@ -6,71 +6,73 @@ use std::fmt;
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
-use crate::plan::{Http, Wish, client_name, node_name};
-use crate::trouble::Fault;
-use crate::vendor;
+use crate::fault::PortFault;
+use crate::request::{HttpVersion, RequestKind};
+use crate::topology::{PROBER, VENDOR, client_name, node_name};
 
 /// One event of a run. `Display` formats it as a line of the trace.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A workspace received its initial credits.
-    Granted(WorkspaceId, u64),
-    /// The nemesis injected or removed a fault.
-    Nemesis(String),
+    CreditsGranted(WorkspaceId, u64),
+    /// A fault started.
+    FaultStarted(String),
+    /// A fault ended.
+    FaultEnded(String),
     /// A node started.
-    Started {
+    NodeStarted {
         /// The node.
         node: usize,
-        /// True if the holds of the node's previous life are lost because only the node stored them.
-        forgets: bool,
+        /// True if the holds from before a crash are lost because only the node stored them.
+        loses_holds: bool,
     },
     /// A node crashed, together with all lookups in flight on it.
-    Crashed(usize),
+    NodeCrashed(usize),
     /// All faults are over.
     Healed,
     /// A client sent a request.
-    Sent(Sent),
+    RequestSent(SentRequest),
     /// A client received the reply to the request with this number.
-    Received(usize, Reply),
+    ReplyReceived(usize, Reply),
     /// A client received no reply to the request with this number. The string is the reason.
-    Lost(usize, String),
+    RequestFailed(usize, String),
     /// A request became a lookup on a node.
-    Arrived(usize, LookupId),
+    LookupStarted(usize, LookupId),
     /// The host called a port for a lookup.
-    Asks(LookupId, Question),
+    PortCalled(LookupId, PortCall),
     /// A port call returned to the host.
-    Told(LookupId, Answer),
+    PortReturned(LookupId, PortResult),
     /// A fault is about to affect a settlement, either the call to the store or its response.
-    Spoiled(LookupId, Fault),
+    SettlementFault(LookupId, PortFault),
     /// The credit store executed an operation for a lookup. The host may not receive the result.
-    Did(LookupId, Deed),
-    /// The totals of a workspace at this time, without the holds that have expired by then.
-    Totals(WorkspaceId, Timestamp, Balance),
+    StoreEffect(LookupId, StoreEffect),
+    /// The balance of a workspace at this time, without the holds that have expired by then.
+    Balance(WorkspaceId, Timestamp, Balance),
     /// A workspace's shared account, as stored in PostgreSQL.
-    Shared(WorkspaceId, Shared),
+    SharedAccount(WorkspaceId, SharedAccount),
     /// A node placed a hold on its lease.
-    Placed {
+    HoldPlaced {
         /// The lookup.
         lookup: LookupId,
         /// True if the node's lease was valid by PostgreSQL's clock when the hold was placed. If not, PostgreSQL may give
         /// the leased credits to other nodes.
-        lives: bool,
+        lease_is_valid: bool,
     },
     /// The committed spends in the shared accounts at the end of the run, in credits.
-    Stand(BTreeMap<LookupId, i64>),
+    CommittedSpends(BTreeMap<LookupId, i64>),
     /// Redis lost its rate-limit windows.
-    Forgot,
+    RedisDataLost,
     /// An operator revoked the clients' key.
-    Revoked,
+    KeyRevoked,
     /// The vendor received a request for this email and will fail with this fault, if any.
-    Sought(String, Option<Fault>),
+    VendorCalled(String, Option<PortFault>),
     /// The service logged a line.
-    Logged(Logged),
+    Logged(LogLine),
 }
 
 /// A request that a client sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentRequest {
     /// The request's number in the run.
     pub number: usize,
     /// The client, or `None` for the prober.
@@ -78,11 +80,11 @@ pub struct Sent {
     /// The node that the request was sent to.
     pub node: usize,
     /// The kind of request.
-    pub wish: Wish,
+    pub kind: RequestKind,
     /// The HTTP version.
-    pub http: Http,
+    pub http: HttpVersion,
     /// True if it reuses the connection of the client's previous request.
-    pub is_next: bool,
+    pub reuses_connection: bool,
     /// The email. It must not appear in any log line.
     pub email: String,
     /// The API key, if the request has one. It must not appear in any log line.
@@ -104,30 +106,30 @@ pub struct Reply {
 
 /// A port call of the lookup chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum PortCall {
     /// Find the workspace of an API key.
-    Key,
+    FindKey,
     /// Count the request in its rate-limit window.
-    Count,
+    CountRequest,
     /// Hold credits.
     Hold,
-    /// Resolve the person.
-    Person,
+    /// Find the person's profile.
+    Resolve,
     /// Settle the hold.
     Settle(Settlement),
 }
 
 /// The result of a port call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PortResult {
     /// True if a workspace has the key.
-    Key(bool),
+    KeyFound(bool),
     /// The request's count, the end of its window, and the limit.
-    Count(u64, Timestamp, u32),
+    Counted(u64, Timestamp, u32),
     /// The outcome of the hold.
     Hold(HoldOutcome),
     /// True if a profile was found.
-    Person(bool),
+    ProfileFound(bool),
     /// The hold is settled.
     Settled,
     /// The call failed.
@@ -136,7 +138,7 @@ pub enum Answer {
 
 /// An operation of a credit store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum StoreEffect {
     /// The store held credits.
     Held {
         /// The workspace.
@@ -151,21 +153,21 @@ pub enum Deed {
     /// The store settled a hold.
     Settled(WorkspaceId, Settlement),
     /// The store did not hold any credits.
-    Denied {
+    HoldRefused {
         /// The workspace.
         workspace: WorkspaceId,
         /// When the hold was requested.
         placed_at: Timestamp,
         /// The reason, for example too few credits or a tombstone.
-        why: String,
+        reason: String,
     },
     /// The store refused to settle because the hold had already ended.
-    Refused(String),
+    SettleRefused(String),
 }
 
 /// The account of a workspace that several nodes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedAccount {
     /// All credits granted to the workspace.
     pub granted: i64,
     /// Credits spent by finished lookups.
@@ -175,7 +177,7 @@ pub struct Shared {
     /// The leases, by epoch.
     pub leases: Vec<Lease>,
     /// The sum of all committed spends.
-    pub standing: i64,
+    pub committed: i64,
 }
 
 /// The credits that a node has leased.
@@ -184,24 +186,28 @@ pub struct Lease {
     /// The epoch that identifies the node in PostgreSQL, valid until the node's lease expires.
     pub epoch: i64,
     /// Credits left on the lease.
-    pub left: i64,
+    pub remaining: i64,
     /// Credits that the node's lookups hold on the lease.
     pub held: i64,
-    /// Held credits as reported to operators.
-    pub shown: i64,
+    /// Held credits as last reported by the node, for operators.
+    pub reported_held: i64,
     /// True if the node failed to renew the lease in time.
-    pub has_ended: bool,
+    pub is_expired: bool,
 }
 
-impl Shared {
+impl SharedAccount {
     /// Returns the balance that operators see.
     ///
-    /// A live lease counts as held with its holds, or with the reported holds if these are more. An ended lease counts as
+    /// A valid lease counts as held with its holds, or with the reported holds if these are more. An expired lease counts as
     /// held with all credits left on it, because they have not been returned yet.
     pub fn balance(&self) -> Balance {
         let credits = |credits: i64| u64::try_from(credits).unwrap_or_default();
         let held = |lease: &Lease| {
-            if lease.has_ended { lease.left } else { lease.held.max(lease.shown).min(lease.left) }
+            if lease.is_expired {
+                lease.remaining
+            } else {
+                lease.held.max(lease.reported_held).min(lease.remaining)
+            }
         };
         let held = self.leases.iter().map(held).sum::<i64>();
         Balance {
@@ -215,46 +221,57 @@ impl Shared {
 
 /// A log line and its parsed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logged {
+pub struct LogLine {
     /// The level, the target and all fields.
-    pub line: String,
+    pub text: String,
     /// The lookup and its status, if the line reports the end of a lookup.
-    pub end: Option<(LookupId, u16)>,
+    pub lookup_end: Option<(LookupId, u16)>,
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted(workspace, credits) => write!(f, "{workspace} has {credits} credits"),
-            Self::Nemesis(deed) => write!(f, "nemesis: {deed}"),
-            Self::Started { node, .. } => write!(f, "{} is up", node_name(*node)),
-            Self::Crashed(node) => write!(f, "{} crashes", node_name(*node)),
-            Self::Healed => f.write_str("everything is healed"),
-            Self::Sent(sent) => {
-                let client = sent.client.map_or("prober".to_owned(), client_name);
-                let (number, wish, http, node) = (sent.number, sent.wish, sent.http, node_name(sent.node));
-                let same = if sent.is_next { ", on the same connection" } else { "" };
-                write!(f, "{client} sends request {number}, {wish:?}, to {node} in HTTP {http:?}{same}")
+            Self::CreditsGranted(workspace, credits) => write!(f, "{workspace} is granted {credits} credits"),
+            Self::FaultStarted(fault) => write!(f, "fault starts: {fault}"),
+            Self::FaultEnded(fault) => write!(f, "fault ends: {fault}"),
+            Self::NodeStarted { node, .. } => write!(f, "{} starts", node_name(*node)),
+            Self::NodeCrashed(node) => write!(f, "{} crashes", node_name(*node)),
+            Self::Healed => f.write_str("all faults are over"),
+            Self::RequestSent(sent) => {
+                let client = sent.client.map_or(PROBER.to_owned(), client_name);
+                let (number, kind, http, node) = (sent.number, sent.kind, sent.http, node_name(sent.node));
+                let reuse = if sent.reuses_connection { ", on the same connection" } else { "" };
+                write!(f, "{client} sends request {number} ({kind:?}) to {node} over {http:?}{reuse}")
             }
-            Self::Received(number, reply) => {
-                write!(f, "request {number} is answered {} {:?} {}", reply.status, reply.headers, reply.body)
+            Self::ReplyReceived(number, reply) => {
+                write!(
+                    f,
+                    "request {number} receives the reply {} {:?} {}",
+                    reply.status, reply.headers, reply.body
+                )
             }
-            Self::Lost(number, why) => write!(f, "request {number} has no answer: {why}"),
-            Self::Arrived(node, lookup) => write!(f, "{} begins {}", node_name(*node), short(lookup)),
-            Self::Asks(lookup, question) => write!(f, "{} asks {question:?}", short(lookup)),
-            Self::Told(lookup, answer) => write!(f, "{} is told {answer:?}", short(lookup)),
-            Self::Spoiled(lookup, fault) => write!(f, "{} meets {fault:?}", short(lookup)),
-            Self::Did(lookup, deed) => write!(f, "{} at the store: {deed:?}", short(lookup)),
-            Self::Totals(workspace, _, balance) => write!(f, "{workspace}: {balance:?}"),
-            Self::Shared(workspace, shared) => write!(f, "{workspace}: {shared:?}"),
-            Self::Placed { lookup, lives: true } => write!(f, "{} is held on a lease", short(lookup)),
-            Self::Placed { lookup, .. } => write!(f, "{} is held on a lease that has ended", short(lookup)),
-            Self::Stand(spends) => write!(f, "{} spends stand", spends.len()),
-            Self::Forgot => f.write_str("redis knows nothing any more"),
-            Self::Revoked => f.write_str("the clients' key is revoked"),
-            Self::Sought(email, None) => write!(f, "{} looks for {email}", vendor::NAME),
-            Self::Sought(email, Some(fault)) => write!(f, "{} looks for {email}: {fault:?}", vendor::NAME),
-            Self::Logged(logged) => write!(f, "log: {}", logged.line),
+            Self::RequestFailed(number, reason) => write!(f, "request {number} receives no reply: {reason}"),
+            Self::LookupStarted(node, lookup) => write!(f, "{} starts {}", node_name(*node), short(lookup)),
+            Self::PortCalled(lookup, call) => write!(f, "{} calls {call:?}", short(lookup)),
+            Self::PortReturned(lookup, result) => write!(f, "{} receives {result:?}", short(lookup)),
+            Self::SettlementFault(lookup, fault) => {
+                write!(f, "{} is settled with the fault {fault:?}", short(lookup))
+            }
+            Self::StoreEffect(lookup, effect) => write!(f, "{} in the store: {effect:?}", short(lookup)),
+            Self::Balance(workspace, _, balance) => write!(f, "{workspace}: {balance:?}"),
+            Self::SharedAccount(workspace, account) => write!(f, "{workspace}: {account:?}"),
+            Self::HoldPlaced { lookup, lease_is_valid: true } => {
+                write!(f, "{} is held on a valid lease", short(lookup))
+            }
+            Self::HoldPlaced { lookup, .. } => write!(f, "{} is held on an expired lease", short(lookup)),
+            Self::CommittedSpends(spends) => write!(f, "{} spends are committed", spends.len()),
+            Self::RedisDataLost => f.write_str("Redis loses its data"),
+            Self::KeyRevoked => f.write_str("the clients' key is revoked"),
+            Self::VendorCalled(email, None) => write!(f, "{VENDOR} receives a request for {email}"),
+            Self::VendorCalled(email, Some(fault)) => {
+                write!(f, "{VENDOR} receives a request for {email} with the fault {fault:?}")
+            }
+            Self::Logged(line) => write!(f, "log: {}", line.text),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The nemesis: injects the plan's faults and removes them on schedule.
+//! The nemesis: starts and ends the faults of the plan on schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,42 +6,44 @@ use std::time::Duration;
 use turmoil::Sim;
 
 use crate::event::Event;
-use crate::faulty::Faults;
-use crate::plan::{Plan, node_name};
+use crate::fault::{Fault, FaultKind, Port};
+use crate::faulty_port::ActiveFaults;
+use crate::plan::Plan;
 use crate::stores::Stores;
+use crate::topology::{Direction, Link, Peer, Server, node_name};
 use crate::trace::Trace;
-use crate::trouble::{Link, Peer, Port, Server, Trouble, Way, What};
 
 /// Message latency on a link after a slow-link fault has ended.
-const LATENCY: Duration = Duration::from_millis(10);
+const LATENCY_DEFAULT: Duration = Duration::from_millis(10);
 
+/// Starts and ends the faults of a run.
 pub(crate) struct Nemesis {
-    troubles: Vec<(Trouble, Phase)>,
+    scheduled: Vec<(Fault, Phase)>,
     clients: usize,
     /// Indexed by node.
-    faults: Vec<Arc<Faults>>,
-    vendor: Arc<Faults>,
+    faults: Vec<Arc<ActiveFaults>>,
+    vendor: Arc<ActiveFaults>,
     stores: Arc<Stores>,
     trace: Trace,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Ahead,
-    On,
-    Over,
+    Pending,
+    Active,
+    Ended,
 }
 
 impl Nemesis {
     pub(crate) fn new(
         plan: &Plan,
-        faults: Vec<Arc<Faults>>,
-        vendor: Arc<Faults>,
+        faults: Vec<Arc<ActiveFaults>>,
+        vendor: Arc<ActiveFaults>,
         stores: Arc<Stores>,
         trace: Trace,
     ) -> Self {
-        let troubles = plan.troubles.iter().map(|trouble| (trouble.clone(), Phase::Ahead)).collect();
-        Self { troubles, clients: plan.clients.len(), faults, vendor, stores, trace }
+        let scheduled = plan.faults.iter().map(|fault| (fault.clone(), Phase::Pending)).collect();
+        Self { scheduled, clients: plan.clients.len(), faults, vendor, stores, trace }
     }
 
     /// Starts and ends the faults that are due.
@@ -50,87 +52,93 @@ impl Nemesis {
     /// its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
-        for i in 0..self.troubles.len() {
-            let (Trouble { from, lasts, what }, phase) = self.troubles[i].clone();
-            if phase == Phase::Ahead && from <= now {
-                self.trace.note_at(now, Event::Nemesis(format!("{what}")));
-                self.begin(sim, &what);
-                self.troubles[i].1 = Phase::On;
-            } else if phase == Phase::On && from + lasts <= now {
-                self.trace.note_at(now, Event::Nemesis(format!("no more: {what}")));
-                self.end(sim, &what);
-                self.troubles[i].1 = Phase::Over;
+        for i in 0..self.scheduled.len() {
+            let (Fault { start, duration, kind }, phase) = self.scheduled[i].clone();
+            if phase == Phase::Pending && start <= now {
+                self.trace.record_at(now, Event::FaultStarted(kind.to_string()));
+                self.start(sim, &kind);
+                self.scheduled[i].1 = Phase::Active;
+            } else if phase == Phase::Active && start + duration <= now {
+                self.trace.record_at(now, Event::FaultEnded(kind.to_string()));
+                self.stop(sim, &kind);
+                self.scheduled[i].1 = Phase::Ended;
             }
         }
     }
 
     /// Returns whether all faults are over.
     pub(crate) fn is_done(&self) -> bool {
-        self.troubles.iter().all(|(_, phase)| *phase == Phase::Over)
+        self.scheduled.iter().all(|(_, phase)| *phase == Phase::Ended)
     }
 
-    fn begin(&self, sim: &mut Sim<'_>, what: &What) {
-        match *what {
-            What::Partition(link) => sim.partition(peer(link), node(link)),
-            What::OneWay(link, Way::ToNode) => sim.partition_oneway(peer(link), node(link)),
-            What::OneWay(link, Way::FromNode) => sim.partition_oneway(node(link), peer(link)),
-            What::Hold(link) => sim.hold(peer(link), node(link)),
-            What::Slow(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
-            What::Loss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
-            What::Crash(node) => {
+    fn start(&self, sim: &mut Sim<'_>, kind: &FaultKind) {
+        match *kind {
+            FaultKind::Partition(link) => sim.partition(peer(link), node(link)),
+            FaultKind::OneWayPartition(link, Direction::ToNode) => {
+                sim.partition_oneway(peer(link), node(link))
+            }
+            FaultKind::OneWayPartition(link, Direction::FromNode) => {
+                sim.partition_oneway(node(link), peer(link))
+            }
+            FaultKind::Buffering(link) => sim.hold(peer(link), node(link)),
+            FaultKind::Latency(link, latency) => sim.set_link_latency(peer(link), node(link), latency),
+            FaultKind::MessageLoss(link, rate) => sim.set_link_fail_rate(peer(link), node(link), rate),
+            FaultKind::NodeCrash(node) => {
                 // Cuts the links before the crash. Otherwise the last messages of the node's connections would depend on the
                 // order in which tokio drops its tasks, which differs between runs.
-                self.links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
+                self.node_links(node).for_each(|link| sim.partition(peer(link), node_name(node)));
                 if sim.is_host_running(node_name(node)) {
-                    self.trace.note_at(sim.elapsed(), Event::Crashed(node));
+                    self.trace.record_at(sim.elapsed(), Event::NodeCrashed(node));
                     sim.crash(node_name(node));
                 }
             }
-            What::Port(node, port, fault, rate) => self.faults[node].begin(port, fault, rate),
-            What::Stall(node) => self.faults[node].stall(true),
-            What::Vendor(fault, rate) => self.vendor.begin(Port::Resolver, fault, rate),
-            What::Outage(server) => {
-                self.links_of(server).for_each(|link| sim.partition(peer(link), node(link)));
+            FaultKind::Port(node, port, fault, rate) => self.faults[node].start(port, fault, rate),
+            FaultKind::DiskStall(node) => self.faults[node].set_disk_stalled(true),
+            FaultKind::Vendor(fault, rate) => self.vendor.start(Port::Resolver, fault, rate),
+            FaultKind::ServerCrash(server) => {
+                self.server_links(server).for_each(|link| sim.partition(peer(link), node(link)));
                 if sim.is_host_running(server.name()) {
                     sim.crash(server.name());
-                    self.stores.lose_memory_of(server, sim.elapsed());
+                    self.stores.drop_volatile_data(server, sim.elapsed());
                 }
             }
-            What::Revoke => self.stores.revoke(sim.elapsed()),
+            FaultKind::KeyRevocation => self.stores.revoke(sim.elapsed()),
         }
     }
 
-    fn end(&self, sim: &mut Sim<'_>, what: &What) {
-        match *what {
-            What::Partition(link) | What::OneWay(link, _) | What::Hold(link) => repair(sim, link),
-            What::Slow(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY),
-            What::Loss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
-            What::Crash(node) => {
+    fn stop(&self, sim: &mut Sim<'_>, kind: &FaultKind) {
+        match *kind {
+            FaultKind::Partition(link) | FaultKind::OneWayPartition(link, _) | FaultKind::Buffering(link) => {
+                repair(sim, link)
+            }
+            FaultKind::Latency(link, _) => sim.set_link_latency(peer(link), node(link), LATENCY_DEFAULT),
+            FaultKind::MessageLoss(link, _) => sim.set_link_fail_rate(peer(link), node(link), 0.0),
+            FaultKind::NodeCrash(node) => {
                 if !sim.is_host_running(node_name(node)) {
                     sim.bounce(node_name(node));
                 }
-                self.links(node).for_each(|link| repair(sim, link));
+                self.node_links(node).for_each(|link| repair(sim, link));
             }
-            What::Port(node, port, ..) => self.faults[node].end(port),
-            What::Stall(node) => self.faults[node].stall(false),
-            What::Vendor(..) => self.vendor.end(Port::Resolver),
-            What::Outage(server) => {
+            FaultKind::Port(node, port, ..) => self.faults[node].stop(port),
+            FaultKind::DiskStall(node) => self.faults[node].set_disk_stalled(false),
+            FaultKind::Vendor(..) => self.vendor.stop(Port::Resolver),
+            FaultKind::ServerCrash(server) => {
                 if !sim.is_host_running(server.name()) {
                     sim.bounce(server.name());
                 }
-                self.links_of(server).for_each(|link| repair(sim, link));
+                self.server_links(server).for_each(|link| repair(sim, link));
             }
-            What::Revoke => {}
+            FaultKind::KeyRevocation => {}
         }
     }
 
-    fn links(&self, node: usize) -> impl Iterator<Item = Link> {
+    fn node_links(&self, node: usize) -> impl Iterator<Item = Link> {
         let servers = self.stores.servers().iter().map(|server| Peer::Server(*server));
         let peers = (0..self.clients).map(Peer::Client).chain([Peer::Vendor]).chain(servers);
         peers.map(move |peer| Link { peer, node })
     }
 
-    fn links_of(&self, server: Server) -> impl Iterator<Item = Link> {
+    fn server_links(&self, server: Server) -> impl Iterator<Item = Link> {
         (0..self.faults.len()).map(move |node| Link { peer: Peer::Server(server), node })
     }
 }

@@ -15,44 +15,43 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
 use crate::event::Event;
-use crate::faulty::{Faults, Faulty};
-use crate::guards::guarded;
+use crate::faulty_port::{ActiveFaults, FaultyPort};
+use crate::middleware::with_middleware;
+use crate::port_recorder::{PortRecorder, RecordedPort};
 use crate::stores::{Ports, Stores};
+use crate::topology::HTTP_PORT;
 use crate::trace::Trace;
 use crate::vendor::VendorClient;
-use crate::witness::{Witness, Witnessed};
 
-pub(crate) const PORT: u16 = 80;
-
-/// A service node. This value persists through crashes; `serve` creates everything else anew in each life.
+/// A service node. This value survives crashes; `serve` creates everything else at each start.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) number: usize,
     pub(crate) clock: Clock,
     pub(crate) stores: Arc<Stores>,
-    pub(crate) faults: Arc<Faults>,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) faults: Arc<ActiveFaults>,
+    pub(crate) recorder: Arc<PortRecorder>,
     pub(crate) trace: Trace,
     /// People who opted out of lookups.
     pub(crate) opt_outs: Arc<HashedOptOuts>,
     /// The seed of the resolver middleware, or `None` to run without it.
-    pub(crate) guards: Option<u64>,
+    pub(crate) middleware: Option<u64>,
 }
 
 impl Node {
-    /// Runs one life of the node.
+    /// Runs the node until it crashes.
     pub(crate) async fn serve(self) -> turmoil::Result {
-        let forgets = self.stores.holds_end_with_their_node();
-        self.trace.note(Event::Started { node: self.number, forgets });
+        let loses_holds = self.stores.loses_holds_in_crash();
+        self.trace.record(Event::NodeStarted { node: self.number, loses_holds });
         let ports = self.stores.clone().open(self.number, self.clock, self.faults.clone()).await?;
         let services = Services {
-            arrivals: self.witness.clone(),
+            arrivals: self.recorder.clone(),
             limits: Limits::default(),
             date_header: false,
             ..Services::new(self.service(ports))
         };
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
-        enrich_host::run(Simulated(listener), services, pending()).await;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?;
+        enrich_host::run(SimulatedListener(listener), services, pending()).await;
         Ok(())
     }
 
@@ -60,42 +59,42 @@ impl Node {
     /// the host's timeouts and retries, the recording of calls.
     fn service(&self, ports: Ports) -> Service {
         let Ports { keys, windows, credits } =
-            if self.stores.servers().is_empty() { self.spoiled(ports) } else { ports };
+            if self.stores.servers().is_empty() { self.with_faults(ports) } else { ports };
         let keys: Arc<dyn Keys> = Arc::new(KeysWithTimeout { keys, deadline: KeysWithTimeout::DEADLINE });
         let credits: Arc<dyn Credits> =
             Arc::new(RetryingCredits { credits, deadline: RetryingCredits::DEADLINE });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
-        let vendor: Arc<dyn Resolver> = Arc::new(Faulty { port: vendor, faults: self.faults.clone() });
+        let vendor: Arc<dyn Resolver> = Arc::new(FaultyPort { port: vendor, faults: self.faults.clone() });
         let opt_outs = self.opt_outs.clone();
-        let resolver = match self.guards {
-            Some(seed) => guarded(&vendor, opt_outs, seed),
+        let resolver = match self.middleware {
+            Some(seed) => with_middleware(&vendor, opt_outs, seed),
             None => Arc::new(Deadline::new(Arc::new(Suppress::new(vendor, opt_outs)), Deadline::BUDGET)),
         };
-        let witness = &self.witness;
+        let recorder = &self.recorder;
         Service {
             policy: Arc::new(Policy::default()),
-            keys: Arc::new(Witnessed { port: keys, witness: witness.clone() }),
-            windows: Arc::new(Witnessed { port: windows, witness: witness.clone() }),
-            credits: Arc::new(Witnessed { port: credits, witness: witness.clone() }),
-            resolver: Arc::new(Witnessed { port: resolver, witness: witness.clone() }),
+            keys: Arc::new(RecordedPort { port: keys, recorder: recorder.clone() }),
+            windows: Arc::new(RecordedPort { port: windows, recorder: recorder.clone() }),
+            credits: Arc::new(RecordedPort { port: credits, recorder: recorder.clone() }),
+            resolver: Arc::new(RecordedPort { port: resolver, recorder: recorder.clone() }),
         }
     }
 
     /// Adds faults and timeouts to the ports of a store without a server. Rate-limit windows on a server have their own
     /// deadline.
-    fn spoiled(&self, ports: Ports) -> Ports {
-        let windows = Arc::new(Faulty { port: ports.windows, faults: self.faults.clone() });
+    fn with_faults(&self, ports: Ports) -> Ports {
+        let windows = Arc::new(FaultyPort { port: ports.windows, faults: self.faults.clone() });
         Ports {
-            keys: Arc::new(Faulty { port: ports.keys, faults: self.faults.clone() }),
+            keys: Arc::new(FaultyPort { port: ports.keys, faults: self.faults.clone() }),
             windows: Arc::new(WindowsWithTimeout { windows, deadline: WindowsWithTimeout::DEADLINE }),
-            credits: Arc::new(Faulty { port: ports.credits, faults: self.faults.clone() }),
+            credits: Arc::new(FaultyPort { port: ports.credits, faults: self.faults.clone() }),
         }
     }
 }
 
-struct Simulated(TcpListener);
+struct SimulatedListener(TcpListener);
 
-impl Listener for Simulated {
+impl Listener for SimulatedListener {
     type Io = TcpStream;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {

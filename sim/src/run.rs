@@ -7,9 +7,10 @@ use enrich_lib::credit::Balance;
 
 use crate::event::Event;
 use crate::invariants;
-use crate::plan::{Plan, tenant};
-use crate::story::{Story, last_totals, stories};
+use crate::lookup_history::{LookupHistory, last_balances, lookup_histories};
+use crate::plan::Plan;
 use crate::trace::Entry;
+use crate::workspaces::client_workspace;
 
 /// The number of trace lines in a failure report.
 const LINES_SHOWN: usize = 30;
@@ -32,17 +33,17 @@ impl Run {
 
     /// Checks all invariants. Panics with a report if one is violated.
     pub fn check(self) -> Self {
-        let broken = self.broken();
-        assert!(broken.is_empty(), "{}", self.report(&broken));
+        let violations = self.violations();
+        assert!(violations.is_empty(), "{}", self.report(&violations));
         self
     }
 
     /// Returns one message per violated invariant.
-    pub fn broken(&self) -> Vec<String> {
-        let checks = invariants::ALL.iter().filter_map(|(sentence, check)| {
-            check(&self.trace).err().map(|how| format!("not true: {sentence}\n    {how}"))
+    pub fn violations(&self) -> Vec<String> {
+        let checks = invariants::ALL.iter().filter_map(|(name, check)| {
+            check(&self.trace).err().map(|violation| format!("violated: {name}\n    {violation}"))
         });
-        self.failure.iter().map(|why| format!("the run did not end: {why}")).chain(checks).collect()
+        self.failure.iter().map(|error| format!("the simulation failed: {error}")).chain(checks).collect()
     }
 
     /// Returns the status of each reply by request, or `None` for requests without a reply. The prober's requests are last.
@@ -50,8 +51,8 @@ impl Run {
         let mut statuses = BTreeMap::new();
         for entry in &self.trace {
             match &entry.event {
-                Event::Sent(sent) => drop(statuses.insert(sent.number, None)),
-                Event::Received(number, reply) => drop(statuses.insert(*number, Some(reply.status))),
+                Event::RequestSent(sent) => drop(statuses.insert(sent.number, None)),
+                Event::ReplyReceived(number, reply) => drop(statuses.insert(*number, Some(reply.status))),
                 _ => {}
             }
         }
@@ -59,13 +60,13 @@ impl Run {
     }
 
     /// Returns the lookups in the order of their ids.
-    pub fn stories(&self) -> Vec<Story> {
-        stories(&self.trace).into_values().collect()
+    pub fn lookups(&self) -> Vec<LookupHistory> {
+        lookup_histories(&self.trace).into_values().collect()
     }
 
     /// Returns the workspace's credits at the end of the run.
     pub fn balance(&self) -> Balance {
-        last_totals(&self.trace).remove(&tenant().0).unwrap_or_default()
+        last_balances(&self.trace).remove(&client_workspace()).unwrap_or_default()
     }
 
     /// Returns the trace as text, one event per line.
@@ -82,9 +83,9 @@ impl Run {
 
     /// Formats a failure: the seed, the violations, the drawn clocks and faults, the end of the trace, and a command to
     /// replay it.
-    fn report(&self, broken: &[String]) -> String {
+    fn report(&self, violations: &[String]) -> String {
         let seed = self.plan.seed;
-        let troubles: Vec<_> = self.plan.troubles.iter().map(ToString::to_string).collect();
+        let faults: Vec<_> = self.plan.faults.iter().map(ToString::to_string).collect();
         let clocks: Vec<_> = self.plan.clocks.iter().map(ToString::to_string).collect();
         let lines = self.lines();
         let tail = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
@@ -92,11 +93,11 @@ impl Run {
         let test = thread::current().name().unwrap_or_default().to_owned();
         [
             format!("seed {seed}"),
-            broken.join("\n"),
-            format!("its nodes' clocks: {}", clocks.join(" · ")),
-            format!("its troubles:\n    {}", troubles.join("\n    ")),
-            format!("the end of its trace, {} of {} lines:\n{}", tail.len(), lines.len(), tail.join("\n")),
-            format!("to see it again:\n    SIM_SEED={seed} cargo test -p enrich-sim --features sim {test}"),
+            violations.join("\n"),
+            format!("clocks of the nodes: {}", clocks.join(" · ")),
+            format!("faults:\n    {}", faults.join("\n    ")),
+            format!("last {} of {} lines of the trace:\n{}", tail.len(), lines.len(), tail.join("\n")),
+            format!("to reproduce:\n    SIM_SEED={seed} cargo test -p enrich-sim --features sim {test}"),
         ]
         .join("\n\n")
     }

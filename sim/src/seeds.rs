@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// The default number of seeds of the largest test.
-const WIDEST: u64 = 2_000;
+const SEEDS_MAX: u64 = 2_000;
 
 /// Returns the seeds to run: by default `1..=default`.
 ///
@@ -18,19 +18,19 @@ pub fn seeds(default: u64) -> impl Iterator<Item = u64> + Send {
     match (number("SIM_SEED"), number("SIM_SEEDS")) {
         (Some(seed), _) => seed..=seed,
         (None, None) => 1..=default,
-        (None, Some(widest)) => 1..=(widest.saturating_mul(default) / WIDEST).max(1),
+        (None, Some(max)) => 1..=(max.saturating_mul(default) / SEEDS_MAX).max(1),
     }
 }
 
 /// Runs all seeds on all cores. Stops taking new seeds after the first panic, and propagates the panic.
 pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sync) {
     let seeds = Mutex::new(Some(seeds));
-    let left = || seeds.lock().unwrap_or_else(PoisonError::into_inner);
+    let remaining = || seeds.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
-        let next = || left().as_mut()?.next();
+        let next = || remaining().as_mut()?.next();
         while let Some(seed) = next() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-                *left() = None;
+                *remaining() = None;
                 resume_unwind(panic);
             }
         }
@@ -40,7 +40,7 @@ pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sy
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, Into::into) {
             let thread = thread::Builder::new().name(name.clone());
-            thread.spawn_scoped(scope, work).expect("a machine has threads");
+            thread.spawn_scoped(scope, work).expect("cannot start a thread");
         }
     });
 }
@@ -49,5 +49,5 @@ pub fn each_seed(seeds: impl Iterator<Item = u64> + Send, run: impl Fn(u64) + Sy
 fn number(name: &str) -> Option<u64> {
     env::var(name)
         .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
 }

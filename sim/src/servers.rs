@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_fakes::postgres::Postgres;
-use enrich_fakes::postgres::books::{Books, Workspace};
+use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_postgres::{Config, Ledger};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
@@ -15,9 +14,9 @@ use tokio::time::{sleep, timeout};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::clock::Clock;
-use crate::plan::{Plan, node_name};
-use crate::stores::customers;
-use crate::trouble::Server;
+use crate::plan::Plan;
+use crate::topology::{Server, node_name};
+use crate::workspaces::initial_workspaces;
 
 const PORT: u16 = 1_024;
 
@@ -27,18 +26,18 @@ pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 /// Each message takes at least one step of 10 ms, so counts get a longer deadline than in production.
 const REDIS: RedisPolicy = RedisPolicy {
     deadline: Duration::from_millis(250),
-    connect_within: Duration::from_secs(1),
+    connect_timeout: Duration::from_secs(1),
     pause_first: Duration::from_millis(20),
     pause_max: Duration::from_millis(500),
 };
 
 /// The interval between two ticks of a node's ledger, the same as in the host's command line.
-const TICK: Duration = Duration::from_millis(250);
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long a node waits between two attempts to start.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Both servers, for the duration of the world. A crash clears Redis's data; PostgreSQL loses only its connections.
+/// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses only its connections.
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
@@ -47,24 +46,28 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let mut books = Books::default();
-        for customer in customers(plan) {
-            let quota = customer.workspace.quota;
-            let rowid = books.create_workspace(Workspace {
-                id: customer.workspace.id.to_string(),
+        let mut database = Database::default();
+        for initial in initial_workspaces(plan) {
+            let quota = initial.workspace.quota;
+            let rowid = database.create_workspace(Workspace {
+                id: initial.workspace.id.to_string(),
                 quota_limit: quota.limit().into(),
                 window_seconds: quota.window_seconds().try_into().expect("a day at most"),
-                granted: customer.credits.try_into().expect("a few"),
+                granted: initial.credits.try_into().expect("fits"),
                 ..Workspace::default()
             });
-            books.create_key(rowid, customer.key.digest().as_bytes());
+            database.create_key(rowid, initial.key.digest().as_bytes());
         }
         let time = |clock: Clock| move || clock.now().unix_ms();
         let redis = Redis::new(time(plan.servers.redis));
-        Self { redis, postgres: Postgres::new(books, time(plan.servers.postgres)), lease: plan.servers.lease }
+        Self {
+            redis,
+            postgres: Postgres::new(database, time(plan.servers.postgres)),
+            lease: plan.servers.lease,
+        }
     }
 
-    /// Runs one life of a server's machine.
+    /// Runs a server until it crashes.
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         loop {
@@ -82,7 +85,7 @@ impl Servers {
 
     /// Creates the rate-limit windows of a starting node.
     pub(crate) fn windows(seed: u64) -> RedisWindows {
-        RedisWindows::new(Arc::new(Network(Server::Redis)), Login::default(), REDIS, seed)
+        RedisWindows::new(Arc::new(SimulatedConnect(Server::Redis)), Login::default(), REDIS, seed)
     }
 
     /// Opens the ledger of a starting node under this name.
@@ -90,43 +93,36 @@ impl Servers {
     /// Retries until PostgreSQL accepts it, like a process that is restarted whenever it exits.
     pub(crate) async fn ledger(&self, name: &str, clock: Clock) -> turmoil::Result<Arc<Ledger>> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
-        let server = address.parse::<enrich_postgres::Server>()?.through(Network(Server::Postgres));
+        let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
         let config = Config { name: name.to_owned(), lease: self.lease, ..Config::default() };
         loop {
             if let Ok(ledger) = Ledger::open(server.clone(), config.clone(), clock.now()).await {
                 return Ok(Arc::new(ledger));
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 }
 
-/// Advances a ledger's clock for as long as its node lives.
-pub(crate) async fn keep_current(ledger: Arc<Ledger>, clock: Clock) {
+/// Ticks a ledger until its node crashes.
+pub(crate) async fn run_ticks(ledger: Arc<Ledger>, clock: Clock) {
     loop {
         // The next successful tick makes up for a failed one.
         let _ = ledger.tick(clock.now()).await;
-        let _ = timeout(TICK, ledger.changed()).await;
+        let _ = timeout(TICK_INTERVAL, ledger.changed()).await;
     }
 }
 
-/// Returns a node's name in PostgreSQL during one of its lives.
-pub(crate) fn life(node: usize, life: usize) -> String {
-    format!("{} life {life}", node_name(node))
+/// Returns a node's name in PostgreSQL, which is different after each start.
+pub(crate) fn ledger_name(node: usize, start: usize) -> String {
+    format!("{} start {start}", node_name(node))
 }
 
 /// Connects to a server over the simulated network.
-struct Network(Server);
+struct SimulatedConnect(Server);
 
 #[async_trait]
-impl enrich_redis::Connect for Network {
-    async fn connect(&self) -> io::Result<Box<dyn enrich_redis::Stream>> {
-        Ok(Box::new(TcpStream::connect((self.0.name(), PORT)).await?))
-    }
-}
-
-#[async_trait]
-impl enrich_postgres::Connect for Network {
+impl enrich_postgres::Connect for SimulatedConnect {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
         Ok(Box::new(TcpStream::connect((self.0.name(), PORT)).await?))
     }

@@ -7,30 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use enrich_lib::credit::Balance;
-use enrich_lib::key::ApiKey;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
-use enrich_lib::window::{Quota, Workspace};
 use enrich_sqlite::{Admin, DataDir, Ledger};
 use tempfile::TempDir;
 
-use crate::books::Books;
 use crate::clock::Clock;
 use crate::disk;
 use crate::event::Event;
-use crate::faulty::Faults;
-use crate::leases::{Audited, Auditor};
-use crate::plan::{Plan, StoreKind, prober, tenant};
+use crate::faulty_port::ActiveFaults;
+use crate::lease_auditor::{AuditedCredits, LeaseAuditor};
+use crate::plan::Plan;
 use crate::servers::{self, Servers};
+use crate::store_recorder::StoreRecorder;
+use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
-use crate::trouble::Server;
 use crate::windows::SharedWindows;
+use crate::workspaces::{InitialWorkspace, client_key, initial_workspaces, workspace_ids};
 
 /// The interval between two ticks of a ledger, the same as in the host's command line.
-const LEDGER_TICK: Duration = Duration::from_millis(250);
-
-const PROBER_CREDITS: u64 = 10;
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A node's store ports, without injected faults.
 pub(crate) struct Ports {
@@ -43,13 +40,13 @@ pub(crate) struct Ports {
 pub(crate) struct Stores {
     kind: Kind,
     trace: Trace,
-    shown: Mutex<BTreeMap<WorkspaceId, (Timestamp, Balance)>>,
+    recorded: Mutex<BTreeMap<WorkspaceId, (Timestamp, Balance)>>,
 }
 
 enum Kind {
     Memory { keys: Arc<KeyTable>, windows: Arc<SharedWindows>, accounts: Arc<AccountTable> },
     Sqlite { dir: DataDir, _temp: TempDir },
-    Servers { servers: Arc<Servers>, auditor: Arc<Auditor>, lives: AtomicUsize },
+    Servers { servers: Arc<Servers>, auditor: Arc<LeaseAuditor>, node_starts: AtomicUsize },
 }
 
 impl Stores {
@@ -60,14 +57,14 @@ impl Stores {
             StoreKind::Servers(_) => {
                 let servers = Arc::new(Servers::new(plan));
                 let (postgres, clock) = (servers.postgres.clone(), plan.servers.postgres);
-                let auditor = Arc::new(Auditor::new(postgres, clock, trace.clone()));
-                Kind::Servers { servers, auditor, lives: AtomicUsize::new(0) }
+                let auditor = Arc::new(LeaseAuditor::new(postgres, clock, trace.clone()));
+                Kind::Servers { servers, auditor, node_starts: AtomicUsize::new(0) }
             }
         };
-        for Customer { workspace, credits, .. } in customers(plan) {
-            trace.note_at(Duration::ZERO, Event::Granted(workspace.id, credits));
+        for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
+            trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits));
         }
-        Ok(Self { kind, trace: trace.clone(), shown: Mutex::default() })
+        Ok(Self { kind, trace: trace.clone(), recorded: Mutex::default() })
     }
 
     /// Opens the ports of a starting node that uses `clock`. Must run on the node's simulated machine.
@@ -75,42 +72,42 @@ impl Stores {
         self: Arc<Self>,
         node: usize,
         clock: Clock,
-        faults: Arc<Faults>,
+        faults: Arc<ActiveFaults>,
     ) -> turmoil::Result<Ports> {
         let (keys, windows, credits): (Arc<dyn Keys>, Arc<dyn Windows>, Arc<dyn Credits>) = match &self.kind {
             Kind::Memory { keys, windows, accounts } => (keys.clone(), windows.clone(), accounts.clone()),
             Kind::Sqlite { dir, .. } => {
-                let spawn = |work| drop(tokio::spawn(disk::write(work, faults)));
+                let spawn = |work| drop(tokio::spawn(disk::run_writer(work, faults)));
                 let ledger = Arc::new(Ledger::open(dir, clock.now(), spawn)?);
-                tokio::spawn(self.clone().keep_current(ledger.clone(), clock));
+                tokio::spawn(self.clone().run_ticks(ledger.clone(), clock));
                 (ledger.clone(), Arc::new(WindowTable::default()), ledger)
             }
-            Kind::Servers { servers, auditor, lives } => {
-                let life = lives.fetch_add(1, Ordering::Relaxed);
-                let name = servers::life(node, life);
+            Kind::Servers { servers, auditor, node_starts } => {
+                let start = node_starts.fetch_add(1, Ordering::Relaxed);
+                let name = servers::ledger_name(node, start);
                 let ledger = servers.ledger(&name, clock).await?;
-                tokio::spawn(servers::keep_current(ledger.clone(), clock));
+                tokio::spawn(servers::run_ticks(ledger.clone(), clock));
                 let (credits, auditor) = (ledger.clone(), auditor.clone());
-                let credits = Arc::new(Audited { credits, auditor, name, clock });
-                (ledger, Arc::new(Servers::windows(life as u64)), credits)
+                let credits = Arc::new(AuditedCredits { credits, auditor, name, clock });
+                (ledger, Arc::new(Servers::windows(start as u64)), credits)
             }
         };
-        let credits = Arc::new(Books { credits, trace: self.trace.clone() });
+        let credits = Arc::new(StoreRecorder { credits, trace: self.trace.clone() });
         Ok(Ports { keys, windows, credits })
     }
 
     /// Returns whether a node's holds are lost when it crashes.
-    pub(crate) fn holds_end_with_their_node(&self) -> bool {
+    pub(crate) fn loses_holds_in_crash(&self) -> bool {
         matches!(self.kind, Kind::Sqlite { .. })
     }
 
-    /// Records the totals of the shared stores. A node with its own store records them at every tick.
+    /// Records the balances of the shared stores. A node with its own store records them at every tick.
     pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
         match &self.kind {
             Kind::Memory { accounts, .. } => {
                 accounts.advance(now);
-                for workspace in workspaces() {
-                    self.show(at, &workspace, now, accounts.balance(&workspace));
+                for workspace in workspace_ids() {
+                    self.record_balance(at, &workspace, now, accounts.balance(&workspace));
                 }
             }
             Kind::Sqlite { .. } => {}
@@ -130,7 +127,7 @@ impl Stores {
         if matches!(self.kind, Kind::Servers { .. }) { &Server::ALL } else { &[] }
     }
 
-    /// Runs one life of a server's machine.
+    /// Runs a server until it crashes.
     pub(crate) async fn serve(self: Arc<Self>, server: Server) -> turmoil::Result {
         match &self.kind {
             Kind::Servers { servers, .. } => servers.clone().serve(server).await,
@@ -138,86 +135,60 @@ impl Stores {
         }
     }
 
-    /// Drops the data that a server loses in a crash.
-    pub(crate) fn lose_memory_of(&self, server: Server, at: Duration) {
+    /// Drops the data that `server` loses in a crash.
+    pub(crate) fn drop_volatile_data(&self, server: Server, at: Duration) {
         if let (Kind::Servers { servers, .. }, Server::Redis) = (&self.kind, server) {
-            servers.redis.forget();
-            self.trace.note_at(at, Event::Forgot);
+            servers.redis.clear();
+            self.trace.record_at(at, Event::RedisDataLost);
         }
     }
 
     /// Revokes the clients' key, as an operator would.
     pub(crate) fn revoke(&self, at: Duration) {
-        let digest = tenant().1.digest();
+        let digest = client_key().digest();
         match &self.kind {
             Kind::Memory { keys, .. } => keys.revoke(&digest),
             Kind::Servers { servers, .. } => {
-                servers.postgres.with(|books| books.revoke_key(digest.as_bytes()))
+                servers.postgres.with(|database| database.revoke_key(digest.as_bytes()))
             }
             // Plans for SQLite never revoke keys, because another process would have to do it.
             Kind::Sqlite { .. } => return,
         }
-        self.trace.note_at(at, Event::Revoked);
+        self.trace.record_at(at, Event::KeyRevoked);
     }
 
-    async fn keep_current(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
+    async fn run_ticks(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
         loop {
             let now = clock.now();
-            // A failed tick is one of the faults under test. The totals show whether it caused damage.
+            // A failed tick is one of the faults under test. The balances show whether it caused damage.
             let _ = ledger.tick(now).await;
-            // Lets the tasks whose spends were just committed run first, so that their events precede the totals.
+            // Lets the tasks whose spends were just committed run first, so that their events precede the balances.
             tokio::task::yield_now().await;
-            for workspace in workspaces() {
+            for workspace in workspace_ids() {
                 if let Ok(balance) = ledger.balance(&workspace) {
-                    self.show(turmoil::sim_elapsed().unwrap_or_default(), &workspace, now, balance);
+                    self.record_balance(turmoil::sim_elapsed().unwrap_or_default(), &workspace, now, balance);
                 }
             }
-            tokio::time::sleep(LEDGER_TICK).await;
+            tokio::time::sleep(TICK_INTERVAL).await;
         }
     }
 
-    /// Records the totals if they have changed or were last recorded a second ago.
-    fn show(&self, at: Duration, workspace: &WorkspaceId, now: Timestamp, balance: Balance) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = shown
+    /// Records a balance if it has changed or was last recorded a second ago.
+    fn record_balance(&self, at: Duration, workspace: &WorkspaceId, now: Timestamp, balance: Balance) {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = recorded
             .get(workspace)
             .is_some_and(|&(time, b)| b == balance && now < time + Duration::from_secs(1));
-        if !is_known {
-            shown.insert(workspace.clone(), (now, balance));
-            self.trace.note_at(at, Event::Totals(workspace.clone(), now, balance));
+        if !is_recent {
+            recorded.insert(workspace.clone(), (now, balance));
+            self.trace.record_at(at, Event::Balance(workspace.clone(), now, balance));
         }
     }
-}
-
-pub(crate) struct Customer {
-    pub(crate) workspace: Workspace,
-    pub(crate) key: ApiKey,
-    pub(crate) credits: u64,
-}
-
-pub(crate) fn customers(plan: &Plan) -> [Customer; 2] {
-    let ((tenant, tenant_key), (prober, prober_key)) = (tenant(), prober());
-    [
-        Customer {
-            workspace: Workspace { id: tenant, quota: plan.quota },
-            key: tenant_key,
-            credits: plan.credits,
-        },
-        Customer {
-            workspace: Workspace { id: prober, quota: Quota::default() },
-            key: prober_key,
-            credits: PROBER_CREDITS,
-        },
-    ]
-}
-
-pub(crate) fn workspaces() -> [WorkspaceId; 2] {
-    [tenant().0, prober().0]
 }
 
 fn memory(plan: &Plan) -> turmoil::Result<Kind> {
     let (keys, accounts) = (KeyTable::default(), AccountTable::default());
-    for Customer { workspace, key, credits } in customers(plan) {
+    for InitialWorkspace { workspace, key, credits } in initial_workspaces(plan) {
         accounts.grant(&workspace.id, credits)?;
         keys.insert(key.digest(), workspace);
     }
@@ -228,7 +199,7 @@ fn sqlite(plan: &Plan, now: Timestamp) -> turmoil::Result<Kind> {
     let temp = tempfile::tempdir()?;
     let dir = DataDir::create(temp.path().join("data"))?;
     let mut admin = Admin::open(&dir)?;
-    for Customer { workspace, key, credits } in customers(plan) {
+    for InitialWorkspace { workspace, key, credits } in initial_workspaces(plan) {
         admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
         admin.create_key(&workspace.id, "simulated", &key, now)?;
     }

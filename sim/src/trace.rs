@@ -21,19 +21,19 @@ pub struct Entry {
 
 impl Trace {
     /// Records an event at the current time. Must run on a simulated machine.
-    pub fn note(&self, event: Event) {
-        self.note_at(turmoil::sim_elapsed().unwrap_or_default(), event);
+    pub fn record(&self, event: Event) {
+        self.record_at(turmoil::sim_elapsed().unwrap_or_default(), event);
     }
 
-    /// Records an event of the whole world, which is not on any machine and has no clock of its own.
-    pub fn note_at(&self, at: Duration, event: Event) {
+    /// Records an event that is not on any machine and therefore has no current time.
+    pub fn record_at(&self, at: Duration, event: Event) {
         self.with(|entries| entries.push(Entry { at, event }));
     }
 
-    /// Runs `look` on the events recorded so far.
-    pub fn with<T>(&self, look: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
+    /// Runs `read` on the events recorded so far.
+    pub fn with<T>(&self, read: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
         // Poisoning is ignored: every critical section leaves the list consistent.
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

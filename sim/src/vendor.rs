@@ -29,13 +29,10 @@ use tokio::time::sleep;
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::event::Event;
-use crate::faulty::Faults;
-use crate::node::PORT;
+use crate::fault::{Port, PortFault};
+use crate::faulty_port::ActiveFaults;
+use crate::topology::{HTTP_PORT, VENDOR};
 use crate::trace::Trace;
-use crate::trouble::{Fault, Port};
-
-/// The vendor's name on the network.
-pub(crate) const NAME: &str = "vendor";
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -43,19 +40,19 @@ type AnyError = Box<dyn Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Vendor {
     pub(crate) people: Arc<Directory>,
-    pub(crate) faults: Arc<Faults>,
+    pub(crate) faults: Arc<ActiveFaults>,
     pub(crate) trace: Trace,
 }
 
 impl Vendor {
     pub(crate) async fn serve(self) -> turmoil::Result {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP_PORT)).await?;
         loop {
             let (stream, _) = listener.accept().await?;
             let vendor = self.clone();
             let service = service_fn(move |request| {
                 let vendor = vendor.clone();
-                async move { vendor.answer(&request).await }
+                async move { vendor.respond(&request).await }
             });
             let connection = server::conn::http1::Builder::new()
                 .auto_date_header(false)
@@ -65,53 +62,53 @@ impl Vendor {
         }
     }
 
-    async fn answer<B>(&self, request: &Request<B>) -> Result<Response<Answer>, Infallible> {
+    async fn respond<B>(&self, request: &Request<B>) -> Result<Response<ResponseBody>, Infallible> {
         let email = request.uri().path().trim_start_matches('/');
         let (latency, fault) = self.faults.draw(Port::Resolver, 5..1_500);
-        self.trace.note(Event::Sought(email.to_owned(), fault));
+        self.trace.record(Event::VendorCalled(email.to_owned(), fault));
         sleep(latency).await;
         let found = match Email::parse(email) {
             Ok(email) => self.people.get(&email),
             Err(_) => None,
         };
-        let answer = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
-            Response::new(Answer::Whole(Bytes::from(profile.as_str().to_owned())))
+        let response = found.map_or(status(StatusCode::NOT_FOUND), |profile| {
+            Response::new(ResponseBody::Complete(Bytes::from(profile.as_str().to_owned())))
         });
         Ok(match fault {
-            None => answer,
-            Some(Fault::Errors) => status(StatusCode::INTERNAL_SERVER_ERROR),
-            Some(Fault::Hangs) => pending().await,
-            Some(Fault::Late(by)) => {
+            None => response,
+            Some(PortFault::Error) => status(StatusCode::INTERNAL_SERVER_ERROR),
+            Some(PortFault::Hang) => pending().await,
+            Some(PortFault::Delay(by)) => {
                 sleep(by).await;
-                answer
+                response
             }
-            Some(Fault::AnswerLost) => answer.map(Answer::into_half),
+            Some(PortFault::ResponseLost) => response.map(ResponseBody::truncated),
         })
     }
 }
 
-fn status(status: StatusCode) -> Response<Answer> {
-    let mut response = Response::new(Answer::Whole(Bytes::from_static(b"{}")));
+fn status(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Complete(Bytes::from_static(b"{}")));
     *response.status_mut() = status;
     response
 }
 
 /// The body of a response.
-enum Answer {
-    Whole(Bytes),
+enum ResponseBody {
+    Complete(Bytes),
     /// The rest of a truncated body, and the length that its headers declare.
-    Half(Option<Bytes>, usize),
-    Over,
+    Truncated(Option<Bytes>, usize),
+    Sent,
 }
 
-impl Answer {
-    fn into_half(self) -> Self {
-        let Self::Whole(bytes) = self else { return self };
-        Self::Half(Some(bytes.slice(..bytes.len() / 2)), bytes.len())
+impl ResponseBody {
+    fn truncated(self) -> Self {
+        let Self::Complete(bytes) = self else { return self };
+        Self::Truncated(Some(bytes.slice(..bytes.len() / 2)), bytes.len())
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = AnyError;
 
@@ -120,21 +117,23 @@ impl Body for Answer {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AnyError>>> {
         Poll::Ready(match &mut *self {
-            Self::Whole(bytes) => {
+            Self::Complete(bytes) => {
                 let bytes = std::mem::take(bytes);
-                *self = Self::Over;
+                *self = Self::Sent;
                 Some(Ok(Frame::data(bytes)))
             }
-            Self::Half(left, _) => Some(left.take().map(Frame::data).ok_or("simulated: a reset".into())),
-            Self::Over => None,
+            Self::Truncated(rest, _) => {
+                Some(rest.take().map(Frame::data).ok_or("simulated: the connection was reset".into()))
+            }
+            Self::Sent => None,
         })
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(match self {
-            Self::Whole(bytes) => bytes.len() as u64,
-            Self::Half(_, length) => *length as u64,
-            Self::Over => 0,
+            Self::Complete(bytes) => bytes.len() as u64,
+            Self::Truncated(_, length) => *length as u64,
+            Self::Sent => 0,
         })
     }
 }
@@ -146,8 +145,9 @@ pub(crate) struct VendorClient;
 #[async_trait]
 impl Resolver for VendorClient {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        let stream = TcpStream::connect((NAME, PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
-        match ask(stream, &query.email).await.map_err(|_| VendorErrorKind::BadAnswer)? {
+        let stream =
+            TcpStream::connect((VENDOR, HTTP_PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
+        match request(stream, &query.email).await.map_err(|_| VendorErrorKind::BadAnswer)? {
             (StatusCode::OK, profile) => {
                 Ok(Some(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::BadAnswer)?))
             }
@@ -158,11 +158,11 @@ impl Resolver for VendorClient {
 }
 
 /// Sends a request and returns the status and body. Fails if the body is incomplete.
-async fn ask(stream: TcpStream, email: &Email) -> Result<(StatusCode, String), AnyError> {
+async fn request(stream: TcpStream, email: &Email) -> Result<(StatusCode, String), AnyError> {
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut connections = JoinSet::new(); // aborts the connection task when this function returns
     connections.spawn(connection);
-    let request = Request::get(format!("/{}", email.canonical())).header(HOST, NAME);
+    let request = Request::get(format!("/{}", email.canonical())).header(HOST, VENDOR);
     let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();

@@ -9,7 +9,7 @@ use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
 
-use crate::clock::right_time;
+use crate::clock::correct_time;
 
 /// Named counters. Each is dropped as early as the port's contract permits.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Counter {
 #[async_trait]
 impl Windows for SharedWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let now = right_time();
+        let now = correct_time();
         // Poisoning is ignored: every critical section leaves the counters consistent.
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counters.retain(|_, counter| now < counter.expires_at);

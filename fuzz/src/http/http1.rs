@@ -2,7 +2,7 @@
 
 use http::Response;
 
-use crate::specified;
+use crate::specification;
 
 /// Returns the statuses of the replies in `bytes`. Panics unless these are complete replies that the specification allows.
 pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
@@ -14,7 +14,7 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
             continue; // an interim reply; the final reply must follow, unless the body never arrived
         }
         if !reply.body().is_empty() {
-            specified::check(&reply);
+            specification::check_reply(&reply);
         }
         statuses.push(reply.status().as_u16());
     }
@@ -24,8 +24,8 @@ pub(super) fn check(mut bytes: &[u8]) -> Vec<u16> {
 /// Returns whether two connections received the same replies. One may end with an additional 400: hyper validates the start
 /// of a head as soon as it arrives, and after that only the complete head, so it detects garbage early only in the first
 /// read.
-pub(super) fn are_alike(one: &[u8], other: &[u8]) -> bool {
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+pub(super) fn are_equivalent(first: &[u8], second: &[u8]) -> bool {
+    let (short, long) = if first.len() < second.len() { (first, second) } else { (second, first) };
     long.strip_prefix(short).is_some_and(|more| more.is_empty() || check(more) == [400])
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::Response;
 use loona_hpack::Decoder;
 
-use crate::specified;
+use crate::specification;
 
 // RFC 9113, 6 and 7.
 const DATA: u8 = 0;
@@ -42,7 +42,7 @@ fn check_reply(Reply { head, body, .. }: Reply) -> u16 {
         return status;
     }
     assert_eq!(reply.body().len(), length);
-    specified::check(&reply);
+    specification::check_reply(&reply);
     status
 }
 

@@ -7,9 +7,10 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_lib::records::{Contents, CopiedKey, CopiedWorkspace};
-use enrich_postgres::{Copy, CopyDifference, StoreError};
+use enrich_postgres::{Copy, CopyDifference, PostgresError};
 use enrich_sqlite::{Admin, DataDir, Export};
+use enrich_store::Admin as _;
+use enrich_store::records::{Contents, CopiedKey, CopiedWorkspace};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::runtime::Runtime;
 
@@ -35,8 +36,8 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let (workspaces, keys) = (export.workspaces()?, export.keys()?);
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {
-        Err(error @ (StoreError::NotCopied(_) | StoreError::KeyExists(_))) => {
-            export.give_up(&dir)?; // the data directory can be served as before
+        Err(error @ (PostgresError::NotCopied(_) | PostgresError::KeyExists(_))) => {
+            export.cancel(&dir)?; // the data directory can be served as before
             return Err(at(&to, error).advise("copy to an empty database, or remove that workspace from it"));
         }
         begun => begun.map_err(|error| go_on(at(&to, error), &dir, &to))?,
@@ -116,7 +117,7 @@ impl Run<'_> {
 
     fn blocking<T>(
         &mut self,
-        step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, StoreError>,
+        step: impl FnOnce(&Runtime, &mut Copy) -> Result<T, PostgresError>,
     ) -> Result<T, Failure> {
         let done = step(&self.runtime, &mut self.copy).map_err(|error| at(self.to, error))?;
         self.bar.set_position(self.copy.progress().rows);
@@ -148,7 +149,7 @@ fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure
 fn difference_error(differences: &[CopyDifference]) -> Failure {
     let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent, c.voids].map(grouped);
     let rows = differences.iter().flat_map(|difference| {
-        [("there", &difference.there), ("here", &difference.here)].map(|(side, contents)| {
+        [("source", &difference.source), ("target", &difference.target)].map(|(side, contents)| {
             let [keys, grants, granted, spends, spent, voids] = figures(contents);
             [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent, voids]
         })

@@ -2,7 +2,7 @@
 
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
-use enrich_lib::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally};
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
@@ -13,11 +13,17 @@ use crate::output;
 pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure> {
     match command {
         CreditsCommand::Grant { workspace, credits, format } => {
-            show(&store.open()?.grant(&workspace, credits, SystemArrivals::now())?, format)
+            let now = SystemArrivals::now();
+            let balance = store.open()?.run(async |admin| admin.grant(&workspace, credits, now).await)?;
+            show(&balance, format)
                 .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
         }
-        CreditsCommand::Show { workspace, format } => show(&store.open()?.balance(&workspace)?, format),
-        CreditsCommand::Audit { format } => audit(&store.open()?.audit()?, format),
+        CreditsCommand::Show { workspace, format } => {
+            show(&store.open()?.run(async |admin| admin.balance(&workspace).await)?, format)
+        }
+        CreditsCommand::Audit { format } => {
+            audit(&store.open()?.run(async |admin| admin.audit().await)?, format)
+        }
     }
 }
 

@@ -4,8 +4,10 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use enrich_postgres::PostgresError;
 use enrich_provider::{SettingError, SettingErrors};
-use enrich_sqlite::StoreError;
+use enrich_sqlite::SqliteError;
+use enrich_store::StoreError;
 
 #[derive(Debug)]
 pub struct Failure {
@@ -66,32 +68,6 @@ impl Failure {
     }
 }
 
-const UNKNOWN_WORKSPACE: &str = "list the workspaces with `enrich workspace list`";
-const WORKSPACE_EXISTS: &str = "grant more credits with `enrich credits grant`";
-const UNKNOWN_KEY: &str = "list the ids with `enrich key list WORKSPACE`";
-
-impl From<enrich_postgres::StoreError> for Failure {
-    fn from(error: enrich_postgres::StoreError) -> Self {
-        let failure = Self::new(error.to_string());
-        match error {
-            enrich_postgres::StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
-            enrich_postgres::StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
-            enrich_postgres::StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
-            enrich_postgres::StoreError::Address | enrich_postgres::StoreError::SslMode => {
-                failure.exit(Exit::Usage)
-            }
-            enrich_postgres::StoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
-            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
-            enrich_postgres::StoreError::Refused { ref code, .. }
-                if code.starts_with("28") || code.starts_with("3D") =>
-            {
-                failure.advise("check the user, password and database name in --database or ENRICH_DATABASE")
-            }
-            _ => failure,
-        }
-    }
-}
-
 impl From<SettingErrors> for Failure {
     fn from(errors: SettingErrors) -> Self {
         Self::usage(errors.to_string())
@@ -101,20 +77,60 @@ impl From<SettingErrors> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let failure = Self::new(error.to_string());
+        match &error {
+            StoreError::UnknownWorkspace(_) => {
+                failure.advise("list the workspaces with `enrich workspace list`")
+            }
+            StoreError::WorkspaceExists(_) => {
+                failure.advise("grant more credits with `enrich credits grant`")
+            }
+            StoreError::UnknownKey(_) => failure.advise("list the ids with `enrich key list WORKSPACE`"),
+            _ => match (error.backend::<SqliteError>(), error.backend::<PostgresError>()) {
+                (Some(error), _) => failure.of_sqlite(error),
+                (_, Some(error)) => failure.of_postgres(error),
+                _ => failure,
+            },
+        }
+    }
+}
+
+impl From<SqliteError> for Failure {
+    fn from(error: SqliteError) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl From<PostgresError> for Failure {
+    fn from(error: PostgresError) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl Failure {
+    fn of_sqlite(self, error: &SqliteError) -> Self {
         match error {
-            StoreError::NoData(_) => failure.advise(
+            SqliteError::NoData(_) => self.advise(
                 "create sample data with `enrich serve --sample` or a workspace with `enrich workspace create NAME`, or \
                  choose another directory with --data or ENRICH_DATA",
             ),
-            StoreError::UnknownWorkspace(_) => failure.advise(UNKNOWN_WORKSPACE),
-            StoreError::WorkspaceExists(_) => failure.advise(WORKSPACE_EXISTS),
-            StoreError::Moved { mark, .. } => failure.advise(format!(
+            SqliteError::Moved { marker, .. } => self.advise(format!(
                 "use --database URL to access them there; run `enrich copy` again to finish an interrupted copy; to cancel \
                  the copy, delete {}",
-                mark.display()
+                marker.display()
             )),
-            StoreError::UnknownKey(_) => failure.advise(UNKNOWN_KEY),
-            _ => failure,
+            _ => self,
+        }
+    }
+
+    fn of_postgres(self, error: &PostgresError) -> Self {
+        match error {
+            PostgresError::InvalidUrl | PostgresError::SslMode => self.exit(Exit::Usage),
+            PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
+            // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
+            PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
+                self.advise("check the user, password and database name in --database or ENRICH_DATABASE")
+            }
+            _ => self,
         }
     }
 }

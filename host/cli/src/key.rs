@@ -3,7 +3,7 @@
 use enrich_host::SystemArrivals;
 use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
-use enrich_lib::records::KeyRow;
+use enrich_store::records::KeyRow;
 use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
@@ -16,19 +16,22 @@ pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
         KeyCommand::Create { workspace, label, format } => {
             let mut accounts = store.open()?;
             let key = generate();
-            let id = accounts.create_key(&workspace, &label, &key, SystemArrivals::now())?;
+            let now = SystemArrivals::now();
+            let id = accounts.run(async |admin| admin.create_key(&workspace, &label, &key, now).await)?;
             if format.json {
                 let new =
                     json!({ "id": id, "workspace": workspace.as_str(), "label": label, "key": key.reveal() });
-                return deliver(&mut *accounts, &id, &new.to_string());
+                return deliver(&id, &new.to_string(), || revoke(&mut accounts, &id));
             }
-            deliver(&mut *accounts, &id, key.reveal())?;
+            deliver(&id, key.reveal(), || revoke(&mut accounts, &id))?;
             output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
             Ok(())
         }
-        KeyCommand::List { workspace, format } => list(&store.open()?.keys(&workspace)?, format),
+        KeyCommand::List { workspace, format } => {
+            list(&store.open()?.run(async |admin| admin.keys(&workspace).await)?, format)
+        }
         KeyCommand::Revoke { id, format } => {
-            store.open()?.revoke_key(&id, SystemArrivals::now())?;
+            revoke(&mut store.open()?, &id)?;
             if format.json {
                 return output::json(&json!({ "id": id, "revoked": true }));
             }
@@ -48,11 +51,15 @@ pub fn generate() -> ApiKey {
     ApiKey::generate(rand::random::<u8>)
 }
 
-/// Prints `text`, which contains the new key `id`. Revokes the key if printing fails, because a key is shown only once.
-pub fn deliver(accounts: &mut dyn Accounts, id: &str, text: &str) -> Result<(), Failure> {
+fn revoke(accounts: &mut Accounts, id: &str) -> Result<(), Failure> {
+    accounts.run(async |admin| admin.revoke_key(id, SystemArrivals::now()).await)
+}
+
+/// Prints `text`, which contains the new key `id`. Calls `revoke` if printing fails, because a key is shown only once.
+pub fn deliver(id: &str, text: &str, revoke: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let Err(error) = output::write_line(text) else { return Ok(()) };
     let what = format!("cannot write the key to standard output: {error}");
-    Err(match accounts.revoke_key(id, SystemArrivals::now()) {
+    Err(match revoke() {
         Ok(()) => Failure::new(format!("{what}; {id} was revoked"))
             .advise("create another key with `enrich key create WORKSPACE LABEL`"),
         Err(failure) => Failure::new(format!("{what}; {id} could not be revoked: {}", failure.what))

@@ -27,6 +27,7 @@ pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Creates the error for a failed write to standard output.
 pub fn unwritable(error: &io::Error) -> Failure {
     Failure::new(format!("cannot write to standard output: {error}"))
 }
@@ -68,8 +69,9 @@ pub fn error(failure: &Failure, is_json: bool) {
     }
 }
 
+/// Prints a value as one line of JSON.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|e| Failure::new(format!("can't print JSON: {e}")))?;
+    let text = serde_json::to_string(value).map_err(|e| Failure::new(format!("cannot print JSON: {e}")))?;
     line(text)
 }
 
@@ -101,6 +103,12 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// Formats a number with its unit: `1 row`, `2,000 rows`.
+pub fn counted(number: u64, unit: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {unit}{plural}", grouped(number))
+}
+
 /// Formats a time according to RFC 3339, in UTC. Returns an empty string if the time is out of range.
 pub fn rfc3339(time: enrich_lib::model::Timestamp) -> String {
     let ms = i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);
@@ -112,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_by_thousands() {
+    fn groups_digits_by_thousands() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

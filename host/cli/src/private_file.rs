@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 /// The mode of a file with personal data.
 pub const MODE: u32 = 0o600;
 
-/// Returns `path` with `end` appended to its file name.
-pub fn beside(path: &Path, end: &str) -> PathBuf {
+/// Returns `path` with `suffix` appended to its file name.
+pub fn with_name_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(end);
+    name.push(suffix);
     path.with_file_name(name)
 }
 

@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
 
+/// Listens for both signals.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -15,7 +16,7 @@ pub struct Signals {
 impl Signals {
     /// Replaces the default actions of both signals. Panics outside a Tokio runtime.
     pub fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("can't listen for signals: {e}")));
+        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
@@ -32,7 +33,7 @@ impl Signals {
 /// the second one exits the process.
 pub fn watch(stop: impl FnOnce(Exit) + Send + 'static) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("can't listen for signals: {e}")))?;
+    let runtime = runtime.map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;
     let mut signals = {
         let _runtime = runtime.enter();
         Signals::new()?

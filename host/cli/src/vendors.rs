@@ -7,7 +7,7 @@ use enrich_host::causes::chain;
 use enrich_host::vendors::{Asked, Vendors};
 use enrich_lib::email::Email;
 use enrich_provider::{Provider, Trial};
-use enrich_sqlite::{DataDir, People, StoreError};
+use enrich_sqlite::{DataDir, People, SqliteError};
 use serde_json::json;
 
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
@@ -54,7 +54,7 @@ fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
 /// Fails if the person opted out of the people directory. Succeeds if there is no directory.
 fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
     let dir = match DataDir::open(data) {
-        Err(StoreError::NoData(_)) => return Ok(()),
+        Err(SqliteError::NoData(_)) => return Ok(()),
         opened => opened?,
     };
     let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;

@@ -3,8 +3,8 @@
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
 use enrich_lib::model::WorkspaceId;
-use enrich_lib::records::WorkspaceRow;
 use enrich_lib::window::Quota;
+use enrich_store::records::WorkspaceRow;
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
@@ -18,7 +18,9 @@ pub fn run(store: StoreLocation, command: WorkspaceCommand) -> Result<(), Failur
             let quota = Quota::new(limit, window).map_err(|error| Failure::usage(error.to_string()))?;
             create(store, name, quota, credits, format)
         }
-        WorkspaceCommand::List { format } => list(&store.open()?.workspaces()?, format),
+        WorkspaceCommand::List { format } => {
+            list(&store.open()?.run(async |admin| admin.workspaces().await)?, format)
+        }
     }
 }
 
@@ -31,7 +33,8 @@ fn create(
     format: Format,
 ) -> Result<(), Failure> {
     let created_at = SystemArrivals::now();
-    store.create()?.create_workspace(&name, quota, credits, created_at)?;
+    let mut accounts = store.create()?;
+    accounts.run(async |admin| admin.create_workspace(&name, quota, credits, created_at).await)?;
     if format.json {
         let balance = Balance { granted: credits, available: credits, held: 0, spent: 0 };
         return output::json(&to_json(&WorkspaceRow { id: name, quota, balance, created_at }));

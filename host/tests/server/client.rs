@@ -4,11 +4,11 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::world::{BODY, key};
+use crate::test_server::{BODY, key};
 
 pub struct Client<Io> {
     io: Io,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -20,60 +20,61 @@ pub struct Reply {
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> Client<Io> {
     pub fn new(io: Io) -> Self {
-        Self { io, came: Vec::new() }
+        Self { io, received: Vec::new() }
     }
 
-    /// Ignores errors, because the server may have closed the connection. Tests check the reply instead.
-    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = self.try_send(bytes.as_ref()).await;
+    /// Writes bytes. Ignores errors, because the server may have closed the connection. Tests check the reply instead.
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.try_write(bytes.as_ref()).await;
     }
 
-    pub async fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub async fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.io.write_all(bytes).await?;
         self.io.flush().await
     }
 
-    pub async fn end_sending(&mut self) {
+    pub async fn shut_down_sending(&mut self) {
         self.io.shutdown().await.unwrap();
     }
 
-    pub async fn ask(&mut self, request: impl AsRef<[u8]>) -> Reply {
-        self.send(request).await;
-        self.reply().await
+    /// Sends a request and returns the reply.
+    pub async fn send(&mut self, request: impl AsRef<[u8]>) -> Reply {
+        self.write(request).await;
+        self.read_reply().await
     }
 
     /// Reads the next reply, which must be complete.
-    pub async fn reply(&mut self) -> Reply {
-        let head = self.until(b"\r\n\r\n").await;
+    pub async fn read_reply(&mut self) -> Reply {
+        let head = self.read_until(b"\r\n\r\n").await;
         let body_bytes = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
-        while self.came.len() < body_bytes {
-            assert!(self.read().await > 0, "the body was cut off: {head}");
+        while self.received.len() < body_bytes {
+            assert!(self.read().await > 0, "the body is incomplete: {head}");
         }
-        let rest = self.came.split_off(body_bytes);
-        let body = String::from_utf8(std::mem::replace(&mut self.came, rest)).unwrap();
+        let rest = self.received.split_off(body_bytes);
+        let body = String::from_utf8(std::mem::replace(&mut self.received, rest)).unwrap();
         Reply { status: head[9..12].parse().unwrap(), head, body }
     }
 
     /// Reads until the end of the connection.
-    pub async fn rest(&mut self) -> String {
+    pub async fn read_to_end(&mut self) -> String {
         while self.read().await > 0 {}
-        String::from_utf8(std::mem::take(&mut self.came)).unwrap()
+        String::from_utf8(std::mem::take(&mut self.received)).unwrap()
     }
 
-    async fn until(&mut self, mark: &[u8]) -> String {
+    async fn read_until(&mut self, delimiter: &[u8]) -> String {
         loop {
-            if let Some(at) = self.came.windows(mark.len()).position(|window| window == mark) {
-                let rest = self.came.split_off(at + mark.len());
-                return String::from_utf8(std::mem::replace(&mut self.came, rest)).unwrap();
+            if let Some(at) = self.received.windows(delimiter.len()).position(|window| window == delimiter) {
+                let rest = self.received.split_off(at + delimiter.len());
+                return String::from_utf8(std::mem::replace(&mut self.received, rest)).unwrap();
             }
-            let came = self.came.escape_ascii().to_string();
-            assert!(self.read().await > 0, "the connection ended after {came:?}");
+            let received = self.received.escape_ascii().to_string();
+            assert!(self.read().await > 0, "the connection was closed after {received:?}");
         }
     }
 
-    /// Treats a reset as the end of the connection.
+    /// Reads available bytes and returns their number. Treats a reset as the end of the connection.
     async fn read(&mut self) -> usize {
-        self.io.read_buf(&mut self.came).await.unwrap_or(0)
+        self.io.read_buf(&mut self.received).await.unwrap_or(0)
     }
 }
 
@@ -95,17 +96,17 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Returns a lookup request that succeeds.
-pub fn good() -> String {
-    with_headers("")
+pub fn valid_request() -> String {
+    request_with_headers("")
 }
 
-/// Like [`good`], with additional header lines, each ended by CRLF.
-pub fn with_headers(more: &str) -> String {
-    format!("{}{more}content-length: {}\r\n\r\n{BODY}", head(), BODY.len())
+/// Like [`valid_request`], with additional header lines, each ended by CRLF.
+pub fn request_with_headers(more: &str) -> String {
+    format!("{}{more}content-length: {}\r\n\r\n{BODY}", request_head(), BODY.len())
 }
 
-/// Returns the request up to the Content-Length header.
-pub fn head() -> String {
+/// Returns the head of a valid request up to the Content-Length header.
+pub fn request_head() -> String {
     format!(
         "POST /api/v1/person/enrich HTTP/1.1\r\nhost: api.example\r\nauthorization: Bearer {}\r\n\
          content-type: application/json\r\n",

@@ -12,44 +12,44 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::lookups::Gate;
-use crate::world::{BODY, World, demo, key};
+use crate::test_server::{BODY, TestServer, key, workspace};
 
 pub struct Client {
-    send: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<hyper::Result<()>>,
 }
 
 impl Client {
-    async fn connect(world: &World) -> Self {
-        Self::over(world.dial(64 * 1_024)).await
+    async fn connect(server: &TestServer) -> Self {
+        Self::over(server.connect_raw(64 * 1_024)).await
     }
 
     pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
-        let (send, connection) = handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
-        Self { send, connection: tokio::spawn(connection) }
+        let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
+        Self { sender, connection: tokio::spawn(connection) }
     }
 
-    pub async fn ask(&mut self, request: Request<Full<Bytes>>) -> (u16, String) {
-        let response = self.send.send_request(request).await.unwrap();
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> (u16, String) {
+        let response = self.sender.send_request(request).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.into()).unwrap())
     }
 
     /// Sends a lookup and resets its stream while the resolver is running.
-    async fn ask_and_reset(&mut self, gate: &Gate) {
+    async fn send_and_reset(&mut self, gate: &Gate) {
         tokio::select! {
-            reply = self.ask(good()) => panic!("answered {reply:?}"),
-            () = gate.asked() => {}
+            reply = self.send(valid_request()) => panic!("the lookup completed: {reply:?}"),
+            () = gate.called() => {}
         }
     }
 }
 
-pub fn good() -> Request<Full<Bytes>> {
-    with_body(BODY)
+pub fn valid_request() -> Request<Full<Bytes>> {
+    request_with_body(BODY)
 }
 
-fn with_body(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+fn request_with_body(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     Request::post("http://api.example/api/v1/person/enrich")
         .header("authorization", format!("Bearer {}", key().reveal()))
         .header("content-type", "application/json")
@@ -57,8 +57,8 @@ fn with_body(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
         .unwrap()
 }
 
-fn with_headers(lines: usize, value: &str) -> Request<Full<Bytes>> {
-    let mut request = good();
+fn request_with_headers(lines: usize, value: &str) -> Request<Full<Bytes>> {
+    let mut request = valid_request();
     for line in 0..lines {
         let name: http::HeaderName = format!("x-{line}").parse().unwrap();
         request.headers_mut().insert(name, value.parse().unwrap());
@@ -71,116 +71,116 @@ fn invalid_request() -> (u16, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_lookups_on_one_connection() {
-    let world = World::new();
-    let mut client = Client::connect(&world).await;
+async fn replies_to_several_lookups_on_one_connection() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
     for _ in 0..3 {
-        let (status, body) = client.ask(good()).await;
+        let (status, body) = client.send(valid_request()).await;
         assert!(status == 200 && body.contains("/in/ada-marlowe"), "{status} {body}");
     }
-    assert_eq!(world.balance().spent, 3);
+    assert_eq!(server.balance().spent, 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_path_is_404_in_json() {
-    let world = World::new();
+async fn rejects_unknown_path_with_404_in_json() {
+    let server = TestServer::new();
     let request = Request::get("http://api.example/").body(Full::default()).unwrap();
-    let reply = Client::connect(&world).await.ask(request).await;
+    let reply = Client::connect(&server).await.send(request).await;
     assert_eq!(reply, (404, invalid_request().1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn oversized_head_is_400_in_json() {
-    let world = World::new();
-    let mut client = Client::connect(&world).await;
-    assert_eq!(client.ask(with_headers(60, "y")).await.0, 200);
-    assert_eq!(client.ask(with_headers(64, "y")).await, invalid_request());
-    assert_eq!(client.ask(with_headers(8, &"y".repeat(1_900))).await.0, 200);
-    assert_eq!(client.ask(with_headers(8, &"y".repeat(2_100))).await, invalid_request());
+async fn rejects_head_above_the_limits_with_400_in_json() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
+    assert_eq!(client.send(request_with_headers(60, "y")).await.0, 200);
+    assert_eq!(client.send(request_with_headers(64, "y")).await, invalid_request());
+    assert_eq!(client.send(request_with_headers(8, &"y".repeat(1_900))).await.0, 200);
+    assert_eq!(client.send(request_with_headers(8, &"y".repeat(2_100))).await, invalid_request());
 }
 
 /// The only reply that the server does not generate itself: see `connection::http2`.
 #[tokio::test(start_paused = true)]
-async fn head_over_64_kib_is_431_and_keeps_the_connection() {
-    let world = World::new();
-    let mut client = Client::connect(&world).await;
-    assert_eq!(client.ask(with_headers(40, &"y".repeat(1_900))).await.0, 431);
-    assert_eq!(client.ask(good()).await.0, 200);
+async fn rejects_head_above_64_kib_with_431_and_keeps_the_connection_open() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
+    assert_eq!(client.send(request_with_headers(40, &"y".repeat(1_900))).await.0, 431);
+    assert_eq!(client.send(valid_request()).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn oversized_body_is_400_and_keeps_the_connection() {
-    let world = World::new();
-    let mut client = Client::connect(&world).await;
-    assert_eq!(client.ask(with_body(vec![b' '; 4_097])).await, invalid_request());
-    assert_eq!(client.ask(with_body(vec![b' '; 1_000_000])).await, invalid_request());
-    assert_eq!(client.ask(good()).await.0, 200);
+async fn rejects_body_above_the_limit_with_400_in_json_and_keeps_the_connection_open() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
+    assert_eq!(client.send(request_with_body(vec![b' '; 4_097])).await, invalid_request());
+    assert_eq!(client.send(request_with_body(vec![b' '; 1_000_000])).await, invalid_request());
+    assert_eq!(client.send(valid_request()).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn closes_an_idle_connection_after_75_s() {
-    let world = World::new();
-    let mut client = Client::connect(&world).await;
+async fn closes_idle_connection_after_75_s() {
+    let server = TestServer::new();
+    let mut client = Client::connect(&server).await;
     sleep(Duration::from_secs(70)).await;
-    assert_eq!(client.ask(good()).await.0, 200);
+    assert_eq!(client.send(valid_request()).await.0, 200);
     client.connection.await.unwrap().unwrap();
-    assert_eq!(world.seconds(), 70 + 75);
+    assert_eq!(server.elapsed_seconds(), 70 + 75);
 }
 
 #[tokio::test(start_paused = true)]
-async fn connection_with_a_request_in_flight_is_not_idle() {
+async fn idle_timeout_does_not_apply_while_a_request_is_in_flight() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = Client::connect(&world).await;
-    let asked = client.ask(good());
-    let opened = async {
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = Client::connect(&server).await;
+    let lookup = client.send(valid_request());
+    let open = async {
         sleep(Duration::from_secs(100)).await;
         gate.open();
     };
-    assert_eq!(tokio::join!(asked, opened).0.0, 200);
+    assert_eq!(tokio::join!(lookup, open).0.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn settles_a_lookup_whose_stream_was_reset() {
+async fn settles_lookup_whose_stream_is_reset() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = Client::connect(&world).await;
-    client.ask_and_reset(&gate).await;
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = Client::connect(&server).await;
+    client.send_and_reset(&gate).await;
     sleep(Duration::from_secs(1)).await; // gives the reset time to arrive
-    assert_eq!(world.balance().held, 1);
+    assert_eq!(server.balance().held, 1);
     gate.open();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!((world.balance().held, world.balance().spent), (0, 1));
+    assert_eq!((server.balance().held, server.balance().spent), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_for_lookups_of_disconnected_clients() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = Client::connect(&world).await;
-    client.ask_and_reset(&gate).await;
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = Client::connect(&server).await;
+    client.send_and_reset(&gate).await;
     drop(client);
-    world.stop.cancel();
+    server.stop.cancel();
     sleep(Duration::from_secs(5)).await;
-    assert!(!world.host.is_finished());
+    assert!(!server.task.is_finished());
     gate.open();
-    world.host.await.unwrap();
-    assert_eq!(world.accounts.balance(&demo()).spent, 1);
+    server.task.await.unwrap();
+    assert_eq!(server.accounts.balance(&workspace()).spent, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_completes_requests_in_flight() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = Client::connect(&world).await;
-    let asked = client.ask(good());
-    let stopped = async {
-        gate.asked().await;
-        world.stop.cancel();
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = Client::connect(&server).await;
+    let lookup = client.send(valid_request());
+    let shutdown = async {
+        gate.called().await;
+        server.stop.cancel();
         sleep(Duration::from_secs(5)).await;
         gate.open();
     };
-    assert_eq!(tokio::join!(asked, stopped).0.0, 200);
+    assert_eq!(tokio::join!(lookup, shutdown).0.0, 200);
     drop(client);
-    world.host.await.unwrap();
+    server.task.await.unwrap();
 }

@@ -13,15 +13,15 @@ use enrich_lib::refusal::PortError;
 use tokio::sync::Notify;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::client::{good, head};
-use crate::world::{World, key, profile};
+use crate::client::{request_head, valid_request};
+use crate::test_server::{TestServer, key, profile};
 
 /// A resolver that signals each call and completes when it is opened.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Notify, Notify)>);
 
 impl Gate {
-    pub async fn asked(&self) {
+    pub async fn called(&self) {
         self.0.0.notified().await;
     }
 
@@ -41,12 +41,12 @@ impl Resolver for Gate {
 
 /// A resolver that panics on its first call.
 #[derive(Default)]
-struct Unstable(AtomicBool);
+struct PanicsOnce(AtomicBool);
 
 #[async_trait]
-impl Resolver for Unstable {
+impl Resolver for PanicsOnce {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        assert!(self.0.swap(true, Ordering::Relaxed), "can't take {}", query.email.canonical());
+        assert!(self.0.swap(true, Ordering::Relaxed), "cannot look up {}", query.email.canonical());
         Ok(None)
     }
 }
@@ -56,76 +56,79 @@ struct Failing;
 #[async_trait]
 impl Resolver for Failing {
     async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        Err(PortError::new(std::io::Error::other(PortError::new("the vendor is away"))))
+        Err(PortError::new(std::io::Error::other(PortError::new("the vendor is unavailable"))))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn settles_a_lookup_whose_client_disconnected() {
+async fn settles_lookup_whose_client_disconnects() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = world.connect();
-    client.send(good()).await;
-    gate.asked().await;
-    assert_eq!(world.balance().held, 1);
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = server.connect();
+    client.write(valid_request()).await;
+    gate.called().await;
+    assert_eq!(server.balance().held, 1);
     drop(client);
     tokio::time::sleep(Duration::from_secs(1)).await;
     gate.open();
-    world.stop.cancel();
-    world.host.await.unwrap();
-    let balance = world.accounts.balance(&crate::world::demo());
+    server.stop.cancel();
+    server.task.await.unwrap();
+    let balance = server.accounts.balance(&crate::test_server::workspace());
     assert_eq!((balance.held, balance.spent), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_is_500_and_keeps_the_connection() {
+async fn panic_in_a_lookup_becomes_500_and_keeps_the_connection_open() {
     let log = Log::default();
     let _guard = log.capture();
-    let world = World::with_resolver(Unstable::default());
-    let mut client = world.connect();
-    let reply = client.ask(good()).await;
+    let server = TestServer::with_resolver(PanicsOnce::default());
+    let mut client = server.connect();
+    let reply = client.send(valid_request()).await;
     assert_eq!((reply.status, reply.body.as_str()), (500, r#"{"error":"server_error"}"#));
-    assert_eq!(client.ask(good()).await.status, 404);
-    let told = log.lines();
-    assert!(told.contains("ERROR enrich::lookup") && told.contains(r#"error="panicked""#), "{told}");
-    assert!(!told.contains("ada"), "{told}");
+    assert_eq!(client.send(valid_request()).await.status, 404);
+    let logged = log.lines();
+    assert!(logged.contains("ERROR enrich::lookup") && logged.contains(r#"error="panicked""#), "{logged}");
+    assert!(!logged.contains("ada"), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn logs_one_event_per_lookup_without_personal_data() {
     let log = Log::default();
     let _guard = log.capture();
-    let world = World::new();
-    let mut client = world.connect();
-    client.ask(good()).await;
-    client.ask(good().replace("enr_", "enr-")).await;
-    let told = log.lines();
-    let events: Vec<_> = told.lines().collect();
+    let server = TestServer::new();
+    let mut client = server.connect();
+    client.send(valid_request()).await;
+    client.send(valid_request().replace("enr_", "enr-")).await;
+    let logged = log.lines();
+    let events: Vec<_> = logged.lines().collect();
     assert!(events[0].starts_with(
         r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000000 workspace="demo" outcome="found" status=200 credits=1 duration_us="#
-    ), "{told}");
+    ), "{logged}");
     assert!(events[1].starts_with(
         r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680071018101010101010101 outcome="unauthorized" status=401 credits=0 duration_us="#
-    ), "{told}");
+    ), "{logged}");
     assert_eq!(events.len(), 2);
     for secret in ["ada", "gmail", "linkedin", &key().reveal().to_string()[5..]] {
-        assert!(!told.contains(secret), "{told}");
+        assert!(!logged.contains(secret), "{logged}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn logs_a_port_failure_with_all_sources() {
+async fn logs_a_port_error_with_its_sources() {
     let log = Log::default();
     let _guard = log.capture();
-    let world = World::with_resolver(Failing);
-    assert_eq!(world.connect().ask(good()).await.status, 502);
-    let told = log.lines();
-    assert!(told.contains(" WARN enrich::lookup") && told.contains("the vendor is away"), "{told}");
+    let server = TestServer::with_resolver(Failing);
+    assert_eq!(server.connect().send(valid_request()).await.status, 502);
+    let logged = log.lines();
+    assert!(
+        logged.contains(" WARN enrich::lookup") && logged.contains("the vendor is unavailable"),
+        "{logged}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn logs_the_reason_of_an_invalid_request_without_its_values() {
-    let world = World::new();
+    let server = TestServer::new();
     for (body, reason) in [
         ("{secret", "the body is not one JSON object"),
         (r#"{"email":"ada@gmail.com","secret":1}"#, "the body has a field other than email"),
@@ -136,8 +139,8 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
     ] {
         let log = Log::default();
         let _guard = log.capture();
-        let request = format!("{}content-length: {}\r\n\r\n{body}", head(), body.len());
-        assert_eq!(world.connect().ask(request).await.status, 400);
+        let request = format!("{}content-length: {}\r\n\r\n{body}", request_head(), body.len());
+        assert_eq!(server.connect().send(request).await.status, 400);
         let logged = log.lines();
         assert!(logged.contains(&format!("reason=\"{reason}\"")), "{logged}");
         assert!(!logged.contains("secret") && !logged.contains("gmail"), "{logged}");
@@ -145,22 +148,22 @@ async fn logs_the_reason_of_an_invalid_request_without_its_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lookups_without_a_valid_key_are_logged_once_per_interval_and_counted() {
+async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
     let log = Log::default();
     let _guard = log.capture();
-    let world = World::new();
-    let mut client = world.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     for (lookups, counts) in [(3, vec![2]), (1, vec![2]), (5, vec![2, 4])] {
         for _ in 0..lookups {
-            client.ask(good().replace("enr_", "enr-")).await;
-            client.ask(good()).await;
+            client.send(valid_request().replace("enr_", "enr-")).await;
+            client.send(valid_request()).await;
         }
         tokio::time::sleep(Duration::from_secs(6)).await;
-        let counted = counts.iter().map(|count| format!("count={count}")).collect::<Vec<_>>();
+        let expected = counts.iter().map(|count| format!("count={count}")).collect::<Vec<_>>();
         let logged = log.lines();
         let reports =
             logged.lines().filter_map(|line| line.split(' ').find(|word| word.starts_with("count=")));
-        assert_eq!(reports.collect::<Vec<_>>(), counted, "{logged}");
+        assert_eq!(reports.collect::<Vec<_>>(), expected, "{logged}");
     }
     let logged = log.lines();
     assert_eq!(logged.matches("status=401").count(), 3, "{logged}");

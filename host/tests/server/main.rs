@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod client;
-mod world;
+mod test_server;
 
-mod deadlines;
 mod http1;
 mod http2;
 mod lookups;
 mod malformed;
-mod rest;
 mod shutdown;
+mod suspended;
 mod tcp;
+mod timeouts;
 mod tls;
 mod workers;

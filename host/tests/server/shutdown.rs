@@ -4,79 +4,79 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::client::good;
+use crate::client::valid_request;
 use crate::lookups::Gate;
-use crate::world::{World, demo};
+use crate::test_server::{TestServer, workspace};
 
 #[tokio::test(start_paused = true)]
-async fn closes_idle_and_silent_connections_immediately() {
-    let world = World::new();
-    let (mut idle, mut silent) = (world.connect(), world.connect());
-    assert_eq!(idle.ask(good()).await.status, 200);
-    world.stop.cancel();
-    assert_eq!(idle.rest().await, "");
-    assert_eq!(silent.rest().await, "");
+async fn closes_idle_and_unused_connections_immediately() {
+    let server = TestServer::new();
+    let (mut idle, mut silent) = (server.connect(), server.connect());
+    assert_eq!(idle.send(valid_request()).await.status, 200);
+    server.stop.cancel();
+    assert_eq!(idle.read_to_end().await, "");
+    assert_eq!(silent.read_to_end().await, "");
     drop((idle, silent));
-    let started = world.started;
-    world.host.await.unwrap();
+    let started = server.started;
+    server.task.await.unwrap();
     assert!(started.elapsed() < Duration::from_millis(100));
 }
 
 #[tokio::test(start_paused = true)]
-async fn closes_resting_connections_immediately() {
-    let world = World::new();
-    let mut client = world.connect();
-    assert_eq!(client.ask(good()).await.status, 200);
+async fn closes_suspended_connections_immediately() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.status, 200);
     sleep(Duration::from_secs(30)).await;
-    world.stop.cancel();
-    assert_eq!(client.rest().await, "");
+    server.stop.cancel();
+    assert_eq!(client.read_to_end().await, "");
     drop(client);
-    let started = world.started;
-    world.host.await.unwrap();
+    let started = server.started;
+    server.task.await.unwrap();
     assert!(started.elapsed() < Duration::from_millis(30_100));
 }
 
 #[tokio::test(start_paused = true)]
-async fn completes_requests_in_flight_and_closes_their_connections() {
+async fn replies_to_requests_in_flight_and_closes_their_connections() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = world.connect();
-    client.send(good()).await;
-    gate.asked().await;
-    world.stop.cancel();
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = server.connect();
+    client.write(valid_request()).await;
+    gate.called().await;
+    server.stop.cancel();
     sleep(Duration::from_secs(9)).await;
-    assert!(!world.host.is_finished());
+    assert!(!server.task.is_finished());
     gate.open();
-    let reply = client.reply().await;
+    let reply = client.read_reply().await;
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
-    assert_eq!(client.rest().await, "");
+    assert_eq!(client.read_to_end().await, "");
     drop(client);
-    world.host.await.unwrap();
+    server.task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn drops_everything_after_10_s() {
+async fn drops_connections_after_10_s() {
     let gate = Gate::default();
-    let world = World::with_resolver(gate.clone());
-    let mut client = world.connect();
-    client.send(good()).await;
-    gate.asked().await;
-    world.stop.cancel();
-    assert_eq!(client.rest().await, "");
-    assert_eq!(world.seconds(), 10);
-    world.host.await.unwrap();
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = server.connect();
+    client.write(valid_request()).await;
+    gate.called().await;
+    server.stop.cancel();
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 10);
+    server.task.await.unwrap();
 
     // The process would exit here. While it does not, the lookup still settles.
     gate.open();
     sleep(Duration::from_secs(1)).await;
-    let balance = world.accounts.balance(&demo());
+    let balance = server.accounts.balance(&workspace());
     assert_eq!((balance.held, balance.spent), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn accepts_no_further_connection() {
-    let world = World::new();
-    world.stop.cancel();
-    assert_eq!(world.connect().rest().await, "");
-    world.host.await.unwrap();
+async fn accepts_no_more_connections() {
+    let server = TestServer::new();
+    server.stop.cancel();
+    assert_eq!(server.connect().read_to_end().await, "");
+    server.task.await.unwrap();
 }

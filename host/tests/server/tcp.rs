@@ -7,59 +7,59 @@ use enrich_host::{Listener, run};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Client, good, head};
-use crate::world::services;
+use crate::client::{Client, request_head, valid_request};
+use crate::test_server::services;
 
 /// A size in bytes that exceeds all buffers between client and server.
-const MUCH: usize = 32_000_000;
+const HUGE: usize = 32_000_000;
 
 #[tokio::test]
-async fn oversized_body_gets_its_400_before_the_close() {
+async fn client_that_sends_a_huge_body_receives_400() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
-    let request = format!("{}content-length: {MUCH}\r\n\r\n{}", head(), " ".repeat(MUCH));
-    client.try_send(request.as_bytes()).await.unwrap();
-    let reply = client.reply().await;
+    let request = format!("{}content-length: {HUGE}\r\n\r\n{}", request_head(), " ".repeat(HUGE));
+    client.try_write(request.as_bytes()).await.unwrap();
+    let reply = client.read_reply().await;
     assert!(reply.is_invalid_request(), "{reply:?}");
-    assert_eq!(client.rest().await, "");
+    assert_eq!(client.read_to_end().await, "");
     stop.cancel();
 }
 
 #[tokio::test]
-async fn oversized_malformed_bytes_get_their_400_before_the_close() {
+async fn client_that_sends_a_huge_malformed_request_receives_400() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
-    client.try_send(" x".repeat(MUCH / 2).as_bytes()).await.unwrap();
-    assert!(client.reply().await.is_invalid_request());
+    client.try_write(" x".repeat(HUGE / 2).as_bytes()).await.unwrap();
+    assert!(client.read_reply().await.is_invalid_request());
     stop.cancel();
 }
 
 #[tokio::test]
-async fn serves_on_a_tcp_listener() {
+async fn serves_tcp_connections() {
     let (address, stop) = serve().await;
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
-    assert_eq!(client.ask(good()).await.status, 200);
-    assert_eq!(client.ask(good()).await.status, 200);
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    assert_eq!(client.send(valid_request()).await.status, 200);
     stop.cancel();
-    assert_eq!(client.rest().await, "");
+    assert_eq!(client.read_to_end().await, "");
 }
 
 #[tokio::test]
-async fn retries_a_failing_listener() {
+async fn retries_accept_after_errors() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let out_of_files = Faulty { listener, failures: 3 };
-    tokio::spawn(run(out_of_files, services().0, std::future::pending()));
+    let failing = FailingListener { listener, failures: 3 };
+    tokio::spawn(run(failing, services().0, std::future::pending()));
     let mut client = Client::new(TcpStream::connect(address).await.unwrap());
-    assert_eq!(client.ask(good()).await.status, 200);
+    assert_eq!(client.send(valid_request()).await.status, 200);
 }
 
-struct Faulty {
+struct FailingListener {
     listener: TcpListener,
     failures: u32,
 }
 
-impl Listener for Faulty {
+impl Listener for FailingListener {
     type Io = TcpStream;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {

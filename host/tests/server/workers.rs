@@ -19,55 +19,58 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Client, good};
+use crate::client::{Client, valid_request};
 use crate::lookups::Gate;
-use crate::world::{demo, profile, services};
+use crate::test_server::{profile, services, workspace};
 
 #[tokio::test]
-async fn distributes_connections_evenly_over_workers() {
-    let seen = Seen::default();
-    let server = Server::start(|services| services.service.resolver = Arc::new(seen.clone())).await;
+async fn distributes_open_connections_evenly_over_the_threads() {
+    let calls = CallsPerThread::default();
+    let server = Server::start(|services| services.service.resolver = Arc::new(calls.clone())).await;
     let mut clients = Vec::new();
     for _ in 0..9 {
         let mut client = server.connect().await;
-        assert_eq!(client.ask(good()).await.status, 200);
+        assert_eq!(client.send(valid_request()).await.status, 200);
         clients.push(client);
     }
-    let counts: Vec<_> = seen.0.lock().unwrap().values().copied().collect();
+    let counts: Vec<_> = calls.0.lock().unwrap().values().copied().collect();
     assert_eq!(counts, [3, 3, 3]);
 }
 
 #[tokio::test]
-async fn workers_share_connections_max() {
+async fn connections_max_applies_to_all_threads_together() {
     let server = Server::start(|services| services.limits.connections_max = 2).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
-    assert_eq!(first.ask(good()).await.status, 200);
-    assert_eq!(second.ask(good()).await.status, 200);
+    assert_eq!(first.send(valid_request()).await.status, 200);
+    assert_eq!(second.send(valid_request()).await.status, 200);
 
     let mut third = server.connect().await;
-    third.send(good()).await;
+    third.write(valid_request()).await;
     assert!(
-        timeout(Duration::from_millis(200), third.reply()).await.is_err(),
+        timeout(Duration::from_millis(200), third.read_reply()).await.is_err(),
         "a third connection was accepted"
     );
     drop(first);
-    assert_eq!(third.reply().await.status, 200);
+    assert_eq!(third.read_reply().await.status, 200);
 }
 
 #[tokio::test]
-async fn shutdown_waits_for_a_lookup_of_a_disconnected_client() {
+async fn shutdown_waits_for_lookups_of_disconnected_clients() {
     let gate = Gate::default();
     let server = Server::start(|services| services.service.resolver = Arc::new(gate.clone())).await;
     let mut client = server.connect().await;
-    client.send(good()).await;
-    gate.asked().await;
+    client.write(valid_request()).await;
+    gate.called().await;
     drop(client);
     server.stop.cancel();
     let mut running = server.running;
-    assert!(timeout(Duration::from_millis(200), &mut running).await.is_err(), "it did not wait");
+    assert!(
+        timeout(Duration::from_millis(200), &mut running).await.is_err(),
+        "the shutdown did not wait for the lookup"
+    );
     gate.open();
     running.await.unwrap();
-    let balance = server.accounts.balance(&demo());
+    let balance = server.accounts.balance(&workspace());
     assert_eq!((balance.held, balance.spent), (0, 1));
 }
 
@@ -98,12 +101,10 @@ impl Server {
 
 /// A resolver that matches every email and counts the lookups of each thread.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Threads>>);
-
-type Threads = BTreeMap<String, usize>;
+struct CallsPerThread(Arc<Mutex<BTreeMap<String, usize>>>);
 
 #[async_trait]
-impl Resolver for Seen {
+impl Resolver for CallsPerThread {
     async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let thread: ThreadId = thread::current().id();
         *self.0.lock().unwrap().entry(format!("{thread:?}")).or_default() += 1;

@@ -1,14 +1,13 @@
 //! Runs the real adapters on the fakes.
 
-#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_fakes::postgres::Postgres;
-use enrich_fakes::postgres::books::{Books, Workspace};
+use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::key::ApiKey;
@@ -26,20 +25,20 @@ struct Pipe<S>(S);
 #[async_trait]
 impl enrich_postgres::Connect for Pipe<Postgres> {
     async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
-        let (ours, theirs) = duplex(4096);
+        let (client, stream) = duplex(4096);
         let server = self.0.clone();
-        tokio::spawn(async move { server.serve(theirs).await });
-        Ok(Box::new(ours))
+        tokio::spawn(async move { server.serve(stream).await });
+        Ok(Box::new(client))
     }
 }
 
 #[async_trait]
 impl enrich_redis::Connect for Pipe<Redis> {
     async fn connect(&self) -> io::Result<Box<dyn enrich_redis::Stream>> {
-        let (ours, theirs) = duplex(4096);
+        let (client, stream) = duplex(4096);
         let server = self.0.clone();
-        tokio::spawn(async move { server.serve(theirs).await });
-        Ok(Box::new(ours))
+        tokio::spawn(async move { server.serve(stream).await });
+        Ok(Box::new(client))
     }
 }
 
@@ -56,7 +55,7 @@ fn now() -> Timestamp {
 }
 
 fn postgres(granted: i64) -> Postgres {
-    let mut books = Books::default();
+    let mut database = Database::default();
     let workspace = Workspace {
         id: demo().to_string(),
         quota_limit: 500,
@@ -64,9 +63,9 @@ fn postgres(granted: i64) -> Postgres {
         granted,
         ..Workspace::default()
     };
-    let rowid = books.create_workspace(workspace);
-    books.create_key(rowid, key().digest().as_bytes());
-    Postgres::new(books, || now().unix_ms())
+    let rowid = database.create_workspace(workspace);
+    database.create_key(rowid, key().digest().as_bytes());
+    Postgres::new(database, || now().unix_ms())
 }
 
 async fn ledger(postgres: &Postgres) -> Ledger {
@@ -81,7 +80,7 @@ fn hold(lookup: u8) -> Hold {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ledger_finds_a_key_holds_spends_and_leaves() {
+async fn ledger_finds_key_spends_and_returns_lease() {
     let postgres = postgres(10);
     let ledger = ledger(&postgres).await;
     let found = ledger.find(&key().digest()).await.unwrap();
@@ -91,43 +90,43 @@ async fn a_ledger_finds_a_key_holds_spends_and_leaves() {
     ledger.tick(now()).await.unwrap();
     let balance = ledger.balance(&demo()).await.unwrap();
     assert_eq!(balance, Balance { granted: 10, available: 9, held: 0, spent: 1 });
-    assert_eq!(postgres.with(|books| books.spent_by(&[1; 16])), Some(1));
+    assert_eq!(postgres.with(|database| database.committed_spend(&[1; 16])), Some(1));
     ledger.close().await.unwrap();
-    postgres.with(|books| assert!(books.leases().is_empty() && books.workspaces()[0].free() == 9));
+    postgres.with(|database| assert!(database.leases().is_empty() && database.workspaces()[0].free() == 9));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ledger_that_listens_hears_of_a_revoked_key() {
+async fn ledger_is_notified_of_revoked_key() {
     let postgres = postgres(10);
     let ledger = ledger(&postgres).await;
     ledger.changed().await; // wait until the listener is connected
     assert!(ledger.find(&key().digest()).await.unwrap().is_some());
-    postgres.with(|books| books.revoke_key(key().digest().as_bytes()));
+    postgres.with(|database| database.revoke_key(key().digest().as_bytes()));
     timeout(Duration::from_millis(10), ledger.changed()).await.unwrap();
     ledger.tick(now()).await.unwrap();
     assert!(ledger.find(&key().digest()).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_ledgers_share_the_last_credit() {
+async fn last_credit_moves_to_second_ledger() {
     let postgres = postgres(1);
-    let (one, two) = (ledger(&postgres).await, ledger(&postgres).await);
-    one.changed().await; // wait until the listener is connected
-    assert_eq!(one.hold(&hold(1)).await.unwrap(), HoldOutcome::Granted);
-    one.settle(&hold(1), Settlement::Release).await.unwrap();
+    let (first, second) = (ledger(&postgres).await, ledger(&postgres).await);
+    first.changed().await; // wait until the listener is connected
+    assert_eq!(first.hold(&hold(1)).await.unwrap(), HoldOutcome::Granted);
+    first.settle(&hold(1), Settlement::Release).await.unwrap();
     // The credit is idle on the first node, which returns it after a recall.
-    let second = hold(2);
-    let (held, ()) = tokio::join!(two.hold(&second), async {
-        one.changed().await;
-        one.tick(now()).await.unwrap();
+    let second_hold = hold(2);
+    let (outcome, ()) = tokio::join!(second.hold(&second_hold), async {
+        first.changed().await;
+        first.tick(now()).await.unwrap();
     });
-    assert_eq!(held.unwrap(), HoldOutcome::Granted);
-    two.settle(&second, Settlement::Spend(1)).await.unwrap();
-    assert_eq!(one.hold(&hold(3)).await.unwrap(), HoldOutcome::Insufficient);
+    assert_eq!(outcome.unwrap(), HoldOutcome::Granted);
+    second.settle(&second_hold, Settlement::Spend(1)).await.unwrap();
+    assert_eq!(first.hold(&hold(3)).await.unwrap(), HoldOutcome::Insufficient);
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_count_until_their_server_forgets() {
+async fn windows_count_until_server_data_is_cleared() {
     let redis = Redis::new(|| now().unix_ms());
     let connect = Arc::new(Pipe(redis.clone()));
     let windows = RedisWindows::new(connect, Login::default(), RedisPolicy::default(), 7);
@@ -135,6 +134,6 @@ async fn windows_count_until_their_server_forgets() {
     for count in 1..=3 {
         assert_eq!(windows.count(&window).await.unwrap(), count);
     }
-    redis.forget();
+    redis.clear();
     assert_eq!(windows.count(&window).await.unwrap(), 1);
 }

@@ -5,35 +5,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 
-use super::ensure;
-use crate::event::{Deed, Event};
+use super::ensure::ensure;
+use crate::event::{Event, StoreEffect};
 use crate::trace::Entry;
 
-/// Checks at every moment that `granted = available + held + spent`, and that each total matches the store's operations.
-/// Every credit is accounted for.
+/// Checks at every moment that `granted = available + held + spent`, and that each balance matches the store's operations.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
-    let mut accounts = BTreeMap::<WorkspaceId, Expected>::new();
+    let mut accounts = BTreeMap::<WorkspaceId, ExpectedAccount>::new();
     for entry in entries {
         match &entry.event {
-            Event::Granted(workspace, credits) => account(&mut accounts, workspace).granted += credits,
-            Event::Started { forgets: true, .. } => accounts.values_mut().for_each(|a| a.held.clear()),
-            Event::Did(lookup, Deed::Held { workspace, credits, placed_at, expires_at }) => {
+            Event::CreditsGranted(workspace, credits) => account(&mut accounts, workspace).granted += credits,
+            Event::NodeStarted { loses_holds: true, .. } => {
+                accounts.values_mut().for_each(|account| account.held.clear());
+            }
+            Event::StoreEffect(lookup, StoreEffect::Held { workspace, credits, placed_at, expires_at }) => {
                 let account = account(&mut accounts, workspace);
                 account.advance(*placed_at);
                 account.held.insert(*lookup, (*credits, *expires_at));
             }
-            Event::Did(_, Deed::Denied { workspace, placed_at, .. }) => {
+            Event::StoreEffect(_, StoreEffect::HoldRefused { workspace, placed_at, .. }) => {
                 account(&mut accounts, workspace).advance(*placed_at);
             }
-            Event::Did(lookup, Deed::Settled(workspace, settlement)) => {
+            Event::StoreEffect(lookup, StoreEffect::Settled(workspace, settlement)) => {
                 account(&mut accounts, workspace).settle(*lookup, *settlement);
             }
-            Event::Totals(workspace, now, shown) => {
+            Event::Balance(workspace, now, actual) => {
                 let account = account(&mut accounts, workspace);
                 account.advance(*now);
                 let expected = account.balance();
-                let is_whole = shown.granted == shown.available + shown.held + shown.spent;
-                ensure(is_whole && *shown == expected, || format!("{entry}, expected {expected:?}"))?;
+                let adds_up = actual.granted == actual.available + actual.held + actual.spent;
+                ensure(adds_up && *actual == expected, || format!("{entry}, expected {expected:?}"))?;
             }
             _ => {}
         }
@@ -43,18 +44,18 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
 
 /// A minimal model of an account.
 #[derive(Default)]
-struct Expected {
+struct ExpectedAccount {
     granted: u64,
     spent: u64,
-    paid: BTreeSet<LookupId>,
+    spent_lookups: BTreeSet<LookupId>,
     held: BTreeMap<LookupId, (u64, Timestamp)>,
 }
 
-impl Expected {
+impl ExpectedAccount {
     fn settle(&mut self, lookup: LookupId, settlement: Settlement) {
         self.held.remove(&lookup);
         if let Settlement::Spend(credits) = settlement
-            && self.paid.insert(lookup)
+            && self.spent_lookups.insert(lookup)
         {
             self.spent += credits;
         }
@@ -76,6 +77,9 @@ impl Expected {
     }
 }
 
-fn account<'a>(accounts: &'a mut BTreeMap<WorkspaceId, Expected>, id: &WorkspaceId) -> &'a mut Expected {
+fn account<'a>(
+    accounts: &'a mut BTreeMap<WorkspaceId, ExpectedAccount>,
+    id: &WorkspaceId,
+) -> &'a mut ExpectedAccount {
     accounts.entry(id.clone()).or_default()
 }

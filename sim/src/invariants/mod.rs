@@ -1,49 +1,54 @@
 //! Properties that hold in every run, with any faults. Each module checks one of them on the trace.
 
-mod billing;
+mod ensure;
+
 mod conservation;
-mod endings;
-mod holds;
+
 mod leases;
-mod privacy;
-mod recovery;
-mod replies;
+
+mod holds;
+
 mod verification;
+
+mod replies;
+
+mod recovery;
+
+mod billing;
+
+mod privacy;
+
+mod completion;
 
 use crate::trace::Entry;
 
 /// A property that must hold for every trace, and its checker. The error describes the violation.
 pub type Invariant = (&'static str, fn(&[Entry]) -> Result<(), String>);
 
-/// All invariants.
+/// All invariants, in the order of their numbers in the README.
 pub const ALL: [Invariant; 9] = [
     (
-        "granted = available + held + spent, and the totals are what the store's deeds add up to",
+        "granted = available + held + spent, and the balances match the operations of the store",
         conservation::check,
     ),
     (
-        "in shared books granted = free + leased + spent, leases and spends add up to that, and no node holds more than is \
-         left of a lease that lives",
+        "in shared accounts granted = free + leased + spent, the leases and committed spends add up to that, and no node \
+         holds more than is left on its valid lease",
         leases::check,
     ),
     ("a hold ends at most once", holds::check),
     (
-        "nothing is executed without a verified count, never more than the limit in a window, nobody is served by a key \
-         that was revoked, and the vendor hears of nobody who was refused or opted out",
+        "no lookup is executed without a verified count, no window admits more than its limit, no revoked key is accepted, \
+         and the vendor receives no request for a person who was refused or opted out",
         verification::check,
     ),
     ("every reply is one of the specification's", replies::check),
     ("after healing, a valid request succeeds and all holds end", recovery::check),
     (
-        "a lookup asks to spend if and only if it is told of a profile; a 200 is sent if and only if its lookup is spent, \
-         unless its node crashes or a faulty wrapper loses the answer of a store that did its work",
+        "a lookup requests a spend if and only if a profile was found; a 200 is sent if and only if its lookup is spent, \
+         unless its node crashes or a fault loses the response of a store that executed the spend",
         billing::check,
     ),
-    ("no email and no key is in the log", privacy::check),
-    ("every lookup ends with one line in the log, unless its node crashes", endings::check),
+    ("no email, key or profile is in the log", privacy::check),
+    ("every lookup ends with one line in the log, unless its node crashes", completion::check),
 ];
-
-/// Returns an error unless `holds`.
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(otherwise()) }
-}

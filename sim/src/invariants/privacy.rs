@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ensure;
+use super::ensure::ensure;
 use crate::event::Event;
 use crate::trace::Entry;
 
@@ -11,13 +11,13 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut secrets = BTreeSet::new();
     for entry in entries {
         match &entry.event {
-            Event::Sent(sent) => {
+            Event::RequestSent(sent) => {
                 secrets.extend([sent.email.as_str(), sent.profile.as_str()]);
                 secrets.extend(sent.key.as_deref());
             }
-            Event::Logged(logged) => {
-                let told = secrets.iter().find(|secret| logged.line.contains(**secret));
-                ensure(told.is_none(), || format!("{told:?} is in the log: {entry}"))?;
+            Event::Logged(line) => {
+                let secret = secrets.iter().find(|secret| line.text.contains(**secret));
+                ensure(secret.is_none(), || format!("the log contains {secret:?}: {entry}"))?;
             }
             _ => {}
         }

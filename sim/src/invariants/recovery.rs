@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::ensure;
-use crate::event::{Event, Sent};
-use crate::story::last_totals;
+use super::ensure::ensure;
+use crate::event::{Event, SentRequest};
+use crate::lookup_history::last_balances;
 use crate::trace::Entry;
 
 /// Checks that after healing every node answers a valid request with 200. After the last hold has expired, no credits may be
-/// held or leased by a node that is gone.
+/// held, or leased by a node that crashed.
 ///
-/// The prober may [repeat its request](crate::plan::StoreKind::probes_max); the last reply counts.
+/// The prober may [repeat its request](crate::topology::StoreKind::probes_max); the last reply counts.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let healed = entries.iter().skip_while(|entry| !matches!(entry.event, Event::Healed));
     let (mut nodes, mut probes) = (BTreeMap::new(), BTreeMap::new());
     for entry in healed {
         match &entry.event {
-            Event::Sent(Sent { number, node, client: None, .. }) => {
+            Event::RequestSent(SentRequest { number, node, client: None, .. }) => {
                 nodes.insert(*number, *node);
                 probes.insert(*node, None);
             }
-            Event::Received(number, reply) => {
+            Event::ReplyReceived(number, reply) => {
                 if let Some(node) = nodes.get(number) {
                     probes.insert(*node, Some(reply.status));
                 }
@@ -29,7 +29,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     let all_succeed = !probes.is_empty() && probes.values().all(|status| *status == Some(200));
-    ensure(all_succeed, || format!("the prober's requests were answered with {probes:?}"))?;
-    let totals = last_totals(entries);
-    ensure(totals.values().all(|balance| balance.held == 0), || format!("in the end: {totals:?}"))
+    ensure(all_succeed, || format!("the last replies to the prober by node: {probes:?}"))?;
+    let balances = last_balances(entries);
+    ensure(balances.values().all(|balance| balance.held == 0), || {
+        format!("credits are held at the end of the run: {balances:?}")
+    })
 }

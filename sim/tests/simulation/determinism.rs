@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrich_sim::{Plan, Run, StoreKind, World, each_seed, seeds};
+use enrich_sim::{Plan, Run, Simulation, StoreKind, each_seed, seeds};
 
 const SEEDS: u64 = 50;
 
@@ -13,46 +13,46 @@ const SERVER_SEEDS: u64 = 25;
 const FINE_SEEDS: u64 = 5;
 
 #[test]
-fn the_same_seed_is_the_same_run_in_memory() {
+fn same_seed_gives_same_trace_in_memory() {
     each_seed(seeds(SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Memory)));
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_on_sqlite() {
+fn same_seed_gives_same_trace_on_sqlite() {
     each_seed(seeds(SQLITE_SEEDS), |seed| run_twice(&Plan::draw(seed, StoreKind::Sqlite)));
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_millisecond_by_millisecond() {
+fn same_seed_gives_same_trace_with_1_ms_steps() {
     let tick = Duration::from_millis(1);
     each_seed(seeds(FINE_SEEDS), |seed| run_twice(&Plan { tick, ..Plan::draw(seed, StoreKind::Memory) }));
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_on_servers() {
+fn same_seed_gives_same_trace_on_servers() {
     each_seed(seeds(SERVER_SEEDS), |seed| {
-        let nodes = 2 + usize::try_from(seed % 4).expect("a few");
+        let nodes = 2 + usize::try_from(seed % 4).expect("fits");
         run_twice(&Plan::draw(seed, StoreKind::Servers(nodes)));
     });
 }
 
 #[test]
-fn another_seed_is_another_run() {
-    let hash = |seed| World::run(&Plan::draw(seed, StoreKind::Memory)).hash();
+fn different_seeds_give_different_traces() {
+    let hash = |seed| Simulation::run(&Plan::draw(seed, StoreKind::Memory)).hash();
     assert_ne!(hash(1), hash(2));
 }
 
 fn run_twice(plan: &Plan) {
-    let (first, second) = (World::run(plan), World::run(plan));
+    let (first, second) = (Simulation::run(plan), Simulation::run(plan));
     if first.hash() != second.hash() {
         let seed = plan.seed;
-        panic!("seed {seed} has two runs, and here they part:\n{}", first_difference(&first, &second));
+        panic!("two runs of seed {seed} differ:\n{}", first_difference(&first, &second));
     }
 }
 
 fn first_difference(first: &Run, second: &Run) -> String {
     let (first, second) = (first.lines(), second.lines());
-    let at = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
-    let line = |lines: &[String]| lines.get(at).cloned().unwrap_or("(the end)".to_owned());
-    format!("line {}\n    {}\n    {}", at + 1, line(&first), line(&second))
+    let index = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
+    let line = |lines: &[String]| lines.get(index).cloned().unwrap_or("(end of the trace)".to_owned());
+    format!("line {}\n    {}\n    {}", index + 1, line(&first), line(&second))
 }

@@ -3,8 +3,8 @@
 #![cfg(feature = "sim")]
 
 mod determinism;
-mod guards;
+mod middleware;
 mod network_and_clocks;
 mod one_fault;
-mod random_worlds;
+mod random_faults;
 mod several_nodes;

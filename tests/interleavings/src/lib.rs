@@ -21,16 +21,17 @@ use std::panic::{self, AssertUnwindSafe};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-mod scene;
+mod fixture;
 
-pub use scene::{
-    Answer, Ended, GRANTED, Left, START, Scene, Spender, end, hold, key, poll, workspace, write,
+pub use fixture::{
+    GRANTED, LedgerFixture, RemainingData, START, SpendOutcome, SpendResult, TestLookup, expiry, hold, key,
+    poll, spawn_writer, workspace,
 };
 
 const SEED: u64 = 0x5eed;
 
 /// Number of times that PCT interrupts a thread. Races that need more interruptions are left to the random scheduler.
-const INTERRUPTIONS: usize = 3;
+const PREEMPTIONS: usize = 3;
 
 /// Maximum number of steps in a schedule. The longest one takes a tenth of it, so a schedule that exceeds it is stuck.
 const STEPS_MAX: usize = 10_000;
@@ -44,13 +45,15 @@ pub fn explore(schedules: usize, test: fn()) {
         run(ReplayScheduler::new_from_encoded(&schedule), test);
         return;
     }
-    let asked = env::var("SCHEDULES").ok().map(|n| n.parse().expect("SCHEDULES is a number"));
-    let schedules = asked.unwrap_or(schedules);
+    let schedules = match env::var("SCHEDULES") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("SCHEDULES must be a number, not {text:?}")),
+        Err(_) => schedules,
+    };
     run(RandomScheduler::new_from_seed(SEED, schedules), test);
-    run(PctScheduler::new_from_seed(SEED, INTERRUPTIONS, schedules), test);
+    run(PctScheduler::new_from_seed(SEED, PREEMPTIONS, schedules), test);
 }
 
-#[expect(clippy::print_stderr, reason = "where a failed test's schedule is printed, too")]
+#[expect(clippy::print_stderr, reason = "shuttle prints the schedule there")]
 fn run(scheduler: impl Scheduler + 'static, test: fn()) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -58,7 +61,7 @@ fn run(scheduler: impl Scheduler + 'static, test: fn()) {
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| Runner::new(scheduler, config).run(test)));
     if let Err(failure) = outcome {
         eprintln!(
-            "to replay it: REPLAY='the schedule above' RUSTFLAGS='--cfg shuttle' cargo test -p enrich-interleavings --target-dir target/shuttle NAME_OF_THE_TEST"
+            "to replay the schedule above:\n    REPLAY=SCHEDULE RUSTFLAGS='--cfg shuttle' cargo test -p enrich-interleavings --target-dir target/shuttle TEST"
         );
         panic::resume_unwind(failure);
     }

@@ -1,11 +1,11 @@
 //! The accounts in memory.
 
 #![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::sync::Arc;
 
-use enrich_interleavings::{end, explore, hold, workspace};
+use enrich_interleavings::{expiry, explore, hold, workspace};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::memory::AccountTable;
 use enrich_lib::ports::Credits;
@@ -28,9 +28,9 @@ fn check(table: &AccountTable) -> Balance {
 }
 
 fn is_granted(table: &AccountTable, hold: &Hold) -> bool {
-    let holding = block_on(table.hold(hold)).unwrap();
+    let outcome = block_on(table.hold(hold)).unwrap();
     check(table);
-    holding == HoldOutcome::Granted
+    outcome == HoldOutcome::Granted
 }
 
 fn settles(table: &AccountTable, hold: &Hold, settlement: Settlement) -> bool {
@@ -39,21 +39,24 @@ fn settles(table: &AccountTable, hold: &Hold, settlement: Settlement) -> bool {
     is_settled
 }
 
-/// Runs `acts` concurrently and returns the results.
-fn together<T: Send + 'static>(table: &Arc<AccountTable>, acts: &[fn(&AccountTable) -> T]) -> Vec<T> {
-    let spawn = |act: &fn(&AccountTable) -> T| {
-        let (table, act) = (table.clone(), *act);
-        thread::spawn(move || act(&table))
+/// Runs `actions` concurrently and returns the results.
+fn run_concurrently<T: Send + 'static>(
+    table: &Arc<AccountTable>,
+    actions: &[fn(&AccountTable) -> T],
+) -> Vec<T> {
+    let spawn = |action: &fn(&AccountTable) -> T| {
+        let (table, action) = (table.clone(), *action);
+        thread::spawn(move || action(&table))
     };
-    let threads: Vec<_> = acts.iter().map(spawn).collect();
+    let threads: Vec<_> = actions.iter().map(spawn).collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
 #[test]
-fn no_more_is_held_than_there_is() {
+fn never_holds_more_than_available() {
     explore(SCHEDULES, || {
         let table = table();
-        let granted = together(
+        let granted = run_concurrently(
             &table,
             &[
                 |table| u64::from(is_granted(table, &hold(1, 2))) * 2,
@@ -64,55 +67,56 @@ fn no_more_is_held_than_there_is() {
         );
         let held = granted.iter().sum();
         assert_eq!(check(&table), Balance { granted: 3, available: 3 - held, held, spent: 0 });
-        assert!(held >= 2, "who was refused wanted more than is left");
+        assert!(held >= 2, "a hold was refused although the credits suffice");
     });
 }
 
 #[test]
-fn what_is_spent_at_once_is_all_spent() {
+fn concurrent_spends_are_all_charged() {
     explore(SCHEDULES, || {
         let table = table();
         fn spend(table: &AccountTable, n: u8) -> u64 {
             let hold = hold(n, 1);
             u64::from(is_granted(table, &hold) && settles(table, &hold, Settlement::Spend(1)))
         }
-        let spent = together(&table, &[|t| spend(t, 1), |t| spend(t, 2), |t| spend(t, 3), |t| spend(t, 4)]);
+        let spent =
+            run_concurrently(&table, &[|t| spend(t, 1), |t| spend(t, 2), |t| spend(t, 3), |t| spend(t, 4)]);
         assert_eq!(spent.iter().sum::<u64>(), 3);
         assert_eq!(check(&table), Balance { granted: 3, available: 0, held: 0, spent: 3 });
     });
 }
 
 #[test]
-fn a_hold_that_is_spent_and_released_and_expires_at_once_ends_once() {
+fn concurrent_spend_release_and_expiry_end_hold_once() {
     explore(SCHEDULES, || {
         let table = table();
         assert!(is_granted(&table, &hold(1, 2)));
-        let settled = together(
+        let settled = run_concurrently(
             &table,
             &[
                 |table| settles(table, &hold(1, 2), Settlement::Spend(1)),
                 |table| settles(table, &hold(1, 2), Settlement::Spend(1)),
                 |table| settles(table, &hold(1, 2), Settlement::Release),
                 |table| {
-                    table.advance(end());
+                    table.advance(expiry());
                     check(table);
                     true
                 },
             ],
         );
         let spent = u64::from(settled[0]);
-        assert_eq!(settled[0], settled[1], "both are told the same");
-        assert_eq!(settled[2], !settled[0], "of a spend and a release, or its expiry, one wins");
+        assert_eq!(settled[0], settled[1], "both attempts return the same result");
+        assert_eq!(settled[2], !settled[0], "either the spend succeeds, or the release or expiry");
         assert_eq!(check(&table), Balance { granted: 3, available: 3 - spent, held: 0, spent });
     });
 }
 
 #[test]
-fn credits_that_come_free_are_held_by_one_of_those_who_want_them() {
+fn released_credits_are_held_by_one_lookup() {
     explore(SCHEDULES, || {
         let table = table();
         assert!(is_granted(&table, &hold(1, 3)));
-        let granted = together(
+        let granted = run_concurrently(
             &table,
             &[
                 |table| settles(table, &hold(1, 3), Settlement::Release),

@@ -1,157 +1,168 @@
 //! Spends of a ledger, and the writer that makes them durable.
 
 #![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use enrich_interleavings::{Answer, Ended, GRANTED, START, Scene, Spender, end, explore, write};
+use enrich_interleavings::{
+    GRANTED, LedgerFixture, START, SpendOutcome, SpendResult, TestLookup, expiry, explore, spawn_writer,
+};
 use enrich_lib::credit::{Account, HoldOutcome};
 use enrich_lib::model::Timestamp;
 use shuttle::thread::{self, JoinHandle};
 
 const SCHEDULES: usize = 1_500;
 
-fn spend(spender: Spender) -> JoinHandle<Ended> {
-    thread::spawn(move || spender.spend())
+fn spend(lookup: TestLookup) -> JoinHandle<SpendResult> {
+    thread::spawn(move || lookup.spend())
 }
 
-fn spend_impatiently(spender: Spender) -> JoinHandle<Ended> {
-    thread::spawn(move || spender.spend_impatiently())
+fn spend_with_timeout(lookup: TestLookup) -> JoinHandle<SpendResult> {
+    thread::spawn(move || lookup.spend_with_timeout())
 }
 
 /// Spends, and retries once if it stopped waiting, as a lookup with time left does.
-fn try_again(spender: Spender) -> JoinHandle<Ended> {
-    thread::spawn(move || match spender.spend_impatiently() {
-        (_, Answer::GivenUp) => spender.spend(),
-        ended => ended,
+fn spend_with_retry(lookup: TestLookup) -> JoinHandle<SpendResult> {
+    thread::spawn(move || match lookup.spend_with_timeout() {
+        (_, SpendOutcome::Abandoned) => lookup.spend(),
+        results => results,
     })
 }
 
-fn all<const N: usize>(spends: [JoinHandle<Ended>; N]) -> [Ended; N] {
+fn all<const N: usize>(spends: [JoinHandle<SpendResult>; N]) -> [SpendResult; N] {
     spends.map(|spend| spend.join().unwrap())
 }
 
-/// Runs `spends` while the ledger ticks at each of `moments`. Then checks that the ledger matches the results.
-fn while_time_passes<const N: usize>(moments: [Timestamp; N], spends: impl FnOnce(&Scene) -> Vec<Ended>) {
-    let (scene, work) = Scene::open();
-    let writer = write(work);
-    let clock = scene.clock(moments);
-    let ended = spends(&scene);
-    clock.join().unwrap();
-    scene.close(writer, &ended);
+/// Runs `spends` while the ledger ticks at each of `times`. Then checks that the ledger matches the results.
+fn with_ticks_at<const N: usize>(
+    times: [Timestamp; N],
+    spends: impl FnOnce(&LedgerFixture) -> Vec<SpendResult>,
+) {
+    let (fixture, work) = LedgerFixture::open();
+    let writer = spawn_writer(work);
+    let ticks = fixture.tick_at(times);
+    let results = spends(&fixture);
+    ticks.join().unwrap();
+    fixture.close(writer, &results);
 }
 
 #[test]
-fn who_waits_for_a_spend_is_told() {
+fn waiting_spends_are_acknowledged() {
     explore(SCHEDULES, || {
-        while_time_passes([START], |scene| {
+        with_ticks_at([START], |fixture| {
             let spends = [1, 2, 3, 4].map(|n| {
-                let spender = scene.spender(n, 1);
-                thread::spawn(move || (spender.hold() == HoldOutcome::Granted).then(|| spender.spend()))
+                let lookup = fixture.lookup(n, 1);
+                thread::spawn(move || (lookup.hold() == HoldOutcome::Granted).then(|| lookup.spend()))
             });
-            let ended: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
-            assert_eq!(ended.len() as u64, GRANTED, "as many as there are credits");
-            assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
-            ended
+            let results: Vec<_> = spends.into_iter().filter_map(|spend| spend.join().unwrap()).collect();
+            assert_eq!(results.len() as u64, GRANTED, "one per credit");
+            assert!(results.iter().all(|(_, outcome)| *outcome == SpendOutcome::Acknowledged), "{results:?}");
+            results
         });
     });
 }
 
 #[test]
-fn a_spend_that_is_given_up_is_not_billed() {
+fn abandoned_spend_is_not_charged() {
     explore(3 * SCHEDULES, || {
-        while_time_passes([START], |scene| {
-            let ended = all([spend_impatiently(scene.holding(1, 2)), spend(scene.holding(2, 1))]);
-            assert_eq!(ended[1].1, Answer::Told, "the patient one");
-            ended.into()
+        with_ticks_at([START], |fixture| {
+            let results = all([
+                spend_with_timeout(fixture.lookup_with_hold(1, 2)),
+                spend(fixture.lookup_with_hold(2, 1)),
+            ]);
+            assert_eq!(results[1].1, SpendOutcome::Acknowledged, "the spend without a timeout");
+            results.into()
         });
     });
 }
 
 #[test]
-fn a_spend_that_is_given_up_and_tried_again_is_billed_once_or_not_at_all() {
+fn retried_spend_is_charged_at_most_once() {
     explore(3 * SCHEDULES, || {
-        while_time_passes([START], |scene| {
-            let ended = all([try_again(scene.holding(1, 2)), try_again(scene.holding(2, 1))]);
-            assert!(ended.iter().all(|(_, answer)| *answer != Answer::GivenUp));
-            ended.into()
+        with_ticks_at([START], |fixture| {
+            let results = all([
+                spend_with_retry(fixture.lookup_with_hold(1, 2)),
+                spend_with_retry(fixture.lookup_with_hold(2, 1)),
+            ]);
+            assert!(results.iter().all(|(_, outcome)| *outcome != SpendOutcome::Abandoned));
+            results.into()
         });
     });
 }
 
 /// No spend was written yet, so there is nothing to void, and the second attempt of each succeeds.
 #[test]
-fn a_spend_that_is_given_up_before_the_writer_looks_is_not_written() {
+fn spend_abandoned_before_the_writer_runs_is_not_written() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let spenders = [1, 2].map(|n| scene.holding(n, 1));
-        let ended = all(spenders.clone().map(spend_impatiently));
-        assert!(ended.iter().all(|(_, answer)| *answer == Answer::GivenUp));
-        let writer = write(work);
-        let ended = all(spenders.map(spend));
-        assert!(ended.iter().all(|(_, answer)| *answer == Answer::Told), "{ended:?}");
-        scene.close(writer, &ended);
+        let (fixture, work) = LedgerFixture::open();
+        let lookups = [1, 2].map(|n| fixture.lookup_with_hold(n, 1));
+        let results = all(lookups.clone().map(spend_with_timeout));
+        assert!(results.iter().all(|(_, outcome)| *outcome == SpendOutcome::Abandoned));
+        let writer = spawn_writer(work);
+        let results = all(lookups.map(spend));
+        assert!(results.iter().all(|(_, outcome)| *outcome == SpendOutcome::Acknowledged), "{results:?}");
+        fixture.close(writer, &results);
     });
 }
 
 #[test]
-fn attempts_of_one_lookup_at_once_spend_once() {
+fn concurrent_spends_of_one_lookup_charge_once() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let spender = scene.holding(1, 2);
-        let [first, second, third] = all([(); 3].map(|()| spend(spender.clone())));
-        assert!([&first, &second, &third].iter().all(|(_, answer)| *answer == Answer::Told));
-        drop(spender);
-        scene.close(writer, &[first]);
+        let (fixture, work) = LedgerFixture::open();
+        let writer = spawn_writer(work);
+        let lookup = fixture.lookup_with_hold(1, 2);
+        let [first, second, third] = all([(); 3].map(|()| spend(lookup.clone())));
+        assert!([&first, &second, &third].iter().all(|(_, outcome)| *outcome == SpendOutcome::Acknowledged));
+        drop(lookup);
+        fixture.close(writer, &[first]);
     });
 }
 
 #[test]
-fn of_a_spend_and_a_release_one_wins() {
+fn either_spend_or_release_wins() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let spender = scene.holding(1, 2);
+        let (fixture, work) = LedgerFixture::open();
+        let writer = spawn_writer(work);
+        let lookup = fixture.lookup_with_hold(1, 2);
         let release = thread::spawn({
-            let spender = spender.clone();
-            move || spender.release()
+            let lookup = lookup.clone();
+            move || lookup.release()
         });
-        let ended = [spender.spend()];
-        assert_eq!(release.join().unwrap(), ended[0].1 != Answer::Told);
-        drop(spender);
-        scene.close(writer, &ended);
+        let results = [lookup.spend()];
+        assert_eq!(release.join().unwrap(), results[0].1 != SpendOutcome::Acknowledged);
+        drop(lookup);
+        fixture.close(writer, &results);
     });
 }
 
 #[test]
-fn a_spend_that_is_given_up_leaves_its_hold_to_a_release_or_to_nobody() {
+fn released_hold_excludes_abandoned_spend() {
     explore(SCHEDULES, || {
-        let (scene, work) = Scene::open();
-        let writer = write(work);
-        let spender = scene.holding(1, 2);
+        let (fixture, work) = LedgerFixture::open();
+        let writer = spawn_writer(work);
+        let lookup = fixture.lookup_with_hold(1, 2);
         let release = thread::spawn({
-            let spender = spender.clone();
-            move || spender.release()
+            let lookup = lookup.clone();
+            move || lookup.release()
         });
-        let ended = [spender.spend_impatiently()];
+        let results = [lookup.spend_with_timeout()];
         if release.join().unwrap() {
-            assert_ne!(ended[0].1, Answer::Told);
+            assert_ne!(results[0].1, SpendOutcome::Acknowledged);
         }
-        drop(spender);
-        scene.close(writer, &ended);
+        drop(lookup);
+        fixture.close(writer, &results);
     });
 }
 
 #[test]
-fn a_hold_that_expires_is_spent_or_given_back() {
+fn expiring_hold_is_spent_or_returned() {
     explore(SCHEDULES, || {
-        while_time_passes([end(), end() + Account::TOMBSTONE_TTL], |scene| {
+        with_ticks_at([expiry(), expiry() + Account::TOMBSTONE_TTL], |fixture| {
             let spends = [(1, true), (2, false), (3, false)]
-                .map(|(n, is_patient)| (scene.spender(n, 1), is_patient))
-                .map(|(spender, is_patient)| {
-                    thread::spawn(move || match spender.try_hold() {
-                        Some(HoldOutcome::Granted) if is_patient => Some(spender.spend()),
-                        Some(HoldOutcome::Granted) => Some(spender.spend_impatiently()),
+                .map(|(n, waits)| (fixture.lookup(n, 1), waits))
+                .map(|(lookup, waits)| {
+                    thread::spawn(move || match lookup.try_hold() {
+                        Some(HoldOutcome::Granted) if waits => Some(lookup.spend()),
+                        Some(HoldOutcome::Granted) => Some(lookup.spend_with_timeout()),
                         _ => None,
                     })
                 });

@@ -1,7 +1,7 @@
 //! The rate-limit counters in memory.
 
 #![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn counted(windows: &'static [&'static [u64]]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn each_count_of_a_window_is_given_once() {
+fn window_returns_each_count_once() {
     explore(SCHEDULES, || {
         let counts = counted(&[&[0, 0], &[0, 0], &[0]]);
         assert_eq!(counts, [1, 2, 3, 4, 5].map(|count| (0, count)));
@@ -49,7 +49,7 @@ fn each_count_of_a_window_is_given_once() {
 
 /// A request whose time was read before the edge may be counted after requests of the next window.
 #[test]
-fn each_count_of_two_windows_around_an_edge_is_given_once() {
+fn adjacent_windows_return_each_count_once() {
     explore(SCHEDULES, || {
         let counts = counted(&[&[0, 1], &[0, 1], &[1, 1], &[0, 0]]);
         assert_eq!(counts, [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3), (1, 4)]);

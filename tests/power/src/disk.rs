@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::file::File;
 use crate::shm::lock;
-use crate::state::{Lie, State};
+use crate::state::{State, SyncFault};
 use crate::vfs;
 
 /// A simulated disk for one directory. All databases in the directory are on it until it is dropped.
@@ -23,8 +23,8 @@ pub struct Image(BTreeMap<String, File>);
 impl Disk {
     /// Mounts an empty disk with sectors of `sector_bytes`. The effects of its power cuts are random, drawn from
     /// `seed`.
-    pub fn mount(dir: &Path, sector_bytes: usize, lie: Lie, seed: u64) -> Self {
-        let state = Arc::new(Mutex::new(State::new(sector_bytes, lie, seed)));
+    pub fn mount(dir: &Path, sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
+        let state = Arc::new(Mutex::new(State::new(sector_bytes, sync_fault, seed)));
         vfs::mount(dir, &state);
         Self { dir: dir.to_owned(), state }
     }

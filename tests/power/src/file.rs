@@ -44,9 +44,9 @@ impl File {
 
     /// Reads into `buffer` from `offset` and fills the rest with zeros. Returns the number of bytes read.
     pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> usize {
-        let there = self.cached.get(offset..).unwrap_or_default();
-        let count = there.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&there[..count]);
+        let available = self.cached.get(offset..).unwrap_or_default();
+        let count = available.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&available[..count]);
         buffer[count..].fill(0);
         count
     }
@@ -57,7 +57,7 @@ impl File {
             self.resize(end);
         }
         self.cached[offset..end].copy_from_slice(bytes);
-        self.note(offset, end);
+        self.record_unsynced(offset, end);
     }
 
     pub(crate) fn truncate(&mut self, size: usize) {
@@ -76,7 +76,7 @@ impl File {
     pub(crate) fn sync(&mut self) {
         self.durable.resize(self.cached.len(), 0);
         for sector in std::mem::take(&mut self.unsynced).into_keys() {
-            let range = span(sector, self.sector_bytes, self.cached.len());
+            let range = sector_range(sector, self.sector_bytes, self.cached.len());
             self.durable[range.clone()].copy_from_slice(&self.cached[range]);
         }
         self.unsynced_sizes.clear();
@@ -94,11 +94,11 @@ impl File {
         }
         let sizes = [&[self.durable.len()], &self.unsynced_sizes[..]].concat();
         let size = if rng.random_bool(newest) { self.len() } else { *sizes.choose(rng).unwrap_or(&0) };
-        let mut left = self.durable.clone();
-        left.resize(size, 0);
+        let mut remaining = self.durable.clone();
+        remaining.resize(size, 0);
         for (&sector, versions) in &self.unsynced {
-            let range = span(sector, self.sector_bytes, size);
-            let mut older = span_of(&self.durable, sector, self.sector_bytes);
+            let range = sector_range(sector, self.sector_bytes, size);
+            let mut older = sector_content(&self.durable, sector, self.sector_bytes);
             let kept =
                 if rng.random_bool(newest) { versions.len() } else { rng.random_range(0..=versions.len()) };
             for version in &versions[..kept] {
@@ -109,9 +109,9 @@ impl File {
                 older[..torn_at].copy_from_slice(&versions[kept][..torn_at]);
             }
             let count = range.len();
-            left[range].copy_from_slice(&older[..count]);
+            remaining[range].copy_from_slice(&older[..count]);
         }
-        Self { cached: left.clone(), durable: left, ..Self::new(self.sector_bytes) }
+        Self { cached: remaining.clone(), durable: remaining, ..Self::new(self.sector_bytes) }
     }
 
     fn resize(&mut self, size: usize) {
@@ -119,26 +119,26 @@ impl File {
         self.unsynced_sizes.push(size);
     }
 
-    fn note(&mut self, start: usize, end: usize) {
+    fn record_unsynced(&mut self, start: usize, end: usize) {
         if start == end {
             return;
         }
         for sector in start / self.sector_bytes..=(end - 1) / self.sector_bytes {
-            let content = span_of(&self.cached, sector, self.sector_bytes);
+            let content = sector_content(&self.cached, sector, self.sector_bytes);
             self.unsynced.entry(sector).or_default().push(content);
         }
     }
 }
 
 /// Returns the byte range of a sector in a file of `size` bytes.
-fn span(sector: usize, sector_bytes: usize, size: usize) -> std::ops::Range<usize> {
+fn sector_range(sector: usize, sector_bytes: usize, size: usize) -> std::ops::Range<usize> {
     let start = sector * sector_bytes;
     start.min(size)..(start + sector_bytes).min(size)
 }
 
 /// Returns a whole sector, with zeros past the end of the file.
-fn span_of(content: &[u8], sector: usize, sector_bytes: usize) -> Vec<u8> {
-    let mut whole = content[span(sector, sector_bytes, content.len())].to_vec();
+fn sector_content(content: &[u8], sector: usize, sector_bytes: usize) -> Vec<u8> {
+    let mut whole = content[sector_range(sector, sector_bytes, content.len())].to_vec();
     whole.resize(sector_bytes, 0);
     whole
 }
@@ -154,73 +154,73 @@ mod tests {
     const SECTOR: usize = 4;
 
     #[test]
-    fn what_is_synced_survives_every_cut() {
+    fn synced_data_survives_every_cut() {
         let mut file = File::new(SECTOR);
         file.write(2, b"across sectors");
         file.sync();
-        assert_eq!(left_by_cuts(&file), BTreeSet::from([b"\0\0across sectors".to_vec()]));
+        assert_eq!(contents_after_cuts(&file), BTreeSet::from([b"\0\0across sectors".to_vec()]));
     }
 
     #[test]
-    fn of_two_unsynced_sectors_each_subset_is_left_by_some_cut() {
+    fn cut_may_keep_any_subset_of_unsynced_sectors() {
         let mut file = File::new(SECTOR);
         file.write(0, b"aaaabbbb");
         file.sync();
         file.write(0, b"AAAABBBB");
-        let left = left_by_cuts(&file);
+        let contents = contents_after_cuts(&file);
         for whole in [b"aaaabbbb", b"AAAAbbbb", b"aaaaBBBB", b"AAAABBBB"] {
-            assert!(left.contains(&whole[..]));
+            assert!(contents.contains(&whole[..]));
         }
-        assert!(left.contains(&b"AaaaBBBB"[..]), "a torn sector");
+        assert!(contents.contains(&b"AaaaBBBB"[..]), "a torn sector");
     }
 
     #[test]
-    fn a_sector_is_found_as_it_was_at_any_moment_since_the_sync() {
+    fn cut_may_keep_any_content_since_the_last_sync() {
         let mut file = File::new(SECTOR);
         for content in [b"1111", b"2222", b"3333"] {
             file.write(0, content);
         }
-        let left = left_by_cuts(&file);
-        for moment in [b"1111", b"2222", b"3333", b"\0\0\0\0"] {
-            assert!(left.contains(&moment[..]));
+        let contents = contents_after_cuts(&file);
+        for content in [b"1111", b"2222", b"3333", b"\0\0\0\0"] {
+            assert!(contents.contains(&content[..]));
         }
-        assert!(left.contains(&b""[..]), "the size had not reached the disk");
+        assert!(contents.contains(&b""[..]), "the size had not reached the disk");
     }
 
     #[test]
-    fn bytes_of_a_torn_sector_that_were_not_written_stay() {
+    fn torn_sector_keeps_unwritten_bytes() {
         let mut file = File::new(SECTOR);
         file.write(0, b"abcd");
         file.sync();
         file.write(2, b"XY");
-        let left = [b"abcd", b"abXd", b"abXY"].map(|bytes| bytes.to_vec());
-        assert_eq!(left_by_cuts(&file), BTreeSet::from(left));
+        let contents = [b"abcd", b"abXd", b"abXY"].map(|bytes| bytes.to_vec());
+        assert_eq!(contents_after_cuts(&file), BTreeSet::from(contents));
     }
 
     #[test]
-    fn an_unsynced_truncation_may_come_undone() {
+    fn cut_may_undo_unsynced_truncation() {
         let mut file = File::new(SECTOR);
         file.write(0, b"aaaabbbb");
         file.sync();
         file.truncate(4);
-        let left = left_by_cuts(&file);
-        assert_eq!(left, BTreeSet::from([b"aaaa".to_vec(), b"aaaabbbb".to_vec()]));
+        let contents = contents_after_cuts(&file);
+        assert_eq!(contents, BTreeSet::from([b"aaaa".to_vec(), b"aaaabbbb".to_vec()]));
         assert_eq!((file.len(), file.read(2, &mut [0; 4])), (4, 2));
     }
 
     #[test]
-    fn what_was_cut_off_is_not_found_beside_what_was_written_in_its_place() {
+    fn cut_never_mixes_data_from_before_and_after_truncation() {
         let mut file = File::new(SECTOR);
         file.write(0, b"aaaabbbb");
         file.sync();
         file.truncate(0);
         file.write(0, b"AAAABBBB");
-        let left = left_by_cuts(&file);
-        assert!(left.contains(&b"aaaabbbb"[..]) && left.contains(&b"\0\0\0\0BBBB"[..]));
-        assert!(!left.contains(&b"aaaaBBBB"[..]));
+        let contents = contents_after_cuts(&file);
+        assert!(contents.contains(&b"aaaabbbb"[..]) && contents.contains(&b"\0\0\0\0BBBB"[..]));
+        assert!(!contents.contains(&b"aaaaBBBB"[..]));
     }
 
-    fn left_by_cuts(file: &File) -> BTreeSet<Vec<u8>> {
+    fn contents_after_cuts(file: &File) -> BTreeSet<Vec<u8>> {
         let mut rng = StdRng::seed_from_u64(1);
         (0..2_000).map(|_| file.after_cut(0.3, &mut rng).durable).collect()
     }

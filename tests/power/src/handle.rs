@@ -34,7 +34,7 @@ impl Handle {
         let mut disk = lock(state);
         let inode = disk.open(name, kind, create).map_err(|PowerOff| ffi::SQLITE_CANTOPEN)?;
         let inode = inode.ok_or(ffi::SQLITE_CANTOPEN)?;
-        let id = disk.number();
+        let id = disk.new_id();
         Ok(Self { state: state.clone(), inode, id, syncs_directory: is_journal && create, shm: None })
     }
 
@@ -92,7 +92,7 @@ impl Handle {
         let shm = self.shm.as_ref().ok_or(ffi::SQLITE_IOERR_SHMLOCK)?;
         let bits = (first..first + count).fold(0, |bits, n| bits | 1 << n);
         let mut locks = shm.locks();
-        let done = if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+        let result = if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
             locks.release(self.id, bits);
             Ok(())
         } else if flags & ffi::SQLITE_SHM_SHARED != 0 {
@@ -100,7 +100,7 @@ impl Handle {
         } else {
             locks.exclude(self.id, bits)
         };
-        done.map_err(busy)
+        result.map_err(busy)
     }
 
     pub(crate) fn unmap(&mut self) {

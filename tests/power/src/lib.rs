@@ -32,4 +32,4 @@ mod vfs;
 mod disk;
 
 pub use disk::{Disk, Image};
-pub use state::Lie;
+pub use state::SyncFault;

@@ -81,8 +81,8 @@ impl LogLocks {
         held.exclusive &= !bits;
     }
 
-    fn refuse_if(&self, handle: HandleId, stands_in_the_way: impl Fn(&Held) -> bool) -> Result<(), Busy> {
-        let refused = self.0.iter().any(|(&id, held)| id != handle && stands_in_the_way(held));
+    fn refuse_if(&self, handle: HandleId, conflicts: impl Fn(&Held) -> bool) -> Result<(), Busy> {
+        let refused = self.0.iter().any(|(&id, held)| id != handle && conflicts(held));
         if refused { Err(Busy) } else { Ok(()) }
     }
 }
@@ -92,31 +92,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_has_many_readers_and_one_writer_who_waits_for_them() {
+    fn database_lock_allows_many_readers_or_one_writer() {
         let mut locks = FileLocks::default();
-        let (one, other) = (1, 2);
-        assert_eq!([one, other].map(|handle| locks.raise(handle, Level::Shared)), [Ok(()), Ok(())]);
-        assert_eq!(locks.raise(one, Level::Reserved), Ok(()));
+        let (first, second) = (1, 2);
+        assert_eq!([first, second].map(|handle| locks.raise(handle, Level::Shared)), [Ok(()), Ok(())]);
+        assert_eq!(locks.raise(first, Level::Reserved), Ok(()));
         assert!(locks.is_reserved());
-        assert_eq!(locks.raise(other, Level::Reserved), Err(Busy));
-        assert_eq!(locks.raise(one, Level::Exclusive), Err(Busy));
-        locks.lower(other, Level::Unlocked);
-        assert_eq!(locks.raise(one, Level::Exclusive), Ok(()));
-        assert_eq!(locks.raise(other, Level::Shared), Err(Busy));
-        locks.lower(one, Level::Shared);
-        assert_eq!(locks.raise(other, Level::Shared), Ok(()));
+        assert_eq!(locks.raise(second, Level::Reserved), Err(Busy));
+        assert_eq!(locks.raise(first, Level::Exclusive), Err(Busy));
+        locks.lower(second, Level::Unlocked);
+        assert_eq!(locks.raise(first, Level::Exclusive), Ok(()));
+        assert_eq!(locks.raise(second, Level::Shared), Err(Busy));
+        locks.lower(first, Level::Shared);
+        assert_eq!(locks.raise(second, Level::Shared), Ok(()));
     }
 
     #[test]
-    fn a_lock_of_a_log_is_shared_by_many_or_had_by_one() {
+    fn log_lock_is_shared_or_exclusive() {
         let mut locks = LogLocks::default();
-        let (one, other) = (1, 2);
-        assert_eq!([one, other].map(|handle| locks.share(handle, 0b01)), [Ok(()), Ok(())]);
-        assert_eq!(locks.exclude(one, 0b01), Err(Busy));
-        assert_eq!(locks.exclude(one, 0b10), Ok(()));
-        assert_eq!(locks.share(other, 0b11), Err(Busy));
-        locks.release(one, 0b11);
-        locks.release(other, 0b01);
-        assert_eq!(locks.exclude(other, 0b11), Ok(()));
+        let (first, second) = (1, 2);
+        assert_eq!([first, second].map(|handle| locks.share(handle, 0b01)), [Ok(()), Ok(())]);
+        assert_eq!(locks.exclude(first, 0b01), Err(Busy));
+        assert_eq!(locks.exclude(first, 0b10), Ok(()));
+        assert_eq!(locks.share(second, 0b11), Err(Busy));
+        locks.release(first, 0b11);
+        locks.release(second, 0b01);
+        assert_eq!(locks.exclude(second, 0b11), Ok(()));
     }
 }

@@ -72,48 +72,48 @@ unsafe extern "C" fn read(file: *mut sqlite3_file, out: *mut c_void, count: c_in
     // SAFETY: as above; the bytes are initialized now.
     let buffer = unsafe { slice::from_raw_parts_mut(out.cast(), count as usize) };
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.read(offset as usize, buffer))
+    result_code(unsafe { handle(file) }.read(offset as usize, buffer))
 }
 
 unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, count: c_int, offset: i64) -> c_int {
     // SAFETY: `from` has `count` bytes, which are not modified during this call.
     let bytes = unsafe { slice::from_raw_parts(from.cast(), count as usize) };
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.write(offset as usize, bytes))
+    result_code(unsafe { handle(file) }.write(offset as usize, bytes))
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: i64) -> c_int {
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.truncate(size as usize))
+    result_code(unsafe { handle(file) }.truncate(size as usize))
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.sync())
+    result_code(unsafe { handle(file) }.sync())
 }
 
 unsafe extern "C" fn file_size(file: *mut sqlite3_file, out: *mut i64) -> c_int {
     // SAFETY: the file is open.
     let size = unsafe { handle(file) }.len();
     // SAFETY: `out` is writable during this call.
-    answer(size.map(|size| unsafe { *out = size as i64 }))
+    result_code(size.map(|size| unsafe { *out = size as i64 }))
 }
 
 unsafe extern "C" fn lock_file(file: *mut sqlite3_file, level: c_int) -> c_int {
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.lock(level))
+    result_code(unsafe { handle(file) }.lock(level))
 }
 
 unsafe extern "C" fn unlock_file(file: *mut sqlite3_file, level: c_int) -> c_int {
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.unlock(level))
+    result_code(unsafe { handle(file) }.unlock(level))
 }
 
 unsafe extern "C" fn check_reserved(file: *mut sqlite3_file, out: *mut c_int) -> c_int {
     // SAFETY: the file is open.
     let is_reserved = unsafe { handle(file) }.is_reserved();
     // SAFETY: `out` is writable during this call.
-    answer(is_reserved.map(|is_reserved| unsafe { *out = is_reserved.into() }))
+    result_code(is_reserved.map(|is_reserved| unsafe { *out = is_reserved.into() }))
 }
 
 unsafe extern "C" fn file_control(_: *mut sqlite3_file, _: c_int, _: *mut c_void) -> c_int {
@@ -140,12 +140,12 @@ unsafe extern "C" fn shm_map(
     // SAFETY: the file is open.
     let region = unsafe { handle(file) }.map_region(index as usize, make != 0);
     // SAFETY: `out` is writable during this call. The region stays where it is until this file is unmapped or closed.
-    answer(region.map(|region| unsafe { *out = region }))
+    result_code(region.map(|region| unsafe { *out = region }))
 }
 
 unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, count: c_int, flags: c_int) -> c_int {
     // SAFETY: the file is open.
-    answer(unsafe { handle(file) }.lock_log(first, count, flags))
+    result_code(unsafe { handle(file) }.lock_log(first, count, flags))
 }
 
 unsafe extern "C" fn shm_barrier(_: *mut sqlite3_file) {
@@ -159,6 +159,6 @@ unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _: c_int) -> c_int {
 }
 
 /// Converts a result to SQLite's result code.
-pub(crate) fn answer(done: Result<(), c_int>) -> c_int {
-    done.err().unwrap_or(ffi::SQLITE_OK)
+pub(crate) fn result_code(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(ffi::SQLITE_OK)
 }

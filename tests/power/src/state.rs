@@ -11,15 +11,15 @@ use crate::file::File;
 use crate::locks::FileLocks;
 use crate::shm::Shm;
 
-/// Syncs that a disk falsely reports as done. Used to verify that the tests detect it.
+/// Syncs that a disk falsely reports as done. Used to verify that the tests detect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum SyncFault {
     /// All syncs are done.
     None,
     /// Write-ahead logs are synced only when a checkpoint begins, as with `synchronous=NORMAL`.
-    Commits,
+    LogNotSynced,
     /// Databases are not synced.
-    Checkpoints,
+    DatabaseNotSynced,
 }
 
 /// The power is off. Every operation fails.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct State {
     sector_bytes: usize,
-    lie: Lie,
+    sync_fault: SyncFault,
     rng: StdRng,
     is_on: bool,
     /// Number of writes, syncs and deletions before the power cut.
@@ -48,7 +48,7 @@ pub(crate) struct State {
     names: BTreeMap<String, Inode>,
     /// The directory entries that survive any cut.
     durable_names: BTreeMap<String, Inode>,
-    numbers: u64,
+    last_id: u64,
     database_syncs: u64,
 }
 
@@ -61,25 +61,25 @@ pub(crate) struct Node {
 }
 
 impl State {
-    pub(crate) fn new(sector_bytes: usize, lie: Lie, seed: u64) -> Self {
+    pub(crate) fn new(sector_bytes: usize, sync_fault: SyncFault, seed: u64) -> Self {
         Self {
             sector_bytes,
-            lie,
+            sync_fault,
             rng: StdRng::seed_from_u64(seed),
             is_on: true,
             steps_left: None,
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
-            numbers: 0,
+            last_id: 0,
             database_syncs: 0,
         }
     }
 
-    /// Returns a number that was not used on this disk before.
-    pub(crate) fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+    /// Returns an id that was not used on this disk before.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -116,7 +116,7 @@ impl State {
     }
 
     pub(crate) fn open(&mut self, name: &str, kind: Kind, create: bool) -> Result<Option<Inode>, PowerOff> {
-        self.powered()?;
+        self.check_power()?;
         let inode = match self.names.get(name) {
             Some(inode) => *inode,
             None if create => self.add(name.to_owned(), kind, File::new(self.sector_bytes)),
@@ -127,13 +127,13 @@ impl State {
     }
 
     pub(crate) fn exists(&self, name: &str) -> Result<bool, PowerOff> {
-        self.powered()?;
+        self.check_power()?;
         Ok(self.names.contains_key(name))
     }
 
     /// Deletes a file. Returns whether it existed.
     pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, PowerOff> {
-        self.powered()?;
+        self.check_power()?;
         let existed = self.names.remove(name).is_some();
         self.step()?;
         if sync_directory {
@@ -148,7 +148,7 @@ impl State {
 
     /// Writes to the cache. A write that a cut interrupts is unsynced like earlier ones.
     pub(crate) fn write(&mut self, inode: Inode, offset: usize, bytes: &[u8]) -> Result<(), PowerOff> {
-        if self.lie == Lie::Commits && self.node(inode)?.kind == Kind::Database {
+        if self.sync_fault == SyncFault::LogNotSynced && self.node(inode)?.kind == Kind::Database {
             let logs = self.nodes.values_mut().filter(|node| node.kind == Kind::Log);
             logs.for_each(|log| log.content.sync());
         }
@@ -162,12 +162,15 @@ impl State {
     }
 
     pub(crate) fn sync(&mut self, inode: Inode) -> Result<(), PowerOff> {
-        self.powered()?;
+        self.check_power()?;
         self.step()?;
-        let lie = self.lie;
+        let sync_fault = self.sync_fault;
         let node = self.node(inode)?;
-        let lied = matches!((lie, node.kind), (Lie::Commits, Kind::Log) | (Lie::Checkpoints, Kind::Database));
-        if !lied {
+        let is_skipped = matches!(
+            (sync_fault, node.kind),
+            (SyncFault::LogNotSynced, Kind::Log) | (SyncFault::DatabaseNotSynced, Kind::Database)
+        );
+        if !is_skipped {
             node.content.sync();
         }
         if node.kind == Kind::Database {
@@ -195,11 +198,11 @@ impl State {
     }
 
     pub(crate) fn node(&mut self, inode: Inode) -> Result<&mut Node, PowerOff> {
-        self.powered()?;
+        self.check_power()?;
         self.nodes.get_mut(&inode).ok_or(PowerOff)
     }
 
-    fn powered(&self) -> Result<(), PowerOff> {
+    fn check_power(&self) -> Result<(), PowerOff> {
         if self.is_on { Ok(()) } else { Err(PowerOff) }
     }
 
@@ -209,7 +212,7 @@ impl State {
                 self.cut();
                 return Err(PowerOff);
             }
-            Some(left) => *left -= 1,
+            Some(steps) => *steps -= 1,
             None => {}
         }
         Ok(())
@@ -218,21 +221,21 @@ impl State {
     /// Cuts the power. The fraction of data that reaches the disk varies between cuts, from almost none to almost all.
     fn cut(&mut self) {
         let newest = *[0.0, 0.1, 0.5, 0.9, 1.0].choose(&mut self.rng).unwrap_or(&0.5);
-        let mut left = BTreeMap::new();
+        let mut remaining = BTreeMap::new();
         let names: BTreeSet<String> = self.names.keys().chain(self.durable_names.keys()).cloned().collect();
         for name in names {
-            let (now, durable) = (self.names.get(&name), self.durable_names.get(&name));
-            let found = if self.rng.random_bool(newest) || self.rng.random() { now } else { durable };
+            let (current, durable) = (self.names.get(&name), self.durable_names.get(&name));
+            let found = if self.rng.random_bool(newest) || self.rng.random() { current } else { durable };
             if let Some(inode) = found {
-                left.insert(name, self.nodes[inode].content.after_cut(newest, &mut self.rng));
+                remaining.insert(name, self.nodes[inode].content.after_cut(newest, &mut self.rng));
             }
         }
-        self.put(left);
+        self.put(remaining);
         self.is_on = false;
     }
 
     fn add(&mut self, name: String, kind: Kind, content: File) -> Inode {
-        let inode = self.number();
+        let inode = self.new_id();
         self.nodes.insert(inode, Node { kind, content, locks: FileLocks::default(), shm: Weak::new() });
         self.names.insert(name, inode);
         inode

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Once};
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_vfs};
 
 use crate::handle::Handle;
-use crate::methods::{METHODS, Slot, answer};
+use crate::methods::{METHODS, Slot, result_code};
 use crate::shm::lock;
 use crate::state::State;
 
@@ -64,7 +64,7 @@ fn register() {
         // SAFETY: the table is leaked, so it outlives SQLite, which may write its `pNext`. There is no other reference
         // to it.
         let code = unsafe { ffi::sqlite3_vfs_register(vfs, 1) };
-        assert_eq!(code, ffi::SQLITE_OK, "SQLite takes the VFS");
+        assert_eq!(code, ffi::SQLITE_OK, "SQLite refused to register the VFS");
     });
 }
 
@@ -83,7 +83,7 @@ unsafe extern "C" fn open(
     let opened = unsafe { find(path) }
         .ok_or(ffi::SQLITE_CANTOPEN)
         .and_then(|(state, name)| Handle::open(&state, &name, flags));
-    answer(opened.map(|handle| {
+    result_code(opened.map(|handle| {
         let handle = Box::into_raw(Box::new(handle));
         // SAFETY: as above.
         unsafe { slot.write(Slot { head: sqlite3_file { pMethods: &METHODS }, handle }) };
@@ -97,7 +97,7 @@ unsafe extern "C" fn open(
 unsafe extern "C" fn delete(_: *mut sqlite3_vfs, path: *const c_char, sync_directory: c_int) -> c_int {
     // SAFETY: the path is a string that outlives this call.
     let found = unsafe { find(path) };
-    answer(found.ok_or(ffi::SQLITE_IOERR_DELETE).and_then(|(state, name)| {
+    result_code(found.ok_or(ffi::SQLITE_IOERR_DELETE).and_then(|(state, name)| {
         match lock(&state).delete(&name, sync_directory != 0) {
             Ok(true) => Ok(()),
             Ok(false) => Err(ffi::SQLITE_IOERR_DELETE_NOENT),
@@ -111,7 +111,7 @@ unsafe extern "C" fn access(_: *mut sqlite3_vfs, path: *const c_char, _: c_int, 
     let found = unsafe { find(path) };
     let exists = found.and_then(|(state, name)| lock(&state).exists(&name).ok());
     // SAFETY: `out` is writable during this call.
-    answer(exists.ok_or(ffi::SQLITE_IOERR_ACCESS).map(|exists| unsafe { *out = exists.into() }))
+    result_code(exists.ok_or(ffi::SQLITE_IOERR_ACCESS).map(|exists| unsafe { *out = exists.into() }))
 }
 
 /// Copies the path, which is already absolute.

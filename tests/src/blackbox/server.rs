@@ -84,7 +84,7 @@ impl TestServer {
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path()).unwrap();
         let ledger =
-            Arc::new(Ledger::open(&dir, now(), |work| Durability::Strict.on_a_thread(work)).unwrap());
+            Arc::new(Ledger::open(&dir, now(), |work| Durability::Strict.run_on_thread(work)).unwrap());
         let people =
             Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());

@@ -1,14 +1,13 @@
 -- Workspaces, their keys and their credits, for several nodes.
 --
--- Each thing that a node does is one call of a function below: one statement, and so one transaction and one round trip.
--- Who has a workspace locked, and nobody else, changes its totals and the number of its leases; who has a lease locked, the
--- lease. All lock in one order (nodes, workspaces by rowid, leases by workspace and epoch), so that none waits for another
--- in a circle. The spends of a node lock its own leases alone: nodes do not wait for one another, however hot a workspace
--- is. The only clock that decides is this server's.
+-- Each operation of a node is one call of a function below: one statement, one transaction and one round trip. A workspace's
+-- totals and its set of leases change only under the lock of its row, and a lease only under the lock of its own row. Locks
+-- are taken in one order (nodes, workspaces by rowid, leases by workspace and epoch), which prevents deadlocks. Spends lock
+-- only the node's own leases, so nodes do not block each other, however busy a workspace is. All timeouts use this server's
+-- clock.
 --
--- They are written for READ COMMITTED: a statement that has waited for a lock is followed by one that sees what was
--- changed meanwhile. They find their rows by an index, whatever the statistics say: those of a young table are old, and a plan
--- that reads all of it is kept for as long as its connection lives.
+-- The functions require READ COMMITTED: after waiting for a lock, the next statement sees concurrent changes. They disable
+-- sequential scans, because a plan made with the statistics of an almost empty table is cached with the connection.
 
 CREATE TABLE workspace (
     rowid          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -16,11 +15,11 @@ CREATE TABLE workspace (
     quota_limit    bigint      NOT NULL CHECK (quota_limit BETWEEN 1 AND 4294967295),
     window_seconds integer     NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     timestamptz NOT NULL,
-    -- Running totals of the ledgers below, changed in the transaction that adds to them: see the view `account`.
+    -- Running totals of the tables below, updated in the same transaction. See the view `account`.
     granted        bigint      NOT NULL DEFAULT 0 CHECK (granted >= 0),
-    spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0), -- but for what leases have spent that still run
-    leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- what nodes have taken and not returned
-    CONSTRAINT nothing_is_spent_twice CHECK (spent + leased <= granted)
+    spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0), -- without the spends of active leases
+    leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- leased to nodes and not returned
+    CONSTRAINT spent_and_leased_within_granted CHECK (spent + leased <= granted)
 );
 
 CREATE TABLE api_key (
@@ -46,25 +45,25 @@ CREATE TABLE credit_grant (
 
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
--- One row a billed lookup: its id makes a repeated spend a no-op. There is no email in it. Its workspace is one that
--- `settle` has locked: a foreign key would look it up once more for every row, and cost ten times as much as all else.
+-- One row per billed lookup, without its email. The lookup id makes a repeated spend a no-op. There is no foreign key to the
+-- workspace: checking it for every row would cost ten times as much as the insert.
 CREATE TABLE credit_spend (
     lookup_id uuid        PRIMARY KEY,
     workspace bigint      NOT NULL,
     credits   bigint      NOT NULL CHECK (credits > 0),
-    epoch     bigint,              -- of the lease that paid; none if the workspace paid directly
+    epoch     bigint,              -- of the lease that was charged; NULL if the workspace was charged directly
     at        timestamptz NOT NULL -- when the lookup arrived
 );
 
--- Lookups that nobody was told of: their spend is taken back, and if it is still on its way, it will not be made.
+-- Voided spends. A spend that arrives after its void is rejected.
 CREATE TABLE credit_void (
     lookup_id uuid        PRIMARY KEY,
     workspace bigint      NOT NULL,
     at        timestamptz NOT NULL -- when the lookup arrived
 );
 
--- A serving process, from when it came to this server until it leaves or is not heard of any more. What it leased
--- returns then. One that comes back has a new epoch.
+-- Sessions of serving processes. When a session ends or expires, its leases return to the workspaces. A process that
+-- reconnects later gets a new epoch.
 CREATE TABLE node (
     epoch      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text        NOT NULL,
@@ -72,28 +71,27 @@ CREATE TABLE node (
     ends_at    timestamptz NOT NULL
 );
 
--- The credits of a workspace that a node may spend without asking. The counters only grow, so that a call whose answer was
--- lost can be repeated.
+-- The credits of a workspace that a node may spend without a query. The counters never decrease, so that a call without a
+-- reply can be repeated.
 CREATE TABLE lease (
     workspace bigint NOT NULL REFERENCES workspace,
     epoch     bigint NOT NULL REFERENCES node,
     taken     bigint NOT NULL DEFAULT 0,
     returned  bigint NOT NULL DEFAULT 0 CHECK (returned >= 0),
     spent     bigint NOT NULL DEFAULT 0 CHECK (spent >= 0),
-    -- What the node's lookups hold of it, as of its last beat: for showing, never for deciding.
+    -- Credits held by the node's lookups at its last report. Informational: no decision depends on it.
     held      bigint NOT NULL DEFAULT 0 CHECK (held >= 0),
-    -- How often other nodes asked for what is idle of it, and up to which of these the node has answered.
+    -- The number of recalls by other nodes, and the last one that the node has answered.
     recalled  bigint NOT NULL DEFAULT 0,
     answered  bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace, epoch),
-    CONSTRAINT nothing_is_spent_but_what_was_taken CHECK (returned + spent <= taken)
+    CONSTRAINT spent_and_returned_within_taken CHECK (returned + spent <= taken)
 );
 
 CREATE INDEX lease_of_node ON lease (epoch);
 CREATE INDEX lease_recalled ON lease (epoch) WHERE recalled > answered;
 
--- A workspace's credits: all that was ever spent, what is left of its leases, and what lookups on nodes that live hold of
--- that.
+-- The current credits of each workspace: spent in total, leased and not spent, and held by lookups of active nodes.
 CREATE VIEW account AS
     SELECT w.rowid, w.id, w.granted, w.spent + l.spent AS spent, w.leased - l.spent AS leased, l.held
     FROM workspace w CROSS JOIN LATERAL (
@@ -103,7 +101,7 @@ CREATE VIEW account AS
         FROM lease l JOIN node n ON n.epoch = l.epoch WHERE l.workspace = w.rowid
     ) AS l;
 
--- Changes with everything that a node may have in its memory: keys and quotas.
+-- Incremented with every change of data that nodes cache: keys and quotas.
 CREATE TABLE revision (n bigint NOT NULL);
 INSERT INTO revision VALUES (0);
 
@@ -117,33 +115,33 @@ END $$;
 CREATE TRIGGER workspace_revised AFTER UPDATE OF quota_limit, window_seconds ON workspace EXECUTE FUNCTION revise();
 CREATE TRIGGER api_key_revised AFTER UPDATE OF revoked_at ON api_key EXECUTE FUNCTION revise();
 
--- The ledgers are append-only.
-CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Grants, spends and voids are append-only.
+CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% is append-only', tg_table_name USING ERRCODE = 'restrict_violation';
 END $$;
 
-CREATE TRIGGER credit_grant_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER credit_spend_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_spend EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER credit_void_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_void EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER credit_grant_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant EXECUTE FUNCTION reject_change();
+CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_spend EXECUTE FUNCTION reject_change();
+CREATE TRIGGER credit_void_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_void EXECUTE FUNCTION reject_change();
 
--- A node comes. Its epoch is its name in all that follows.
+-- Begins a session and returns its epoch, which identifies it in all other calls.
 CREATE FUNCTION node_begin(node_name text, ttl_ms bigint) RETURNS bigint LANGUAGE sql AS $$
     INSERT INTO node (name, started_at, ends_at)
     VALUES (node_name, clock_timestamp(), clock_timestamp() + ttl_ms * interval '1 ms')
     RETURNING epoch
 $$;
 
--- A node lives. Tells whether its epoch goes on, and what is new to it: the revision, and the workspaces whose idle credits
--- others want, each with what the node has taken in all and the number of the recall.
+-- Renews a session. Returns whether it is active, the revision, and the workspaces whose idle credits other nodes have
+-- recalled, each with the node's total of leased credits and the number of the recall.
 CREATE FUNCTION node_beat(
     of_epoch bigint, ttl_ms bigint,
-    OUT lives boolean, OUT revision bigint, OUT names text[], OUT workspaces bigint[], OUT takes bigint[], OUT recalls bigint[]
+    OUT is_active boolean, OUT revision bigint, OUT names text[], OUT workspaces bigint[], OUT takes bigint[], OUT recalls bigint[]
 ) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE node SET ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
     WHERE epoch = of_epoch AND ends_at > clock_timestamp();
-    lives := FOUND;
+    is_active := FOUND;
     SELECT r.n INTO revision FROM revision r;
     SELECT coalesce(array_agg(w.id ORDER BY w.rowid), '{}'), coalesce(array_agg(w.rowid ORDER BY w.rowid), '{}'),
         coalesce(array_agg(l.taken ORDER BY w.rowid), '{}'), coalesce(array_agg(l.recalled ORDER BY w.rowid), '{}')
@@ -152,12 +150,12 @@ BEGIN
     WHERE l.epoch = of_epoch AND l.recalled > l.answered;
 END $$;
 
--- A node goes. Its leases return with the next call of nodes_end.
+-- Ends a session. Its leases return with the next call of `nodes_end`.
 CREATE FUNCTION node_leave(of_epoch bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE node SET ends_at = least(ends_at, clock_timestamp()) WHERE epoch = of_epoch
 $$;
 
--- Ends the nodes that were not heard of in time: what is left of their leases returns to the workspaces. Tells how many.
+-- Removes expired sessions and returns the rest of their leases to the workspaces. Returns the number of sessions.
 CREATE FUNCTION nodes_end() RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     gone bigint[] := ARRAY (
@@ -182,14 +180,15 @@ BEGIN
     RETURN cardinality(gone);
 END $$;
 
--- A node takes credits: those that it `needs` at once, and up to `wants` if there are enough for all nodes. `known` is all
--- that it knows to have taken; if it took more, an answer was lost, and it is told of that alone. The outcome is one of
+-- Leases credits to a node: at least `needs`, and up to `wants` if enough remain for all nodes. `known` is the total that the
+-- node has leased so far. If the stored total is greater, an earlier reply was lost, and only the total is returned. The
+-- outcome is one of
 --
---   taken     the node has taken `taken` in all
---   recalled  there are too few, but other nodes may have idle ones: they were told, so ask `again`
---   short     there are too few, and no node has idle ones
---   ended     the epoch has ended
---   unknown   there is no such workspace
+--   taken     the node has leased `taken` credits in total
+--   recalled  too few credits are free; idle credits of other nodes were recalled, so call it with `again`
+--   short     too few credits are free, and no node has idle ones
+--   ended     the session has ended
+--   unknown   the workspace does not exist
 CREATE FUNCTION lease_take(
     of_epoch bigint, workspace_id text, known bigint, needs bigint, wants bigint, again boolean,
     OUT outcome text, OUT of_workspace bigint, OUT taken bigint
@@ -233,14 +232,14 @@ BEGIN
             PERFORM pg_notify('enrich', '');
         END IF;
     END IF;
-    -- A node that has ended gives back what it has when somebody calls nodes_end.
+    -- The leases of an ended session return with the next call of `nodes_end`.
     PERFORM FROM lease l JOIN node n ON n.epoch = l.epoch
     WHERE l.workspace = of_workspace AND l.epoch <> of_epoch AND l.taken > l.returned + l.spent
       AND (l.recalled > l.answered OR n.ends_at <= clock_timestamp());
     outcome := CASE WHEN FOUND THEN 'recalled' ELSE 'short' END;
 END $$;
 
--- A node gives back what it does not need: `returns` of all that it ever took, having seen the recalls up to `seen`.
+-- Returns idle credits of a node. `returns` is the total returned so far; `seen` is the last recall that it answers.
 CREATE FUNCTION lease_return(of_epoch bigint, of_workspace bigint, returns bigint, seen bigint)
 RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
@@ -249,14 +248,14 @@ BEGIN
     PERFORM FROM workspace w WHERE w.rowid = of_workspace FOR UPDATE;
     SELECT l.returned INTO before FROM lease l WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
     IF NOT FOUND THEN
-        RETURN; -- the epoch has ended, and all of it has returned
+        RETURN; -- the session has ended and its leases have returned
     END IF;
     UPDATE lease l SET returned = greatest(l.returned, returns), answered = greatest(l.answered, seen)
     WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
     UPDATE workspace w SET leased = w.leased - greatest(0, returns - before) WHERE w.rowid = of_workspace;
 END $$;
 
--- A node tells what its lookups hold, for operators to see.
+-- Stores the credits that a node's lookups hold, for operators.
 CREATE FUNCTION lease_show(of_epoch bigint, workspaces bigint[], holds bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     PERFORM FROM lease WHERE epoch = of_epoch AND workspace = ANY (workspaces) ORDER BY workspace FOR UPDATE;
@@ -264,7 +263,7 @@ BEGIN
     WHERE l.epoch = of_epoch AND l.workspace = i.workspace;
 END $$;
 
--- Locks these leases, as far as they still run.
+-- Locks those of the leases that still exist.
 CREATE FUNCTION lock_leases(epochs bigint[], workspaces bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     PERFORM FROM lease l
@@ -272,10 +271,10 @@ BEGIN
     ORDER BY l.workspace, l.epoch FOR UPDATE;
 END $$;
 
--- Spends credits, of many lookups at once. `epochs`, `workspaces` and `sums` are the leases that pay, in the order of their
--- locks, and what each is to pay; the others are the lookups in their order, each with the number of its lease from 1. Tells
--- of each whether it stands: one that was spent before does, one that was voided does not. NULL is one that its lease can't
--- pay, as it has ended or is too small: see `charge`.
+-- Commits a batch of spends. `epochs`, `workspaces` and `sums` are the leases to charge, in lock order, and the amount for
+-- each. The other arrays are the lookups, each with the index of its lease from 1. Returns for each lookup whether its spend
+-- is committed: true if it was committed now or before, false if it was voided, NULL if its lease has ended or has too few
+-- credits (see `charge`).
 CREATE FUNCTION settle(
     epochs bigint[], workspaces bigint[], sums bigint[],
     lookups uuid[], leases integer[], costs bigint[], arrivals timestamptz[]
@@ -284,7 +283,7 @@ DECLARE
     settled uuid[];
     voided  uuid[];
 BEGIN
-    -- Nearly always all are new and can be paid: then nothing is looked up first.
+    -- The common case: all spends are new and covered by their leases.
     BEGIN
         FOR n IN 1 .. cardinality(epochs) LOOP
             UPDATE lease l SET spent = l.spent + sums[n]
@@ -302,20 +301,20 @@ BEGIN
         FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival);
         RETURN array_fill(true, ARRAY[cardinality(lookups)]);
     EXCEPTION WHEN check_violation OR unique_violation THEN
-        NULL; -- nothing of this was done
+        NULL; -- the block was rolled back
     END;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
     voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
-    -- Those of one lease together, if it can pay them all.
+    -- All spends of a lease are charged, or none.
     WITH fresh AS (
         SELECT DISTINCT ON (i.lookup) i.*, workspaces[i.lease] AS workspace, epochs[i.lease] AS epoch
         FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival)
         WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
-    ), asked AS (
+    ), charges AS (
         SELECT workspace, epoch, sum(cost)::bigint AS cost FROM fresh GROUP BY workspace, epoch
     ), paid AS (
-        UPDATE lease l SET spent = l.spent + a.cost FROM asked a
+        UPDATE lease l SET spent = l.spent + a.cost FROM charges a
         WHERE l.workspace = a.workspace AND l.epoch = a.epoch AND l.taken - l.returned - l.spent >= a.cost
         RETURNING a.workspace, a.epoch
     ), written AS (
@@ -332,8 +331,8 @@ BEGIN
     );
 END $$;
 
--- Spends credits that `settle` could not, one by one: each is paid by the lease of its epoch if it has enough for this one,
--- or else by what its workspace has left. Tells of each whether it stands: one that nobody can pay does not.
+-- Commits spends that `settle` could not, one by one: each is charged to its lease if that has enough credits, or else to its
+-- workspace. Returns for each whether it is committed: false if neither has enough credits.
 CREATE FUNCTION charge(
     epochs bigint[], workspaces bigint[], lookups uuid[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
@@ -371,9 +370,9 @@ BEGIN
     );
 END $$;
 
--- Takes back spends that nobody was told of, whether they were made, are on their way or never arrive. Their credits
--- return to the lease that paid, or if that has ended, to the workspace. They are locked as `settle` and `charge` lock
--- them: one that comes later finds the void.
+-- Voids spends, whether they were committed, are in transit or never arrive. Their credits return to the lease that was
+-- charged, or to the workspace if that lease has ended. It takes the same locks as `settle` and `charge`, so that a spend
+-- that arrives later finds its void.
 CREATE FUNCTION void(epochs bigint[], workspaces bigint[], lookups uuid[], arrivals timestamptz[])
 RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE

@@ -1,35 +1,34 @@
 //! Verifies totals against their rows, in one snapshot, while nodes serve.
 
-use enrich_lib::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally};
 use tokio_postgres::{IsolationLevel, Row, Transaction};
 
-use crate::admin::Admin;
 use crate::column::{credits, parsed};
-use crate::error::StoreError;
+use crate::error::PostgresError;
+use crate::pool::Client;
 
 /// The triggers that keep the ledger tables append-only.
-const TRIGGERS: [&str; 3] = ["credit_grant_stays", "credit_spend_stays", "credit_void_stays"];
+const TRIGGERS: [&str; 3] =
+    ["credit_grant_append_only", "credit_spend_append_only", "credit_void_append_only"];
 
 /// The constraints that prevent a negative balance.
-const CONSTRAINTS: [&str; 2] = ["nothing_is_spent_twice", "nothing_is_spent_but_what_was_taken"];
+const CONSTRAINTS: [&str; 2] = ["spent_and_leased_within_granted", "spent_and_returned_within_taken"];
 
-impl Admin {
-    /// Adds up all rows in one snapshot. Runs without a timeout.
-    pub async fn audit(&mut self) -> Result<Audit, StoreError> {
-        let tx = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
-        let tx = tx.read_only(true).start().await?;
-        tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
-        let workspaces = workspaces(&tx).await?;
-        let mut errors = strays(&tx).await?;
-        errors.extend(leases(&tx).await?);
-        errors.extend(unfinished_copies(&tx).await?);
-        errors.extend(missing(&tx).await?);
-        tx.commit().await?;
-        Ok(Audit { workspaces, errors })
-    }
+/// Adds up all rows in one snapshot. Runs without a timeout.
+pub(crate) async fn run(client: &mut Client) -> Result<Audit, PostgresError> {
+    let tx = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+    let tx = tx.read_only(true).start().await?;
+    tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    let workspaces = workspaces(&tx).await?;
+    let mut errors = orphans(&tx).await?;
+    errors.extend(leases(&tx).await?);
+    errors.extend(unfinished_copies(&tx).await?);
+    errors.extend(missing_guards(&tx).await?);
+    tx.commit().await?;
+    Ok(Audit { workspaces, errors })
 }
 
-async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, StoreError> {
+async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, PostgresError> {
     let select = "
         WITH grants AS (SELECT workspace, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
              spends AS (SELECT s.workspace, sum(s.credits)::bigint AS credits
@@ -58,43 +57,45 @@ fn tally(row: &Row, column: usize) -> Tally {
 }
 
 /// Finds spends without a workspace. Spends have no foreign key to their workspace.
-async fn strays(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+async fn orphans(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "SELECT count(*) FROM credit_spend s LEFT JOIN workspace w ON w.rowid = s.workspace WHERE w.rowid IS NULL";
     let count: i64 = tx.query_one(select, &[]).await?.get(0);
     Ok(if count > 0 { vec![format!("there are {count} spends of no workspace")] } else { Vec::new() })
 }
 
 /// Finds leases whose spent total differs from the sum of their spends.
-async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "
-        WITH paid AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
+        WITH spends AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
                       FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id)
                       WHERE v.lookup_id IS NULL AND s.epoch IN (SELECT epoch FROM node) GROUP BY s.workspace, s.epoch)
         SELECT w.id, n.name, l.spent, coalesce(p.credits, 0)
         FROM lease l JOIN workspace w ON w.rowid = l.workspace JOIN node n ON n.epoch = l.epoch
-        LEFT JOIN paid p ON p.workspace = l.workspace AND p.epoch = l.epoch
+        LEFT JOIN spends p ON p.workspace = l.workspace AND p.epoch = l.epoch
         WHERE l.spent <> coalesce(p.credits, 0) ORDER BY w.id COLLATE \"C\", l.epoch";
     let rows = tx.query(select, &[]).await?;
-    let told = |row: &Row| {
-        let (workspace, node, total, paid): (&str, &str, i64, i64) =
+    let message = |row: &Row| {
+        let (workspace, node, total, spends): (&str, &str, i64, i64) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         format!(
-            "the lease of node {node} on {workspace} says that it paid {total} credits, and its rows are {paid}"
+            "the lease of node {node} on {workspace} has spent {total} credits, but its rows sum to {spends}"
         )
     };
-    Ok(rows.iter().map(told).collect())
+    Ok(rows.iter().map(message).collect())
 }
 
 /// Finds workspaces whose copy has not finished. They have no totals yet.
-async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+async fn unfinished_copies(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "SELECT w.id FROM copied_workspace c JOIN copied_store s ON s.id = c.store JOIN workspace w ON w.rowid = c.workspace
         WHERE s.finished_at IS NULL ORDER BY w.id COLLATE \"C\"";
     let rows = tx.query(select, &[]).await?;
-    let told = |row: &Row| format!("{} is being copied: `enrich copy` finishes it", row.get::<_, &str>(0));
-    Ok(rows.iter().map(told).collect())
+    let message = |row: &Row| {
+        format!("{} is being copied; run `enrich copy` again to finish it", row.get::<_, &str>(0))
+    };
+    Ok(rows.iter().map(message).collect())
 }
 
-async fn missing(tx: &Transaction<'_>) -> Result<Vec<String>, StoreError> {
+async fn missing_guards(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let mut errors = Vec::new();
     for trigger in TRIGGERS {
         let select = "SELECT FROM pg_trigger WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";

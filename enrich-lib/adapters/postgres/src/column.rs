@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use bytes::BytesMut;
 use enrich_lib::model::{LookupId, Timestamp};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
@@ -41,9 +41,9 @@ pub(crate) fn time(moment: SystemTime) -> Timestamp {
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Maps the error of parsing a column to [`StoreError::Unexpected`].
-pub(crate) fn parsed<T, E: Error>(column: &'static str, value: Result<T, E>) -> Result<T, StoreError> {
-    value.map_err(|error| StoreError::Unexpected { column, reason: error.to_string() })
+/// Maps the error of parsing a column to [`PostgresError::Unexpected`].
+pub(crate) fn parsed<T, E: Error>(column: &'static str, value: Result<T, E>) -> Result<T, PostgresError> {
+    value.map_err(|error| PostgresError::Unexpected { column, reason: error.to_string() })
 }
 
 /// Converts credits to a column value. Values above `i64::MAX` saturate; no workspace has that many credits.

@@ -12,36 +12,23 @@
 //! Connections over a Unix socket never use TLS.
 
 use std::fmt;
+use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use async_trait::async_trait;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+#[cfg(unix)]
+use enrich_net::Unix;
+use enrich_net::{Connect, RootCertStore, Stream, Tcp, client_config, pem_roots, system_roots};
+use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::StoreError;
-
-/// A byte stream to the server.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
-
-/// Opens streams to the server. Simulations provide their own implementation.
-#[async_trait]
-pub trait Connect: Send + Sync + 'static {
-    /// Opens a new stream.
-    async fn connect(&self) -> io::Result<Box<dyn Stream>>;
-}
+use crate::error::PostgresError;
 
 /// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is `Send`.
 pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
@@ -101,20 +88,20 @@ impl Server {
 }
 
 impl FromStr for Server {
-    type Err = StoreError;
+    type Err = PostgresError;
 
     /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
     /// of a Unix socket; `?host=` may specify it as well.
     ///
-    /// Errors: [`StoreError::Address`], [`StoreError::SslMode`], [`StoreError::Certificates`].
-    fn from_str(url: &str) -> Result<Self, StoreError> {
+    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::SslMode`], [`PostgresError::Certificates`].
+    fn from_str(url: &str) -> Result<Self, PostgresError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(StoreError::Address);
+            return Err(PostgresError::InvalidUrl);
         }
         let (url, certificates) = Certificates::split(url)?;
-        let mut config: tokio_postgres::Config = url.parse().map_err(|_| StoreError::Address)?;
+        let mut config: tokio_postgres::Config = url.parse().map_err(|_| PostgresError::InvalidUrl)?;
         let ([host], true) = (config.get_hosts(), config.get_hostaddrs().is_empty()) else {
-            return Err(StoreError::Address);
+            return Err(PostgresError::InvalidUrl);
         };
         let (host, port) = (host.clone(), config.get_ports().first().copied().unwrap_or(5432));
         if config.get_application_name().is_none() {
@@ -129,100 +116,54 @@ impl FromStr for Server {
         if tls.is_none() {
             config.ssl_mode(SslMode::Disable);
         }
-        Ok(Self { config, tls, network: Arc::new(System { host, port }) })
+        Ok(Self { config, tls, network: network(host, port) })
     }
 }
 
 impl Certificates {
     /// Removes `sslrootcert` from the address and maps `verify-ca` and `verify-full` to `require`.
-    fn split(url: &str) -> Result<(String, Self), StoreError> {
+    fn split(url: &str) -> Result<(String, Self), PostgresError> {
         let Some((address, query)) = url.split_once('?') else {
             return Ok((url.to_owned(), Self { roots: None }));
         };
         let (mut kept, mut roots) = (Vec::new(), None);
         for option in query.split('&') {
             match option.split_once('=') {
-                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(unescaped(path)?)),
+                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(percent_decode(path)?)),
                 Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
                 Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
-                Some(("sslmode", _)) => return Err(StoreError::SslMode),
+                Some(("sslmode", _)) => return Err(PostgresError::SslMode),
                 _ => kept.push(option),
             }
         }
         Ok((format!("{address}?{}", kept.join("&")), Self { roots }))
     }
 
-    fn verifier(&self) -> Result<MakeRustlsConnect, StoreError> {
-        let mut roots = RootCertStore::empty();
-        match &self.roots {
+    fn verifier(&self) -> Result<MakeRustlsConnect, PostgresError> {
+        let roots = match &self.roots {
             Some(path) => {
-                for certificate in read(path)? {
-                    let refused = |e: rustls::Error| unreadable(path, e);
-                    roots.add(certificate).map_err(refused)?;
-                }
+                let unreadable = |reason: String| PostgresError::Certificates { path: path.clone(), reason };
+                let pem = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+                pem_roots(&pem).map_err(|error| unreadable(error.to_string()))?
             }
-            // With no root certificates, verification fails and the handshake reports it.
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has both versions");
-        Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, e))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| unreadable(path, e))?;
-    if certificates.is_empty() { Err(unreadable(path, "there are none")) } else { Ok(certificates) }
-}
-
-fn unreadable(path: &Path, reason: impl fmt::Display) -> StoreError {
-    StoreError::Certificates { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// Decodes the percent-escapes in `text`.
-fn unescaped(text: &str) -> Result<String, StoreError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let byte = match byte {
-            b'%' => {
-                let digits =
-                    [rest.next(), rest.next()].map(|digit| digit.and_then(|d| char::from(d).to_digit(16)));
-                let [Some(high), Some(low)] = digits else { return Err(StoreError::Address) };
-                u8::try_from(high * 16 + low).map_err(|_| StoreError::Address)?
-            }
-            byte => byte,
+            // Without root certificates, only a server that offers TLS is an error: verification fails.
+            None => system_roots().unwrap_or_else(|_| RootCertStore::empty()),
         };
-        bytes.push(byte);
+        Ok(MakeRustlsConnect::new(client_config(roots)))
     }
-    String::from_utf8(bytes).map_err(|_| StoreError::Address)
 }
 
-/// The system's network.
-struct System {
-    host: Host,
-    port: u16,
+fn percent_decode(text: &str) -> Result<String, PostgresError> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PostgresError::InvalidUrl)?;
+    Ok(decoded.into_owned())
 }
 
-#[async_trait]
-impl Connect for System {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        match &self.host {
-            Host::Tcp(name) => {
-                let stream = TcpStream::connect((name.as_str(), self.port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
-            }
-            #[cfg(unix)]
-            Host::Unix(directory) => {
-                let path = directory.join(format!(".s.PGSQL.{}", self.port));
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
-            }
-        }
+/// Returns the connector of the system's network.
+fn network(host: Host, port: u16) -> Arc<dyn Connect> {
+    match host {
+        Host::Tcp(host) => Arc::new(Tcp { host, port }),
+        #[cfg(unix)]
+        Host::Unix(directory) => Arc::new(Unix(directory.join(format!(".s.PGSQL.{port}")))),
     }
 }
 

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
+use enrich_store::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 use tokio_postgres::Transaction;
 
 use crate::admin::{Admin, quota_columns};
 use crate::column::{Uuid, at, bigint, credits};
 use crate::connect::Server;
-use crate::error::StoreError;
+use crate::error::PostgresError;
 
 /// A copy in progress.
 pub struct Copy {
@@ -46,15 +46,15 @@ pub struct CopyDifference {
     /// The workspace's name.
     pub workspace: WorkspaceId,
     /// The contents in the source store.
-    pub there: Contents,
+    pub source: Contents,
     /// The contents in this store.
-    pub here: Contents,
+    pub target: Contents,
 }
 
 impl Copy {
     /// Begins or resumes the copy of the store with this id. Runs without a timeout.
     ///
-    /// Errors: [`StoreError::NotCopied`] or [`StoreError::KeyExists`] if a workspace or key already exists that is not part
+    /// Errors: [`PostgresError::NotCopied`] or [`PostgresError::KeyExists`] if a workspace or key already exists that is not part
     /// of this copy. In that case, nothing is written.
     pub async fn begin(
         server: &Server,
@@ -62,7 +62,7 @@ impl Copy {
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
         now: Timestamp,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, PostgresError> {
         let mut admin = Admin::open(server).await?;
         admin.client.batch_execute("SET statement_timeout = 0").await?;
         let store = Uuid(LookupId::from_bytes(id));
@@ -96,7 +96,7 @@ impl Copy {
     }
 
     /// Copies grants. They must be ordered by row id.
-    pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), StoreError> {
+    pub async fn add_grants(&mut self, grants: &[CopiedGrant]) -> Result<(), PostgresError> {
         let Some(last) = grants.last() else { return Ok(()) };
         let count = bigint(grants.len() as u64);
         let workspaces = self.rowids(grants.iter().map(|grant| grant.workspace))?;
@@ -104,7 +104,9 @@ impl Copy {
         let times: Vec<_> = grants.iter().map(|grant| at(grant.at)).collect();
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET grants = $3, rows = rows + $4 WHERE id = $1 AND grants = $2";
-        moved_on(tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?)?;
+        check_progress(
+            tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?,
+        )?;
         tx.execute(
             "INSERT INTO credit_grant (workspace, credits, at)
              SELECT i.workspace, i.credits, i.at FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[])
@@ -119,7 +121,7 @@ impl Copy {
     }
 
     /// Copies voids. They must be ordered by lookup id. A voided spend does not count when it is copied later.
-    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), StoreError> {
+    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), PostgresError> {
         let Some(last) = voids.last() else { return Ok(()) };
         let count = bigint(voids.len() as u64);
         let workspaces = self.rowids(voids.iter().map(|void| void.workspace))?;
@@ -128,7 +130,7 @@ impl Copy {
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET voids = $3, rows = rows + $4 WHERE id = $1 AND voids IS NOT DISTINCT FROM $2";
         let before = self.progress.voids.map(Uuid);
-        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
             "INSERT INTO credit_void (workspace, lookup_id, at)
              SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[])",
@@ -142,7 +144,7 @@ impl Copy {
     }
 
     /// Copies spends. They must be ordered by lookup id.
-    pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), StoreError> {
+    pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), PostgresError> {
         let Some(last) = spends.last() else { return Ok(()) };
         let count = bigint(spends.len() as u64);
         let workspaces = self.rowids(spends.iter().map(|spend| spend.workspace))?;
@@ -152,7 +154,7 @@ impl Copy {
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET spends = $3, rows = rows + $4 WHERE id = $1 AND spends IS NOT DISTINCT FROM $2";
         let before = self.progress.spends.map(Uuid);
-        moved_on(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
             "INSERT INTO credit_spend (workspace, lookup_id, credits, at)
              SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[])",
@@ -172,26 +174,26 @@ impl Copy {
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
         now: Timestamp,
-    ) -> Result<Vec<CopyDifference>, StoreError> {
+    ) -> Result<Vec<CopyDifference>, PostgresError> {
         let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET finished_at = $2 WHERE id = $1 AND finished_at IS NULL";
-        moved_on(tx.execute(update, &[&self.store, &at(now)]).await?)?;
+        check_progress(tx.execute(update, &[&self.store, &at(now)]).await?)?;
         for (key, workspace) in keys.iter().zip(of_workspaces) {
             add_key(&tx, key, workspace).await?;
         }
-        let here = contents(&tx, &self.store).await?;
+        let copied = contents(&tx, &self.store).await?;
         let differences = workspaces.iter().filter_map(|workspace| {
-            let (id, there) = (workspace.id.clone(), workspace.contents);
-            let here = here.get(&workspace.rowid).copied().unwrap_or_default();
-            (here != there).then_some(CopyDifference { workspace: id, there, here })
+            let (id, source) = (workspace.id.clone(), workspace.contents);
+            let target = copied.get(&workspace.rowid).copied().unwrap_or_default();
+            (target != source).then_some(CopyDifference { workspace: id, source, target })
         });
         let differences: Vec<_> = differences.collect();
         if !differences.is_empty() {
             tx.rollback().await?;
             return Ok(differences);
         }
-        for (source_rowid, contents) in here {
+        for (source_rowid, contents) in copied {
             let update = "UPDATE workspace SET granted = $3, spent = $4
                  WHERE rowid = (SELECT workspace FROM copied_workspace WHERE store = $1 AND source_rowid = $2)";
             let (granted, spent) = (bigint(contents.granted), bigint(contents.spent));
@@ -205,21 +207,21 @@ impl Copy {
     }
 
     /// Maps source row ids of workspaces to row ids in this store.
-    fn rowids(&self, there: impl Iterator<Item = i64>) -> Result<Vec<i64>, StoreError> {
-        let here = |rowid| self.rowids.get(&rowid).copied().ok_or(StoreError::CopyChanged);
-        there.map(here).collect()
+    fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, PostgresError> {
+        let target = |rowid| self.rowids.get(&rowid).copied().ok_or(PostgresError::CopyChanged);
+        source.map(target).collect()
     }
 }
 
 /// Checks that the progress update matched its row. If not, another process is copying the same store.
-fn moved_on(rows: u64) -> Result<(), StoreError> {
-    if rows == 1 { Ok(()) } else { Err(StoreError::CopyChanged) }
+fn check_progress(rows: u64) -> Result<(), PostgresError> {
+    if rows == 1 { Ok(()) } else { Err(PostgresError::CopyChanged) }
 }
 
-async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), StoreError> {
+async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), PostgresError> {
     let ids: Vec<_> = keys.iter().map(|key| key.row.id.as_str()).collect();
     match tx.query_opt("SELECT id FROM api_key WHERE id = ANY ($1) LIMIT 1", &[&ids]).await? {
-        Some(row) => Err(StoreError::KeyExists(row.get(0))),
+        Some(row) => Err(PostgresError::KeyExists(row.get(0))),
         None => Ok(()),
     }
 }
@@ -228,19 +230,19 @@ async fn create_workspace(
     tx: &Transaction<'_>,
     store: &Uuid,
     workspace: &CopiedWorkspace,
-) -> Result<(), StoreError> {
+) -> Result<(), PostgresError> {
     let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
          ON CONFLICT (id) DO NOTHING RETURNING rowid";
     let (limit, window) = quota_columns(workspace.quota);
     let made =
         tx.query_opt(insert, &[&workspace.id.as_str(), &limit, &window, &at(workspace.created_at)]).await?;
-    let rowid: i64 = made.ok_or_else(|| StoreError::NotCopied(workspace.id.clone()))?.get(0);
+    let rowid: i64 = made.ok_or_else(|| PostgresError::NotCopied(workspace.id.clone()))?.get(0);
     let insert = "INSERT INTO copied_workspace (store, source_rowid, workspace) VALUES ($1, $2, $3)";
     tx.execute(insert, &[store, &workspace.rowid, &rowid]).await?;
     Ok(())
 }
 
-async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), StoreError> {
+async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), PostgresError> {
     let insert =
         "INSERT INTO api_key (id, workspace, label, digest, masked, created_at, last_used_at, revoked_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -252,7 +254,7 @@ async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Resul
 }
 
 /// Returns the contents of the copied workspaces in this store, by their row ids in the source store.
-async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, StoreError> {
+async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Contents>, PostgresError> {
     let select = "
         WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
              g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use enrich_store::StoreError;
 use tokio_postgres::{GenericClient, error::SqlState};
 
 use crate::connect::Server;
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::{Client, Pool};
 
 /// The n-th migration upgrades the schema from version n-1 to n.
@@ -37,7 +38,7 @@ impl Database {
     /// number of migrations applied: 0 if the schema was up to date. Concurrent calls are serialized by an advisory lock.
     ///
     /// Errors: [`StoreError::NewerSchema`] if the schema is newer than this program.
-    pub async fn migrate(&self) -> Result<usize, StoreError> {
+    pub async fn migrate(&self) -> Result<usize, PostgresError> {
         let mut client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
         let tx = client.transaction().await?;
         tx.query_one("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
@@ -50,7 +51,7 @@ impl Database {
         .await?;
         let version = version(&tx).await?;
         if version > MIGRATIONS.len() {
-            return Err(StoreError::NewerSchema);
+            return Err(newer_schema());
         }
         for (n, migration) in (1_i32..).zip(MIGRATIONS).skip(version) {
             tx.batch_execute(migration).await?;
@@ -62,28 +63,32 @@ impl Database {
 }
 
 /// Checks that the schema has the version that this program requires.
-pub(crate) async fn check(pool: &Pool) -> Result<(), StoreError> {
-    let checked = pool.in_time(async {
-        let lent = pool.lend().await?;
-        let checked = check_version(&**lent).await;
-        lent.give_back();
+pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
+    let checked = pool.with_deadline(async {
+        let client = pool.checkout().await?;
+        let checked = check_version(&**client).await;
+        client.release();
         checked
     });
     checked.await
 }
 
 /// Like [`check`], on an existing connection.
-pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), StoreError> {
+pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), PostgresError> {
     let needed = MIGRATIONS.len();
     match version(client).await? {
-        found if found < needed => Err(StoreError::NotMigrated { found, needed }),
-        found if found > needed => Err(StoreError::NewerSchema),
+        found if found < needed => Err(PostgresError::NotMigrated { found, needed }),
+        found if found > needed => Err(newer_schema()),
         _ => Ok(()),
     }
 }
 
+fn newer_schema() -> PostgresError {
+    StoreError::NewerSchema("the database".to_owned()).into()
+}
+
 /// Returns the number of the last migration, or 0 if there is none.
-async fn version(client: &impl GenericClient) -> Result<usize, StoreError> {
+async fn version(client: &impl GenericClient) -> Result<usize, PostgresError> {
     let select = "SELECT coalesce(max(n), 0) FROM migration";
     match client.query_one(select, &[]).await {
         Ok(row) => Ok(usize::try_from(row.get::<_, i32>(0)).unwrap_or(0)),

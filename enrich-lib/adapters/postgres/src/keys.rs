@@ -1,115 +1,87 @@
-//! The cache of API keys: one map lookup per request, and one query the first time a key is used.
+//! Reads API keys through the key cache, and keeps the cache consistent with the store.
 //!
-//! Cached keys are trusted for one second after a heartbeat. A heartbeat with a new revision clears the cache. A node that
-//! is cut off queries the store for every key, and rejects all keys if the query fails. A revoked key is therefore unusable
-//! everywhere within a second.
+//! Cached keys are used for one second after a heartbeat. A heartbeat with a new revision clears the cache. A node that is
+//! disconnected queries the store for every key, and rejects all keys if the query fails. A revoked key is therefore unusable
+//! on all nodes within a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_store::sync::Mutex;
+use enrich_store::{CachedKey, KeyCache};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use crate::column::at;
-use crate::error::StoreError;
+use crate::column::{at, parsed};
+use crate::error::PostgresError;
 use crate::pool::Pool;
-use crate::sync::{Mutex, RwLock, lock};
 
 /// How long a key may remain usable after it was revoked.
-const TRUST: Duration = Duration::from_secs(1);
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
+/// The keys of a node.
 #[derive(Debug, Default)]
-pub(crate) struct KeyCache {
-    known: RwLock<Known>,
+pub(crate) struct NodeKeys {
+    cache: KeyCache,
+    /// The revision of the cached keys, and the time just before it was requested.
+    revision: Mutex<Option<(i64, Instant)>>,
     /// The time of the last tick, in Unix milliseconds. Recorded as the time of use of keys.
     now_ms: AtomicU64,
-    used: Mutex<BTreeMap<i64, Timestamp>>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    keys: BTreeMap<KeyDigest, Arc<CachedKey>>,
-    /// The number of times the cache was cleared. A result read before a clear must not be inserted after it.
-    emptied: u64,
-    /// The revision of the cached keys, and the time just before it was requested.
-    heard: Option<(i64, Instant)>,
-}
-
-#[derive(Debug)]
-struct CachedKey {
-    rowid: i64,
-    last_used_ms: AtomicU64,
-    workspace: Workspace,
-}
-
-impl KeyCache {
+impl NodeKeys {
     pub(crate) fn set_time(&self, now: Timestamp) {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
-    /// Records the store's `revision`, requested at `asked_at`. A new revision clears the cache, because a key may have been
-    /// revoked.
-    pub(crate) fn heard(&self, revision: i64, asked_at: Instant) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.heard.is_none_or(|(before, _)| before != revision) {
-            known.keys.clear();
-            known.emptied += 1;
+    /// Records the store's `revision`, requested at `requested_at`. A new revision clears the cache, because a key may have
+    /// been revoked.
+    pub(crate) fn set_revision(&self, revision: i64, requested_at: Instant) {
+        let mut current = self.revision.lock();
+        // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
+        if current.is_none_or(|(before, _)| before != revision) {
+            self.cache.clear();
         }
-        known.heard = Some((revision, asked_at));
+        *current = Some((revision, requested_at));
     }
 
-    /// Returns the workspace of an active key. Unknown keys are not cached, because clients could fill the cache with them.
+    /// Returns the workspace of an active key.
     pub(crate) async fn find(
         &self,
         digest: &KeyDigest,
         pool: &Pool,
-    ) -> Result<Option<Workspace>, StoreError> {
-        let (cached, emptied) = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let is_trusted = known.heard.is_some_and(|(_, asked_at)| asked_at.elapsed() < TRUST);
-            (known.keys.get(digest).filter(|_| is_trusted).cloned(), known.emptied)
+    ) -> Result<Option<Workspace>, PostgresError> {
+        let now = Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed));
+        let miss = if self.is_current() {
+            match self.cache.find(digest, now) {
+                Ok(workspace) => return Ok(Some(workspace)),
+                Err(miss) => miss,
+            }
+        } else {
+            self.cache.bypass()
         };
-        let key = match cached {
-            Some(key) => key,
-            None => match read(digest, pool).await? {
-                Some(key) => self.file(digest, Arc::new(key), emptied),
-                None => return Ok(None),
-            },
-        };
-        self.note_use(&key);
-        Ok(Some(key.workspace.clone()))
+        let key = read(digest, pool).await?;
+        Ok(key.map(|key| self.cache.insert(miss, digest, key, now)))
     }
 
-    fn file(&self, digest: &KeyDigest, key: Arc<CachedKey>, emptied: u64) -> Arc<CachedKey> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.emptied == emptied {
-            known.keys.insert(*digest, key.clone());
-        }
-        key
-    }
-
-    /// Records that a key was used, at most once per key and tick.
-    fn note_use(&self, key: &CachedKey) {
-        let now_ms = self.now_ms.load(Ordering::Relaxed);
-        if key.last_used_ms.swap(now_ms, Ordering::Relaxed) != now_ms {
-            lock(&self.used).insert(key.rowid, Timestamp::from_unix_ms(now_ms));
-        }
+    fn is_current(&self) -> bool {
+        self.revision.lock().is_some_and(|(_, requested_at)| requested_at.elapsed() < CACHE_TTL)
     }
 
     /// Writes the time of last use of keys used since the previous call. Failed writes are lost; the column is
     /// informational.
-    pub(crate) async fn show_used(&self, pool: &Pool) -> Result<(), StoreError> {
-        let used = std::mem::take(&mut *lock(&self.used));
+    pub(crate) async fn write_last_used(&self, pool: &Pool) -> Result<(), PostgresError> {
+        // A key that was read twice has two entries.
+        let used: BTreeMap<_, _> =
+            self.cache.take_used(usize::MAX).into_iter().map(|key| (key.rowid, at(key.at))).collect();
         if used.is_empty() {
             return Ok(());
         }
-        let (rowids, times): (Vec<_>, Vec<_>) =
-            used.into_iter().map(|(rowid, time)| (rowid, at(time))).unzip();
+        let (rowids, times): (Vec<_>, Vec<_>) = used.into_iter().unzip();
         // A fixed lock order and SKIP LOCKED prevent deadlocks between nodes.
         let update = "UPDATE api_key k SET last_used_at = greatest(k.last_used_at, i.at)
              FROM (
@@ -123,7 +95,7 @@ impl KeyCache {
     }
 }
 
-async fn read(digest: &KeyDigest, pool: &Pool) -> Result<Option<CachedKey>, StoreError> {
+async fn read(digest: &KeyDigest, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
     let select = "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds
          FROM api_key k JOIN workspace w ON w.rowid = k.workspace
          WHERE k.digest = $1 AND k.revoked_at IS NULL";
@@ -131,16 +103,10 @@ async fn read(digest: &KeyDigest, pool: &Pool) -> Result<Option<CachedKey>, Stor
     rows.first().map(key).transpose()
 }
 
-fn key(row: &Row) -> Result<CachedKey, StoreError> {
-    let unreadable = || StoreError::Broken("the workspace of a key can't be read".to_owned());
+fn key(row: &Row) -> Result<CachedKey, PostgresError> {
     let limit = u32::try_from(row.get::<_, i64>(2)).unwrap_or(u32::MAX);
     let window_seconds = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
-    Ok(CachedKey {
-        rowid: row.get(0),
-        last_used_ms: AtomicU64::new(0),
-        workspace: Workspace {
-            id: row.get::<_, &str>(1).parse().map_err(|_| unreadable())?,
-            quota: Quota::new(limit, window_seconds).map_err(|_| unreadable())?,
-        },
-    })
+    let id = parsed("workspace.id", row.get::<_, &str>(1).parse())?;
+    let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
+    Ok(CachedKey { rowid: row.get(0), workspace: Workspace { id, quota } })
 }

@@ -17,6 +17,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::StoreError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -24,19 +25,19 @@ use tokio::time::{Instant, timeout};
 use crate::column::credits;
 use crate::connect::Server;
 use crate::database;
-use crate::error::StoreError;
-use crate::keys::KeyCache;
+use crate::error::PostgresError;
+use crate::keys::NodeKeys;
 use crate::listener;
 use crate::pool::Pool;
-use crate::session::{Beat, Session, Sessions};
-use crate::slot::{LeaseOutcome, Slot};
-use crate::writer::{Job, Spend, Untold, Writer};
+use crate::session::{Heartbeat, Session, Sessions};
+use crate::workspace::{LeaseOutcome, WorkspaceState};
+use crate::writer::{Job, Spend, UnacknowledgedSpend, Writer};
 
 /// The interval at which the node reports its holds and key usage for operators, and ends the leases of expired nodes.
-const SHOW_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long [`Ledger::close`] waits for pending spends and voids.
-const CLOSE_MAX: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections reserved for the heartbeat and the writer, which must not wait for holds.
 const OWN_CONNECTIONS: usize = 2;
@@ -65,14 +66,14 @@ impl Default for Config {
 /// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
-    keys: KeyCache,
+    keys: NodeKeys,
     sessions: Sessions,
     pool: Pool,
     own_pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
     changed: Arc<Notify>,
     /// When the last report was sent. Locked while a tick communicates with the store.
-    shown_at: tokio::sync::Mutex<Option<Instant>>,
+    reported_at: tokio::sync::Mutex<Option<Instant>>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -80,14 +81,14 @@ impl Ledger {
     /// Registers the node with the database, and starts the writer task and the listener task. The ledger reads no wall
     /// clock: `now` is the initial time, and [`Ledger::tick`] advances it.
     ///
-    /// Errors: [`StoreError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
-    pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, StoreError> {
+    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
+    pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, PostgresError> {
         let Config { name, lease, deadline, connections_max } = config;
         let pool = Pool::new(server.clone(), connections_max, deadline);
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, deadline);
         database::check(&own_pool).await?;
         let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
-        let keys = KeyCache::default();
+        let keys = NodeKeys::default();
         keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let changed = Arc::new(Notify::new());
@@ -95,27 +96,27 @@ impl Ledger {
             tokio::spawn(Writer::new(own_pool.clone()).run(jobs)),
             tokio::spawn(listener::run(server, deadline, changed.clone())),
         ];
-        let shown_at = tokio::sync::Mutex::default();
-        Ok(Self { keys, sessions, pool, own_pool, queue, changed, shown_at, tasks })
+        let reported_at = tokio::sync::Mutex::default();
+        Ok(Self { keys, sessions, pool, own_pool, queue, changed, reported_at, tasks })
     }
 
     /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
     /// other nodes need. Call it at least four times a second, and whenever [`Ledger::changed`] returns.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn tick(&self, now: Timestamp) -> Result<(), PostgresError> {
         self.keys.set_time(now);
         self.sessions.advance(now);
-        let mut shown_at = self.shown_at.lock().await;
-        self.beat().await?;
-        let slots = self.sessions.newest().slots();
-        for slot in &slots {
-            slot.withdraw_idle();
+        let mut reported_at = self.reported_at.lock().await;
+        self.heartbeat().await?;
+        let states = self.sessions.newest().states();
+        for state in &states {
+            state.withdraw_idle();
         }
-        self.tell_returns(&slots).await?;
-        if shown_at.is_none_or(|at| at.elapsed() >= SHOW_EVERY) {
-            *shown_at = Some(Instant::now());
+        self.report_returns(&states).await?;
+        if reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+            *reported_at = Some(Instant::now());
             self.own_pool.query("SELECT nodes_end()", &[]).await?;
-            self.show_held(&slots).await?;
-            self.keys.show_used(&self.own_pool).await?;
+            self.report_held(&states).await?;
+            self.keys.write_last_used(&self.own_pool).await?;
         }
         Ok(())
     }
@@ -127,9 +128,9 @@ impl Ledger {
     }
 
     /// Returns a workspace's balance. Grants and spends are current; holds of other nodes are up to a second old.
-    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
+    pub async fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, PostgresError> {
         let session = self.sessions.newest();
-        let own = session.find(workspace).map_or(0, |slot| slot.books().account.balance().held);
+        let own = session.find(workspace).map_or(0, |state| state.lease().account.balance().held);
         let select = "SELECT a.granted, a.spent, coalesce((
                  SELECT sum(least(l.held, l.taken - l.returned - l.spent))::bigint FROM lease l
                  WHERE l.workspace = a.rowid AND l.epoch <> $2
@@ -144,40 +145,40 @@ impl Ledger {
 
     /// Closes the ledger: waits for pending spends and voids, then returns all leases. Call it after the last lookup has
     /// finished.
-    pub async fn close(&self) -> Result<(), StoreError> {
+    pub async fn close(&self) -> Result<(), PostgresError> {
         let (done, flushed) = oneshot::channel();
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
         // A spend that is not voided by then stays committed, as after a crash.
-        let _ = timeout(CLOSE_MAX, flushed).await;
-        self.sessions.leave().await
+        let _ = timeout(CLOSE_TIMEOUT, flushed).await;
+        self.sessions.close().await
     }
 
-    async fn beat(&self) -> Result<(), StoreError> {
-        let Beat { asked_at, revision, recalls } = self.sessions.beat().await?;
-        self.keys.heard(revision, asked_at);
+    async fn heartbeat(&self) -> Result<(), PostgresError> {
+        let Heartbeat { requested_at, revision, recalls } = self.sessions.heartbeat().await?;
+        self.keys.set_revision(revision, requested_at);
         for recall in recalls {
-            recall.slot.answer_recall(recall.rowid, recall.taken, recall.number);
+            recall.state.answer_recall(recall.rowid, recall.taken, recall.number);
         }
         Ok(())
     }
 
-    async fn tell_returns(&self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
-        for slot in slots {
-            if let Some(what) = slot.untold_return() {
-                slot.tell(what, &self.own_pool).await?;
+    async fn report_returns(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
+        for state in states {
+            if let Some(unreported) = state.unreported_return() {
+                state.report_return(unreported, &self.own_pool).await?;
             }
         }
         Ok(())
     }
 
     /// Reports changed hold totals to the store.
-    async fn show_held(&self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
+    async fn report_held(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
         let mut changed = Vec::new();
-        for slot in slots {
-            let books = slot.books();
-            let held = books.account.balance().held;
-            if let (Some(rowid), true) = (books.rowid, books.held_shown != held) {
-                changed.push((slot, rowid, held));
+        for state in states {
+            let lease = state.lease();
+            let held = lease.account.balance().held;
+            if let (Some(rowid), true) = (lease.rowid, lease.held_reported != held) {
+                changed.push((state, rowid, held));
             }
         }
         if let Some((first, ..)) = changed.first() {
@@ -186,68 +187,73 @@ impl Ledger {
             let call = "SELECT lease_show($1, $2, $3)";
             self.own_pool.query(call, &[&first.epoch, &rowids, &holds]).await?;
         }
-        for (slot, _, held) in changed {
-            slot.books().held_shown = held;
+        for (state, _, held) in changed {
+            state.lease().held_reported = held;
         }
         Ok(())
     }
 
     /// Returns the active session. If the newest session has expired, sends a heartbeat, which renews it in the store or
     /// begins a new one.
-    async fn live(&self) -> Result<Arc<Session>, StoreError> {
+    async fn active_session(&self) -> Result<Arc<Session>, PostgresError> {
         let session = self.sessions.newest();
-        if session.lives() {
+        if session.is_active() {
             return Ok(session);
         }
-        self.beat().await?;
+        self.heartbeat().await?;
         Ok(self.sessions.newest())
     }
 
-    async fn place(&self, hold: &Hold) -> Result<HoldOutcome, StoreError> {
+    async fn place_hold(&self, hold: &Hold) -> Result<HoldOutcome, PostgresError> {
         loop {
-            let session = self.live().await?;
-            if self.sessions.earlier_slot_of(hold).is_some() {
-                return Err(StoreError::LeaseEnded);
+            let session = self.active_session().await?;
+            if self.sessions.find_earlier(hold).is_some() {
+                return Err(PostgresError::LeaseEnded);
             }
-            let slot = self.sessions.slot(&session, &hold.workspace);
-            let came = slot.begun();
-            if slot.hold(hold)? == HoldOutcome::Granted {
+            let state = self.sessions.state(&session, &hold.workspace);
+            let started_before = state.requests_started();
+            if state.hold(hold)? == HoldOutcome::Granted {
                 return Ok(HoldOutcome::Granted);
             }
-            match slot.take(hold.credits, came, &self.pool).await? {
-                LeaseOutcome::Again => {}
-                LeaseOutcome::Short => return Ok(HoldOutcome::Insufficient),
-                LeaseOutcome::Ended => session.end(),
+            match state.lease_more(hold.credits, started_before, &self.pool).await? {
+                LeaseOutcome::Retry => {}
+                LeaseOutcome::Insufficient => return Ok(HoldOutcome::Insufficient),
+                LeaseOutcome::SessionEnded => session.end(),
             }
         }
     }
 
-    async fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<(), StoreError> {
+    async fn spend(
+        &self,
+        state: Arc<WorkspaceState>,
+        hold: &Hold,
+        credits: u64,
+    ) -> Result<(), PostgresError> {
         let rowid = {
-            let mut books = slot.books();
-            if books.account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
+            let mut lease = state.lease();
+            if lease.account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
                 return Ok(());
             }
             if credits == 0 {
                 // A spend of 0 credits needs no commit.
-                books.account.commit_spend(hold);
+                lease.account.commit_spend(hold);
                 return Ok(());
             }
-            let Some(rowid) = books.rowid else {
-                books.account.abort_spend(hold);
-                return Err(StoreError::UnknownWorkspace(hold.workspace.clone()));
+            let Some(rowid) = lease.rowid else {
+                lease.account.abort_spend(hold);
+                return Err(StoreError::UnknownWorkspace(hold.workspace.clone()).into());
             };
             rowid
         };
-        let (done, answer) = oneshot::channel();
-        let (slot_, hold_) = (slot.clone(), hold.clone());
+        let (reply, result) = oneshot::channel();
+        let (state_, hold_) = (state.clone(), hold.clone());
         let spend =
-            Spend { slot: slot_, rowid, hold: hold_, credits, done, is_ambiguous: false, is_late: false };
+            Spend { state: state_, rowid, hold: hold_, credits, reply, is_ambiguous: false, is_late: false };
         if self.queue.send(Job::Spend(spend)).is_err() {
-            slot.books().account.abort_spend(hold);
-            return Err(StoreError::Stopped);
+            state.lease().account.abort_spend(hold);
+            return Err(StoreError::Stopped.into());
         }
-        Waiting { ledger: self, slot: &slot, rowid, hold, credits, answer }.await
+        PendingSpend { ledger: self, state: &state, rowid, hold, credits, result }.await
     }
 }
 
@@ -261,14 +267,14 @@ impl Keys for Ledger {
 #[async_trait]
 impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        Ok(self.place(hold).await?)
+        Ok(self.place_hold(hold).await?)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let slot = self.sessions.slot_of(hold);
+        let state = self.sessions.state_of(hold);
         let settled = match settlement {
-            Settlement::Release => slot.books().account.release(hold).map_err(StoreError::from),
-            Settlement::Spend(credits) => self.spend(slot, hold, credits).await,
+            Settlement::Release => state.lease().account.release(hold).map_err(PostgresError::from),
+            Settlement::Spend(credits) => self.spend(state, hold, credits).await,
         };
         Ok(settled?)
     }
@@ -276,34 +282,34 @@ impl Credits for Ledger {
 
 /// Waits for the result of a spend. If the caller drops this future, the spend must not take effect: the writer discards or
 /// voids a spend still in its queue, and `drop` voids a result that was sent but not received.
-struct Waiting<'a> {
+struct PendingSpend<'a> {
     ledger: &'a Ledger,
-    slot: &'a Arc<Slot>,
+    state: &'a Arc<WorkspaceState>,
     rowid: i64,
     hold: &'a Hold,
     credits: u64,
-    answer: oneshot::Receiver<Result<(), StoreError>>,
+    result: oneshot::Receiver<Result<(), PostgresError>>,
 }
 
-impl Future for Waiting<'_> {
-    type Output = Result<(), StoreError>;
+impl Future for PendingSpend<'_> {
+    type Output = Result<(), PostgresError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready(answer.unwrap_or(Err(StoreError::Stopped)))
+        let result = ready!(Pin::new(&mut self.result).poll(cx));
+        Poll::Ready(result.unwrap_or_else(|_| Err(StoreError::Stopped.into())))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingSpend<'_> {
     fn drop(&mut self) {
-        self.answer.close();
+        self.result.close();
         // `try_recv` returns a result only if `poll` has not returned it.
-        if let Ok(Ok(())) = self.answer.try_recv() {
-            self.slot.books().account.reopen_spend(self.hold, self.credits);
-            let (slot, hold) = (self.slot.clone(), self.hold.clone());
-            let untold = Untold { slot, rowid: self.rowid, hold, is_final: false };
+        if let Ok(Ok(())) = self.result.try_recv() {
+            self.state.lease().account.reopen_spend(self.hold, self.credits);
+            let (state, hold) = (self.state.clone(), self.hold.clone());
+            let spend = UnacknowledgedSpend { state, rowid: self.rowid, hold, is_final: false };
             // If the writer has stopped, the spend stays committed, as after a crash.
-            let _ = self.ledger.queue.send(Job::Void(untold));
+            let _ = self.ledger.queue.send(Job::Void(spend));
         }
     }
 }

@@ -23,9 +23,9 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `sync` locking · `keys` the key cache · `slot` the in-memory state
-//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `admin`
-//! · `audit` · `copy` import from another store.
+//! `pool` the connection pool · `database` migrations · `keys` the key cache · `workspace` the in-memory state
+//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit`
+//! · `admin` · `copy` import from another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,11 +40,9 @@ mod pool;
 
 mod database;
 
-mod sync;
-
 mod keys;
 
-mod slot;
+mod workspace;
 
 mod session;
 
@@ -54,15 +52,16 @@ mod listener;
 
 mod ledger;
 
-mod admin;
-
 mod audit;
+
+mod admin;
 
 mod copy;
 
 pub use admin::Admin;
-pub use connect::{Connect, Server, Stream};
+pub use connect::Server;
 pub use copy::{Copy, CopyDifference, CopyProgress};
 pub use database::Database;
-pub use error::StoreError;
+pub use enrich_net::{Connect, Stream};
+pub use error::PostgresError;
 pub use ledger::{Config, Ledger};

@@ -3,38 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_store::Backoff;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::connect::Server;
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::Client;
 
 /// The interval of connection checks. A dead peer is otherwise indistinguishable from a silent one.
-const TRY_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The backoff before reconnecting.
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Notifies `changed` for every notification from the store. Reconnects after failures and never returns.
 pub(crate) async fn run(server: Server, deadline: Duration, changed: Arc<Notify>) {
-    let mut pause = PAUSE_FIRST;
+    let mut backoff = BACKOFF;
     loop {
         if let Ok(Ok(mut client)) = timeout(deadline, listen(&server, deadline, &changed)).await {
-            pause = PAUSE_FIRST;
+            backoff.reset();
             // Changes before the `LISTEN` were not notified.
             changed.notify_one();
             while let Ok(Ok(_)) = timeout(deadline, client.simple_query("")).await {
-                let _ = timeout(TRY_EVERY, client.closed()).await;
+                let _ = timeout(CHECK_INTERVAL, client.closed()).await;
             }
         }
-        sleep(pause).await;
-        pause = PAUSE_MAX.min(pause * 2);
+        sleep(backoff.next_pause()).await;
     }
 }
 
-async fn listen(server: &Server, deadline: Duration, changed: &Arc<Notify>) -> Result<Client, StoreError> {
+async fn listen(server: &Server, deadline: Duration, changed: &Arc<Notify>) -> Result<Client, PostgresError> {
     let changed = changed.clone();
     let client = Client::connect(server, deadline, move || changed.notify_one()).await?;
     client.batch_execute("LISTEN enrich").await?;

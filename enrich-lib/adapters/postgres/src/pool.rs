@@ -20,7 +20,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Connection, Row, Statement};
 
 use crate::connect::{AnyStream, Server};
-use crate::error::StoreError;
+use crate::error::PostgresError;
 
 /// A statement parameter.
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
@@ -45,12 +45,12 @@ impl Pool {
         &self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Row>, StoreError> {
-        self.in_time(async {
-            let mut lent = self.lend().await?;
-            let rows = lent.query_cached(sql, values).await;
-            if !matches!(&rows, Err(error) if !error.is_answer()) {
-                lent.give_back();
+    ) -> Result<Vec<Row>, PostgresError> {
+        self.with_deadline(async {
+            let mut client = self.checkout().await?;
+            let rows = client.query_cached(sql, values).await;
+            if !matches!(&rows, Err(error) if !error.is_rejection()) {
+                client.release();
             }
             rows
         })
@@ -58,44 +58,48 @@ impl Pool {
     }
 
     /// Executes a statement that returns one row.
-    pub(crate) async fn query_one(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, StoreError> {
+    pub(crate) async fn query_one(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Row, PostgresError> {
         let row = self.query(sql, values).await?.into_iter().next();
-        row.ok_or_else(|| StoreError::Broken("an answer has no row".to_owned()))
+        row.ok_or_else(|| PostgresError::ConnectionLost("the reply has no row".to_owned()))
     }
 
     /// Checks out a connection for several statements. The connection is closed on drop unless it is returned.
-    pub(crate) async fn lend(&self) -> Result<Lent, StoreError> {
-        let lent = self.connections.get().await;
-        lent.map(|client| Lent { client: Some(client) }).map_err(|error| match error {
+    pub(crate) async fn checkout(&self) -> Result<PooledClient, PostgresError> {
+        let client = self.connections.get().await;
+        client.map(|client| PooledClient { client: Some(client) }).map_err(|error| match error {
             managed::PoolError::Backend(error) => error,
-            other => StoreError::Broken(other.to_string()),
+            other => PostgresError::ConnectionLost(other.to_string()),
         })
     }
 
     /// Runs `work` with the pool's deadline. The future is boxed because the state for opening a connection takes kilobytes,
     /// which would enlarge every lookup's future although few lookups query the database.
-    pub(crate) fn in_time<T>(
+    pub(crate) fn with_deadline<T>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> impl Future<Output = Result<T, StoreError>> {
+        work: impl Future<Output = Result<T, PostgresError>>,
+    ) -> impl Future<Output = Result<T, PostgresError>> {
         let (deadline, work) = (self.deadline, Box::pin(work));
-        async move { timeout(deadline, work).await.unwrap_or(Err(StoreError::TimedOut(deadline))) }
+        async move { timeout(deadline, work).await.unwrap_or(Err(PostgresError::TimedOut(deadline))) }
     }
 }
 
 /// A connection checked out of the pool.
-pub(crate) struct Lent {
+pub(crate) struct PooledClient {
     client: Option<managed::Object<Manager>>,
 }
 
-impl Lent {
+impl PooledClient {
     /// Returns the connection to the pool for reuse. No statement may be in progress.
-    pub(crate) fn give_back(mut self) {
+    pub(crate) fn release(mut self) {
         self.client.take();
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             drop(managed::Object::take(client));
@@ -103,7 +107,7 @@ impl Drop for Lent {
     }
 }
 
-impl Deref for Lent {
+impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -111,7 +115,7 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for PooledClient {
     fn deref_mut(&mut self) -> &mut Client {
         self.client.as_mut().expect("it is here until it is given back")
     }
@@ -130,7 +134,7 @@ impl Client {
         server: &Server,
         statement_timeout: Duration,
         notified: impl Fn() + Send + 'static,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, PostgresError> {
         let stream = AnyStream(server.network.connect().await?);
         let (client, driver) = match server.tls.clone() {
             Some(mut tls) => {
@@ -161,7 +165,7 @@ impl Client {
         &mut self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Row>, StoreError> {
+    ) -> Result<Vec<Row>, PostgresError> {
         let statement = match self.statements.get(sql) {
             Some(statement) => statement.clone(),
             None => {
@@ -229,13 +233,13 @@ struct Manager {
 
 impl managed::Manager for Manager {
     type Type = Client;
-    type Error = StoreError;
+    type Error = PostgresError;
 
-    async fn create(&self) -> Result<Client, StoreError> {
+    async fn create(&self) -> Result<Client, PostgresError> {
         Client::connect(&self.server, self.statement_timeout, || {}).await
     }
 
-    async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<StoreError> {
+    async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<PostgresError> {
         if client.is_closed() { Err(RecycleError::message("closed")) } else { Ok(()) }
     }
 }

@@ -12,36 +12,36 @@ use std::time::Duration;
 
 use enrich_lib::credit::Hold;
 use enrich_lib::model::LookupId;
+use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::column::{Uuid, at, bigint};
-use crate::error::StoreError;
+use crate::error::PostgresError;
 use crate::pool::{Pool, Value};
-use crate::slot::Slot;
+use crate::workspace::WorkspaceState;
 
 /// The maximum number of spends in one statement. Bounds the latency of a batch.
 const BATCH_MAX: usize = 512;
 
 /// The backoff before a retry.
-const PAUSE_FIRST: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 pub(crate) enum Job {
     Spend(Spend),
-    Void(Untold),
+    Void(UnacknowledgedSpend),
     /// Replied to when no work is left.
     Flush(oneshot::Sender<()>),
 }
 
 /// A spend started by [`enrich_lib::credit::Account::begin_spend`].
 pub(crate) struct Spend {
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) state: Arc<WorkspaceState>,
     /// The row id of the workspace.
     pub(crate) rowid: i64,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
-    pub(crate) done: Answer,
+    pub(crate) reply: ReplySender,
     /// True if the spend was sent and may have been committed.
     pub(crate) is_ambiguous: bool,
     /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
@@ -49,8 +49,8 @@ pub(crate) struct Spend {
 }
 
 /// An unacknowledged spend that may have been committed.
-pub(crate) struct Untold {
-    pub(crate) slot: Arc<Slot>,
+pub(crate) struct UnacknowledgedSpend {
+    pub(crate) state: Arc<WorkspaceState>,
     pub(crate) rowid: i64,
     pub(crate) hold: Hold,
     /// True if the void was sent, or if a caller received an error for this spend. The spend can no longer succeed.
@@ -58,95 +58,91 @@ pub(crate) struct Untold {
 }
 
 /// The channel for the result. The receiver may be closed.
-type Answer = oneshot::Sender<Result<(), StoreError>>;
+type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
 
 pub(crate) struct Writer {
     pool: Pool,
     spends: Vec<Spend>,
-    untold: BTreeMap<LookupId, Untold>,
+    unacknowledged: BTreeMap<LookupId, UnacknowledgedSpend>,
     flushes: Vec<oneshot::Sender<()>>,
 }
 
 impl Writer {
     pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, spends: Vec::new(), untold: BTreeMap::new(), flushes: Vec::new() }
+        Self { pool, spends: Vec::new(), unacknowledged: BTreeMap::new(), flushes: Vec::new() }
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
-        let mut pause = PAUSE_FIRST;
+        let mut backoff = BACKOFF;
         loop {
-            if self.spends.is_empty() && self.untold.is_empty() {
+            if self.spends.is_empty() && self.unacknowledged.is_empty() {
                 for flush in self.flushes.drain(..) {
                     let _ = flush.send(());
                 }
                 let Some(job) = jobs.recv().await else { return };
-                self.file(job);
+                self.enqueue(job);
             }
             while let Ok(job) = jobs.try_recv() {
-                self.file(job);
+                self.enqueue(job);
             }
-            self.sort_out();
+            self.remove_abandoned();
             // Spends go first because their callers wait.
             let settled = self.settle().await;
             let voided = self.void().await;
             match (settled, voided) {
-                (Ok(()), Ok(())) => {
-                    pause = PAUSE_FIRST;
-                    continue;
-                }
-                (Err(_), _) => sleep(pause).await,
+                (Ok(()), Ok(())) => backoff.reset(),
+                (Err(_), _) => sleep(backoff.next_pause()).await,
                 // New spends do not wait for the void's backoff.
                 (Ok(()), Err(_)) => {
-                    if let Ok(Some(job)) = timeout(pause, jobs.recv()).await {
-                        self.file(job);
+                    if let Ok(Some(job)) = timeout(backoff.next_pause(), jobs.recv()).await {
+                        self.enqueue(job);
                     }
                 }
             }
-            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
-    fn file(&mut self, job: Job) {
+    fn enqueue(&mut self, job: Job) {
         match job {
-            Job::Spend(mut spend) => match self.untold.get(&spend.hold.lookup_id) {
-                Some(untold) if untold.is_final => refuse(spend),
+            Job::Spend(mut spend) => match self.unacknowledged.get(&spend.hold.lookup_id) {
+                Some(earlier) if earlier.is_final => reject_voided(spend),
                 Some(_) => {
                     // The void was not sent yet, so this attempt can still succeed.
-                    self.untold.remove(&spend.hold.lookup_id);
+                    self.unacknowledged.remove(&spend.hold.lookup_id);
                     spend.is_ambiguous = true;
                     self.spends.push(spend);
                 }
                 None => self.spends.push(spend),
             },
-            Job::Void(untold) => {
-                self.untold.insert(untold.hold.lookup_id, untold);
+            Job::Void(spend) => {
+                self.unacknowledged.insert(spend.hold.lookup_id, spend);
             }
             Job::Flush(done) => self.flushes.push(done),
         }
     }
 
     /// Removes spends whose callers have stopped waiting. Those that may have been committed are queued for a void.
-    fn sort_out(&mut self) {
-        let (waiting, given_up): (Vec<_>, Vec<_>) =
-            self.spends.drain(..).partition(|spend| !spend.done.is_closed());
+    fn remove_abandoned(&mut self) {
+        let (waiting, abandoned): (Vec<_>, Vec<_>) =
+            self.spends.drain(..).partition(|spend| !spend.reply.is_closed());
         self.spends = waiting;
-        for spend in given_up {
+        for spend in abandoned {
             let id = spend.hold.lookup_id;
             let next = self.spends.iter_mut().find(|next| next.hold.lookup_id == id);
             match next {
                 Some(next) => next.is_ambiguous |= spend.is_ambiguous,
                 None if spend.is_ambiguous => {
-                    self.untold.insert(id, spend.untold(false));
+                    self.unacknowledged.insert(id, spend.unacknowledged(false));
                     continue;
                 }
                 None => {}
             }
-            spend.slot.books().account.abort_spend(&spend.hold);
+            spend.state.lease().account.abort_spend(&spend.hold);
         }
     }
 
     /// Sends one batch of waiting spends. Late spends form separate batches. Spends without a reply remain queued.
-    async fn settle(&mut self) -> Result<(), StoreError> {
+    async fn settle(&mut self) -> Result<(), PostgresError> {
         let is_late = self.spends.first().is_some_and(|spend| spend.is_late);
         let (mut batch, others): (Vec<_>, Vec<_>) =
             self.spends.drain(..).partition(|spend| spend.is_late == is_late);
@@ -169,7 +165,7 @@ impl Writer {
     }
 
     /// Sends the batch as one atomic statement and reports each spend's result to its caller.
-    async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, StoreError)> {
+    async fn send(&mut self, mut batch: Vec<Spend>) -> Result<(), (Vec<Spend>, PostgresError)> {
         let Some(first) = batch.first() else { return Ok(()) };
         let is_late = first.is_late;
         batch.sort_by_key(|spend| spend.hold.lookup_id);
@@ -177,7 +173,7 @@ impl Writer {
         let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
         let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
         let sent = if is_late {
-            let epochs: Vec<_> = batch.iter().map(|spend| spend.slot.epoch).collect();
+            let epochs: Vec<_> = batch.iter().map(|spend| spend.state.epoch).collect();
             let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
             let call = "SELECT charge($1, $2, $3, $4, $5)";
             self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await
@@ -189,7 +185,7 @@ impl Writer {
         };
         match sent {
             Ok(row) => {
-                self.answer(batch, row.get(0));
+                self.reply(batch, row.get(0));
                 Ok(())
             }
             Err(error) => Err((batch, error)),
@@ -198,13 +194,13 @@ impl Writer {
 
     /// Reports decided spends to their callers, and requeues undecided ones as late. The account stays locked while the
     /// result is sent, so that a caller that receives it finds the hold spent.
-    fn answer(&mut self, batch: Vec<Spend>, stand: Vec<Option<bool>>) {
-        let (mut told, mut untold) = (Vec::with_capacity(batch.len()), Vec::new());
-        for (spend, stands) in batch.into_iter().zip(stand) {
-            match stands {
+    fn reply(&mut self, batch: Vec<Spend>, committed: Vec<Option<bool>>) {
+        let (mut acknowledged, mut unacknowledged) = (Vec::with_capacity(batch.len()), Vec::new());
+        for (spend, is_committed) in batch.into_iter().zip(committed) {
+            match is_committed {
                 Some(true) => {}
                 Some(false) => {
-                    self.decline(spend, StoreError::LeaseEnded);
+                    self.reject(spend, PostgresError::LeaseEnded);
                     continue;
                 }
                 None => {
@@ -212,41 +208,42 @@ impl Writer {
                     continue;
                 }
             }
-            let Spend { slot, rowid, hold, done, .. } = spend;
-            let mut books = slot.books();
-            if done.send(Ok(())).is_ok() {
-                books.account.commit_spend(&hold);
-                told.push(hold.lookup_id);
+            let Spend { state, rowid, hold, reply, .. } = spend;
+            let mut lease = state.lease();
+            if reply.send(Ok(())).is_ok() {
+                lease.account.commit_spend(&hold);
+                acknowledged.push(hold.lookup_id);
             } else {
-                drop(books);
-                untold.push(Untold { slot, rowid, hold, is_final: false });
+                drop(lease);
+                unacknowledged.push(UnacknowledgedSpend { state, rowid, hold, is_final: false });
             }
         }
-        for untold in untold.into_iter().filter(|untold| !told.contains(&untold.hold.lookup_id)) {
-            self.untold.insert(untold.hold.lookup_id, untold);
+        unacknowledged.retain(|spend| !acknowledged.contains(&spend.hold.lookup_id));
+        for spend in unacknowledged {
+            self.unacknowledged.insert(spend.hold.lookup_id, spend);
         }
     }
 
     /// Rejects a spend. If an earlier attempt may still be executed, it is voided as well.
-    fn decline(&mut self, spend: Spend, error: StoreError) {
+    fn reject(&mut self, spend: Spend, error: PostgresError) {
         if spend.is_ambiguous {
-            self.untold.insert(spend.hold.lookup_id, spend.untold(true));
+            self.unacknowledged.insert(spend.hold.lookup_id, spend.unacknowledged(true));
         } else {
-            spend.slot.books().account.abort_spend(&spend.hold);
+            spend.state.lease().account.abort_spend(&spend.hold);
         }
-        let _ = spend.done.send(Err(error));
+        let _ = spend.reply.send(Err(error));
     }
 
     /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is retried, and
     /// becomes ambiguous unless connecting failed.
-    fn fail(&mut self, batch: Vec<Spend>, error: StoreError) -> Result<(), StoreError> {
+    fn fail(&mut self, batch: Vec<Spend>, error: PostgresError) -> Result<(), PostgresError> {
         if error.is_constraint() {
             for spend in batch {
-                self.decline(spend, StoreError::NotWritten(error.to_string()));
+                self.reject(spend, StoreError::NotCommitted(error.to_string()).into());
             }
             return Ok(());
         }
-        let is_ambiguous = !matches!(error, StoreError::Unreachable(_));
+        let is_ambiguous = !matches!(error, PostgresError::Unreachable(_));
         let again = batch
             .into_iter()
             .map(|spend| Spend { is_ambiguous: spend.is_ambiguous || is_ambiguous, ..spend });
@@ -255,14 +252,14 @@ impl Writer {
     }
 
     /// Voids unacknowledged spends. Their credits stay held until the store has replied.
-    async fn void(&mut self) -> Result<(), StoreError> {
-        if self.untold.is_empty() {
+    async fn void(&mut self) -> Result<(), PostgresError> {
+        if self.unacknowledged.is_empty() {
             return Ok(());
         }
         let mut batch = Vec::new();
-        for (id, untold) in self.untold.iter_mut().take(BATCH_MAX) {
-            untold.is_final = true;
-            batch.push((untold.slot.epoch, untold.rowid, *id, at(untold.hold.placed_at)));
+        for (id, spend) in self.unacknowledged.iter_mut().take(BATCH_MAX) {
+            spend.is_final = true;
+            batch.push((spend.state.epoch, spend.rowid, *id, at(spend.hold.placed_at)));
         }
         let epochs: Vec<_> = batch.iter().map(|(epoch, ..)| *epoch).collect();
         let workspaces: Vec<_> = batch.iter().map(|(_, rowid, ..)| *rowid).collect();
@@ -270,8 +267,8 @@ impl Writer {
         let arrivals: Vec<_> = batch.iter().map(|(.., at)| *at).collect();
         self.pool.query("SELECT void($1, $2, $3, $4)", &[&epochs, &workspaces, &lookups, &arrivals]).await?;
         for (_, _, id, _) in batch {
-            if let Some(Untold { slot, hold, .. }) = self.untold.remove(&id) {
-                slot.books().account.void_spend(&hold);
+            if let Some(UnacknowledgedSpend { state, hold, .. }) = self.unacknowledged.remove(&id) {
+                state.lease().account.void_spend(&hold);
             }
         }
         Ok(())
@@ -291,31 +288,36 @@ struct Leases {
 impl Leases {
     /// Groups spends by lease, in lock order (workspace, then epoch), which prevents deadlocks.
     fn of(batch: &[Spend]) -> Self {
-        let lease = |spend: &Spend| (spend.rowid, spend.slot.epoch);
-        let mut asked = BTreeMap::<_, (i32, i64)>::new();
+        let lease = |spend: &Spend| (spend.rowid, spend.state.epoch);
+        let mut leases = BTreeMap::<_, (i32, i64)>::new();
         for spend in batch {
-            asked.entry(lease(spend)).or_default().1 += bigint(spend.credits);
+            leases.entry(lease(spend)).or_default().1 += bigint(spend.credits);
         }
-        for (number, (asked_as, _)) in (1..).zip(asked.values_mut()) {
-            *asked_as = number;
+        for (number, (index, _)) in (1..).zip(leases.values_mut()) {
+            *index = number;
         }
         Self {
-            epochs: asked.keys().map(|(_, epoch)| *epoch).collect(),
-            workspaces: asked.keys().map(|(workspace, _)| *workspace).collect(),
-            sums: asked.values().map(|(_, sum)| *sum).collect(),
-            numbers: batch.iter().map(|spend| asked[&lease(spend)].0).collect(),
+            epochs: leases.keys().map(|(_, epoch)| *epoch).collect(),
+            workspaces: leases.keys().map(|(workspace, _)| *workspace).collect(),
+            sums: leases.values().map(|(_, sum)| *sum).collect(),
+            numbers: batch.iter().map(|spend| leases[&lease(spend)].0).collect(),
         }
     }
 }
 
 impl Spend {
-    fn untold(&self, is_final: bool) -> Untold {
-        Untold { slot: self.slot.clone(), rowid: self.rowid, hold: self.hold.clone(), is_final }
+    fn unacknowledged(&self, is_final: bool) -> UnacknowledgedSpend {
+        UnacknowledgedSpend {
+            state: self.state.clone(),
+            rowid: self.rowid,
+            hold: self.hold.clone(),
+            is_final,
+        }
     }
 }
 
 /// Rejects a spend that has already been voided.
-fn refuse(spend: Spend) {
-    spend.slot.books().account.abort_spend(&spend.hold);
-    let _ = spend.done.send(Err(StoreError::NotWritten("it was taken back before".to_owned())));
+fn reject_voided(spend: Spend) {
+    spend.state.lease().account.abort_spend(&spend.hold);
+    let _ = spend.reply.send(Err(StoreError::NotCommitted("it was voided before".to_owned()).into()));
 }

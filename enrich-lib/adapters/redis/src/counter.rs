@@ -11,7 +11,7 @@ use redis::{RedisResult, Script};
 use crate::error::WindowStoreError;
 
 /// The tolerated lead of Redis's clock over the true time. It equals the tolerance for a node's clock.
-const AHEAD_MAX: Duration = Duration::from_secs(5);
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5);
 
 /// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which would make every
 /// request the first one. The script therefore fails if Redis's clock is past the expiry. `SET` with `PXAT` creates a
@@ -53,7 +53,7 @@ impl Counter {
             workspace: window.workspace().clone(),
             number: window.number(),
             closes_at_ms: window.closes_at().unix_ms(),
-            expires_at_ms: (window.expires_at() + AHEAD_MAX).unix_ms(),
+            expires_at_ms: (window.expires_at() + CLOCK_SKEW_MAX).unix_ms(),
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
 
     /// Nodes of different versions share counters, so the key format must never change.
     #[test]
-    fn every_version_names_the_same_counters() {
+    fn key_format_is_stable() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let counter = Counter::of(&Quota::default().window(&"demo".parse().unwrap(), now));
         assert_eq!(counter.key(), "enrich:{demo}:1700000053152:28333334");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_another_length_have_other_counters() {
+    fn windows_of_different_lengths_have_different_keys() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let demo = "demo".parse().unwrap();
         let windows = (60..70).chain(86_391..=86_400).map(|s| Quota::new(5, s).unwrap().window(&demo, now));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_raised_counts_on() {
+    fn raised_limit_keeps_counter() {
         let now = Timestamp::from_unix_ms(1_700_000_000_000);
         let [low, high] =
             [5, 9].map(|limit| Quota::new(limit, 60).unwrap().window(&"demo".parse().unwrap(), now));

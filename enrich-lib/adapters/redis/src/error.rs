@@ -12,50 +12,52 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum WindowStoreError {
     /// Connecting failed. Nothing was counted.
-    #[error("Redis can't be reached: {0}")]
+    #[error("cannot connect to Redis: {0}; check that it runs and that the URL is correct")]
     Unreachable(String),
     /// The connection closed during a count. The count may have been made.
-    #[error("the connection to Redis ended before it answered: {0}")]
+    #[error("the connection to Redis closed before the reply: {0}")]
     Disconnected(String),
     /// The server did not reply before the deadline. The count may have been made.
-    #[error("Redis did not answer within {} ms", .0.as_millis())]
+    #[error("Redis did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// The password is wrong, the user is unknown, or a password is required.
-    #[error("Redis refuses our user or password: look into the URL, and `ACL LIST`")]
-    LoginRefused,
+    #[error("Redis rejected the user or password; check the URL and `ACL LIST`")]
+    AuthenticationFailed,
     /// The user lacks a permission.
-    #[error("Redis does not let our user count: it needs the rights {RIGHTS}")]
+    #[error("the Redis user lacks permissions; it needs {RIGHTS}")]
     NotAllowed,
     /// The server is a replica, for example after a failover.
-    #[error("Redis is a replica and takes no writes")]
+    #[error("Redis is a read-only replica; the URL must name the primary")]
     ReadOnly,
     /// The server is starting, failing over or blocked. Contains its error code.
     #[error("Redis is not ready: {0}")]
     NotReady(String),
     /// The server has reached its memory limit.
-    #[error("Redis is full: give it more `maxmemory`")]
-    Full,
+    #[error("Redis is out of memory; raise its `maxmemory`")]
+    OutOfMemory,
     /// By Redis's clock, the window ended so long ago that its counter would expire at once. Contains how far past, in
     /// milliseconds.
-    #[error("the clocks differ: by Redis's, this window's counter was to be forgotten {0} ms ago")]
+    #[error(
+        "the clocks differ: by Redis's clock, the counter of this window expired {0} ms ago; synchronize the clocks"
+    )]
     ClocksDiffer(u64),
     /// The counter's key contains a value that is not a counter.
     #[error(
-        "what Redis has under the counter's key is no counter: does another program write `enrich:` keys?"
+        "the value of an `enrich:` key in Redis is not a counter; check whether another program writes these keys"
     )]
     ForeignKey,
     /// Any other error of the server. Contains its error code.
-    #[error("Redis answered with the error {0}")]
-    Refused(String),
+    #[error("Redis returned the error {0}")]
+    ErrorReply(String),
     /// The reply is not a count.
-    #[error("Redis's answer makes no sense")]
-    BadAnswer,
+    #[error("Redis sent an unexpected reply")]
+    UnexpectedReply,
     /// No request was sent: the last attempt to connect failed, and the next one is not yet due or still in progress.
-    #[error("windows are not reachable: {0}")]
-    Resting(Box<WindowStoreError>),
+    #[error("Redis is unavailable, and the next attempt to connect is not due yet: {0}")]
+    Unavailable(Box<WindowStoreError>),
     /// The task that makes the count ended, for example because the program is shutting down.
-    #[error("the count was given up")]
-    GivenUp,
+    #[error("the count was aborted")]
+    Aborted,
 }
 
 /// The permissions that the user needs, in the syntax of `ACL SETUSER`.
@@ -63,8 +65,8 @@ pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pt
 
 impl WindowStoreError {
     /// Returns true if the connection may be the cause, so that a new connection may reach a working server.
-    pub(crate) fn is_the_connections(&self) -> bool {
-        !matches!(self, Self::NotAllowed | Self::Full | Self::ClocksDiffer(_) | Self::ForeignKey)
+    pub(crate) fn is_connection_error(&self) -> bool {
+        !matches!(self, Self::NotAllowed | Self::OutOfMemory | Self::ClocksDiffer(_) | Self::ForeignKey)
     }
 
     /// Converts an error of connecting.
@@ -78,7 +80,7 @@ impl WindowStoreError {
     /// Converts an error on an established connection.
     pub(crate) fn of(error: &RedisError) -> Self {
         match error.kind() {
-            ErrorKind::AuthenticationFailed => return Self::LoginRefused,
+            ErrorKind::AuthenticationFailed => return Self::AuthenticationFailed,
             ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
                 return Self::Disconnected(error.to_string());
             }
@@ -86,21 +88,21 @@ impl WindowStoreError {
         }
         let detail = error.detail().unwrap_or_default();
         match error.code() {
-            Some("WRONGPASS" | "NOAUTH") => Self::LoginRefused,
+            Some("WRONGPASS" | "NOAUTH") => Self::AuthenticationFailed,
             Some("NOPERM") => Self::NotAllowed,
             Some("READONLY") => Self::ReadOnly,
             Some(code @ ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY")) => {
                 Self::NotReady(code.to_owned())
             }
-            Some("OOM") => Self::Full,
+            Some("OOM") => Self::OutOfMemory,
             Some("CLOCK") => Self::ClocksDiffer(detail.parse().unwrap_or_default()),
             Some("WRONGTYPE") => Self::ForeignKey,
             // A command in the script was denied.
             Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,
             // `INCRBY` on a value that is not an integer.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
-            Some(code) => Self::Refused(code.to_owned()),
-            None => Self::BadAnswer,
+            Some(code) => Self::ErrorReply(code.to_owned()),
+            None => Self::UnexpectedReply,
         }
     }
 }

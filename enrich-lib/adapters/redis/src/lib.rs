@@ -51,15 +51,13 @@
 //!
 //! # Layout
 //!
-//! `error` errors · `lock` locking · `url` Redis URLs · `policy` timeouts and backoff · `connect` byte streams · `counter`
+//! `error` errors · `url` Redis URLs · `policy` timeouts and backoff · `connect` TLS · `counter`
 //! the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod error;
-
-mod lock;
 
 mod url;
 
@@ -75,7 +73,8 @@ mod link;
 
 mod windows;
 
-pub use connect::{Connect, OpenError, Stream};
+pub use connect::OpenError;
+pub use enrich_net::{Connect, Stream};
 pub use error::WindowStoreError;
 pub use policy::RedisPolicy;
 pub use url::{Login, RedisUrl, RedisUrlError};

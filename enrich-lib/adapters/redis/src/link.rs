@@ -9,16 +9,17 @@
 //!                            the next count after the pause
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_store::Backoff;
+use enrich_store::sync::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::error::WindowStoreError;
-use crate::lock::lock;
 use crate::policy::RedisPolicy;
 use crate::server::{Connection, Server};
 
@@ -32,61 +33,67 @@ struct State {
     phase: Phase,
     /// The number of consecutive connections that failed before they counted anything, including failed attempts to connect.
     failures: u32,
-    dice: StdRng,
+    backoff: Backoff,
+    rng: StdRng,
 }
 
 enum Phase {
     Idle,
     /// With the failure of the previous connection, if any.
     Connecting(Connecting, Option<WindowStoreError>),
-    Up(Arc<Connection>),
-    Resting {
+    Connected(Arc<Connection>),
+    Backoff {
         until: Instant,
         error: WindowStoreError,
     },
 }
 
-enum Way {
-    There(Arc<Connection>),
-    Coming(Connecting),
+enum Current {
+    Connected(Arc<Connection>),
+    Connecting(Connecting),
 }
 
 type Connecting = watch::Receiver<Option<Result<Arc<Connection>, WindowStoreError>>>;
 
 impl Link {
     pub(crate) fn new(server: Server, policy: RedisPolicy, seed: u64) -> Self {
-        let state = State { phase: Phase::Idle, failures: 0, dice: StdRng::seed_from_u64(seed) };
+        let state = State {
+            phase: Phase::Idle,
+            failures: 0,
+            backoff: Backoff::new(policy.pause_first, policy.pause_max),
+            rng: StdRng::seed_from_u64(seed),
+        };
         Self { server, policy, state: Mutex::new(state) }
     }
 
     /// Returns the current connection. If there is none, the first count waits for a new one. Other counts wait too if the
     /// previous connection had worked; otherwise they fail at once, because Redis is probably down.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, WindowStoreError> {
-        let mut connecting = match self.way()? {
-            Way::There(connection) => return Ok(connection),
-            Way::Coming(connecting) => connecting,
+        let mut connecting = match self.current()? {
+            Current::Connected(connection) => return Ok(connection),
+            Current::Connecting(connecting) => connecting,
         };
         let connected = connecting.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        connected.unwrap_or(Err(WindowStoreError::GivenUp))
+        connected.unwrap_or(Err(WindowStoreError::Aborted))
     }
 
-    fn way(self: &Arc<Self>) -> Result<Way, WindowStoreError> {
-        let mut state = lock(&self.state);
+    fn current(self: &Arc<Self>) -> Result<Current, WindowStoreError> {
+        let mut state = self.state.lock();
         let before = match &state.phase {
-            Phase::Up(connection) => return Ok(Way::There(Arc::clone(connection))),
+            Phase::Connected(connection) => return Ok(Current::Connected(Arc::clone(connection))),
             // The attempt is in progress while the task that reports its outcome exists.
             Phase::Connecting(connecting, error) if connecting.has_changed().is_ok() => {
                 return match error {
                     Some(error) if state.failures > 1 => {
-                        Err(WindowStoreError::Resting(Box::new(error.clone())))
+                        Err(WindowStoreError::Unavailable(Box::new(error.clone())))
                     }
-                    _ => Ok(Way::Coming(connecting.clone())),
+                    _ => Ok(Current::Connecting(connecting.clone())),
                 };
             }
-            Phase::Resting { until, error } if Instant::now() < *until => {
-                return Err(WindowStoreError::Resting(Box::new(error.clone())));
+            Phase::Backoff { until, error } if Instant::now() < *until => {
+                return Err(WindowStoreError::Unavailable(Box::new(error.clone())));
             }
-            Phase::Resting { error, .. } => Some(error.clone()),
+            Phase::Backoff { error, .. } => Some(error.clone()),
             Phase::Idle | Phase::Connecting(..) => None,
         };
         let (outcome, connecting) = watch::channel(None);
@@ -96,33 +103,42 @@ impl Link {
         tokio::spawn(async move {
             let _ = outcome.send(Some(link.connect().await));
         });
-        Ok(Way::Coming(connecting))
+        Ok(Current::Connecting(connecting))
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, WindowStoreError> {
-        let within = self.policy.connect_within;
-        let too_slow =
-            |_| Err(WindowStoreError::Unreachable(format!("no connection within {} ms", within.as_millis())));
-        let connected = timeout(within, self.server.connect()).await.unwrap_or_else(too_slow).map(Arc::new);
-        let mut state = lock(&self.state);
+        let timeout_after = self.policy.connect_timeout;
+        let timed_out = |_| {
+            Err(WindowStoreError::Unreachable(format!(
+                "no connection within {} ms",
+                timeout_after.as_millis()
+            )))
+        };
+        let connected =
+            timeout(timeout_after, self.server.connect()).await.unwrap_or_else(timed_out).map(Arc::new);
+        let mut state = self.state.lock();
         match &connected {
-            Ok(connection) => state.phase = Phase::Up(Arc::clone(connection)),
-            Err(error) => state.rest(error, &self.policy),
+            Ok(connection) => state.phase = Phase::Connected(Arc::clone(connection)),
+            Err(error) => state.back_off(error),
         }
         connected
     }
 
     /// Resets the failure count after a successful count.
-    pub(crate) fn worked(&self) {
-        lock(&self.state).failures = 0;
+    pub(crate) fn record_success(&self) {
+        let mut state = self.state.lock();
+        if state.failures > 0 {
+            state.failures = 0;
+            state.backoff.reset();
+        }
     }
 
     /// Stops using `connection` and starts the backoff. Counts in progress on it may still complete.
-    pub(crate) fn lost(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
-        let mut state = lock(&self.state);
+    pub(crate) fn disconnect(&self, connection: &Arc<Connection>, error: &WindowStoreError) {
+        let mut state = self.state.lock();
         // Only the first failed count of a connection starts the backoff.
-        if matches!(&state.phase, Phase::Up(current) if Arc::ptr_eq(current, connection)) {
-            state.rest(error, &self.policy);
+        if matches!(&state.phase, Phase::Connected(current) if Arc::ptr_eq(current, connection)) {
+            state.back_off(error);
         }
     }
 }
@@ -130,13 +146,14 @@ impl Link {
 impl State {
     /// Starts the backoff. After a connection that worked, the next attempt is immediate. The pauses then grow exponentially
     /// with full jitter, so that nodes do not reconnect simultaneously.
-    fn rest(&mut self, error: &WindowStoreError, policy: &RedisPolicy) {
-        let ceiling = match self.failures {
+    fn back_off(&mut self, error: &WindowStoreError) {
+        let random = self.rng.random();
+        let pause = match self.failures {
             0 => Duration::ZERO,
-            n => policy.pause_first.saturating_mul(2_u32.saturating_pow(n - 1)).min(policy.pause_max),
+            _ => self.backoff.next_pause_with_jitter(random),
         };
         self.failures = self.failures.saturating_add(1);
-        let until = Instant::now() + ceiling.mul_f64(self.dice.random());
-        self.phase = Phase::Resting { until, error: error.clone() };
+        let until = Instant::now() + pause;
+        self.phase = Phase::Backoff { until, error: error.clone() };
     }
 }

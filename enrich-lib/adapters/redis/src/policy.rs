@@ -8,7 +8,7 @@ pub struct RedisPolicy {
     /// The deadline of a count. A count that misses it fails, and its connection is not reused.
     pub deadline: Duration,
     /// The timeout for connecting. Counts wait for a connection no longer than their deadline.
-    pub connect_within: Duration,
+    pub connect_timeout: Duration,
     /// The upper bound of the first pause between attempts to connect.
     pub pause_first: Duration,
     /// The upper bound of every pause.
@@ -19,7 +19,7 @@ impl Default for RedisPolicy {
     fn default() -> Self {
         Self {
             deadline: Duration::from_millis(100),
-            connect_within: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
             pause_first: Duration::from_millis(20),
             pause_max: Duration::from_secs(1),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_net::{Connect, Tcp, Unix};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -11,10 +12,10 @@ use redis::{
 };
 use tokio::task::AbortHandle;
 
-use crate::connect::{Connect, OpenError, Tcp, Tls, Unix};
+use crate::connect::{self, OpenError};
 use crate::counter::Counter;
 use crate::error::WindowStoreError;
-use crate::url::{Login, Node, Place, RedisUrl};
+use crate::url::{Login, RedisUrl, Target};
 
 /// The server or Cluster to connect to.
 pub(crate) enum Server {
@@ -32,13 +33,13 @@ pub(crate) enum Connection {
 const REDIRECTS_MAX: u32 = 3;
 
 impl Server {
-    pub(crate) fn open(url: &RedisUrl, answer_within: Duration) -> Result<Self, OpenError> {
-        let connect: Arc<dyn Connect> = match &url.place {
-            Place::Server(node) if url.is_tls => Arc::new(Tls::new(node.clone(), url.authority.as_deref())?),
-            Place::Server(node) => Arc::new(Tcp(node.clone())),
-            Place::Socket(path) => Arc::new(Unix(path.clone())),
-            Place::Cluster(nodes) => {
-                let client = cluster(url, nodes, answer_within);
+    pub(crate) fn open(url: &RedisUrl, response_timeout: Duration) -> Result<Self, OpenError> {
+        let connect: Arc<dyn Connect> = match &url.target {
+            Target::Server(node) if url.is_tls => connect::tls(node, url.authority.as_deref())?,
+            Target::Server(node) => Arc::new(node.clone()),
+            Target::Socket(path) => Arc::new(Unix(path.clone())),
+            Target::Cluster(nodes) => {
+                let client = cluster(url, nodes, response_timeout);
                 let client = client.map_err(|error| OpenError::Cluster(error.category().to_owned()))?;
                 return Ok(Self::Cluster(Box::new(client)));
             }
@@ -64,15 +65,15 @@ impl Server {
         let connected = MultiplexedConnection::new_with_config(&login.info(), stream, config).await;
         let (multiplexed, driver) = connected.map_err(|error| WindowStoreError::of_connecting(&error))?;
         let driver = tokio::spawn(driver).abort_handle();
-        let mut answering = multiplexed.clone();
+        let mut ping_connection = multiplexed.clone();
         let connection = Connection::One { multiplexed, driver };
-        let answered = redis::cmd("PING").exec_async(&mut answering).await;
-        answered.map(|()| connection).map_err(|error| WindowStoreError::of_connecting(&error))
+        let pinged = redis::cmd("PING").exec_async(&mut ping_connection).await;
+        pinged.map(|()| connection).map_err(|error| WindowStoreError::of_connecting(&error))
     }
 }
 
-fn cluster(url: &RedisUrl, nodes: &[Node], answer_within: Duration) -> RedisResult<ClusterClient> {
-    let infos = nodes.iter().map(|Node { host, port }| {
+fn cluster(url: &RedisUrl, nodes: &[Tcp], response_timeout: Duration) -> RedisResult<ClusterClient> {
+    let infos = nodes.iter().map(|Tcp { host, port }| {
         let (host, port) = (host.clone(), *port);
         let address = if url.is_tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -85,7 +86,7 @@ fn cluster(url: &RedisUrl, nodes: &[Node], answer_within: Duration) -> RedisResu
         .retries(REDIRECTS_MAX)
         .min_retry_wait(1)
         .max_retry_wait(20)
-        .response_timeout(answer_within);
+        .response_timeout(response_timeout);
     if url.is_tls {
         let root_cert = url.authority.clone();
         builder = builder.tls(TlsMode::Secure).certs(TlsCertificates { client_tls: None, root_cert });

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use enrich_net::Tcp;
 use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 use thiserror::Error;
@@ -22,7 +23,7 @@ use thiserror::Error;
 /// characters. `Debug` and errors never contain the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    pub(crate) place: Place,
+    pub(crate) target: Target,
     pub(crate) is_tls: bool,
     pub(crate) login: Login,
     pub(crate) authority: Option<Vec<u8>>,
@@ -30,17 +31,10 @@ pub struct RedisUrl {
 
 /// The location of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Server(Node),
+pub(crate) enum Target {
+    Server(Tcp),
     Socket(PathBuf),
-    Cluster(Vec<Node>),
-}
-
-/// A host and its port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    Cluster(Vec<Tcp>),
 }
 
 /// The credentials and the database of a connection. `Debug` hides the password.
@@ -59,35 +53,35 @@ pub struct Login {
 pub enum RedisUrlError {
     /// The scheme is unknown.
     #[error(
-        "a Redis URL begins with redis://, rediss://, redis+unix://, redis+cluster:// or rediss+cluster://"
+        "a Redis URL must begin with redis://, rediss://, redis+unix://, redis+cluster:// or rediss+cluster://"
     )]
     Scheme,
     /// The host is missing.
-    #[error("a Redis URL names a host, as in redis://redis.internal:6379")]
+    #[error("a Redis URL must name a host, as in redis://redis.internal:6379")]
     Host,
     /// The port is not a number from 1 to 65535.
-    #[error("the port of a Redis URL is a number from 1 to 65535")]
+    #[error("the port of a Redis URL must be a number from 1 to 65535")]
     Port,
     /// The database is not a number.
-    #[error("the path of a Redis URL is the number of a database, as in redis://redis.internal/2")]
+    #[error("the path of a Redis URL must be the number of a database, as in redis://redis.internal/2")]
     Database,
     /// A Cluster supports only database 0.
-    #[error("a Redis Cluster has no database but 0: leave the path out")]
+    #[error("a Redis Cluster has only database 0; remove the path from the URL")]
     ClusterDatabase,
     /// A URL for a single server has several hosts.
-    #[error("several hosts are a Cluster: write redis+cluster:// or rediss+cluster://")]
+    #[error("several hosts require a Cluster URL; use redis+cluster:// or rediss+cluster://")]
     SeveralHosts,
     /// The path of the socket is missing or not absolute.
-    #[error("a Redis socket has an absolute path, as in redis+unix:///run/redis/redis.sock")]
+    #[error("the path of a Redis socket must be absolute, as in redis+unix:///run/redis/redis.sock")]
     Socket,
     /// A user is given without a password.
-    #[error("a user of Redis needs a password, as in redis://user:password@host")]
+    #[error("a Redis user requires a password, as in redis://user:password@host")]
     Password,
     /// The percent-encoded text is not valid UTF-8.
-    #[error("user and password of a Redis URL are UTF-8 that is percent-encoded")]
+    #[error("user and password of a Redis URL must be percent-encoded UTF-8")]
     Encoding,
     /// The URL contains `?` or `#`.
-    #[error("a Redis URL has no parameters; in a password, write %3F for ? and %23 for #")]
+    #[error("a Redis URL cannot have parameters; in a password, write %3F for ? and %23 for #")]
     Parameters,
 }
 
@@ -107,25 +101,25 @@ impl FromStr for RedisUrl {
             return Err(RedisUrlError::Parameters);
         }
         // Split at the last `@`: earlier ones belong to the password.
-        let (login, place) = match rest.rsplit_once('@') {
-            Some((login, place)) => (Login::parse(login)?, place),
+        let (login, target) = match rest.rsplit_once('@') {
+            Some((login, target)) => (Login::parse(login)?, target),
             None => (Login::default(), rest),
         };
-        let (place, db, is_tls) = match scheme {
-            "redis" | "valkey" => (server(place)?, database(place)?, false),
-            "rediss" | "valkeys" => (server(place)?, database(place)?, true),
-            "redis+cluster" | "valkey+cluster" => (cluster(place)?, 0, false),
-            "rediss+cluster" | "valkeys+cluster" => (cluster(place)?, 0, true),
-            "redis+unix" | "valkey+unix" => (socket(place)?, 0, false),
+        let (target, db, is_tls) = match scheme {
+            "redis" | "valkey" => (server(target)?, database(target)?, false),
+            "rediss" | "valkeys" => (server(target)?, database(target)?, true),
+            "redis+cluster" | "valkey+cluster" => (cluster(target)?, 0, false),
+            "rediss+cluster" | "valkeys+cluster" => (cluster(target)?, 0, true),
+            "redis+unix" | "valkey+unix" => (socket(target)?, 0, false),
             _ => return Err(RedisUrlError::Scheme),
         };
-        Ok(Self { place, is_tls, login: Login { db, ..login }, authority: None })
+        Ok(Self { target, is_tls, login: Login { db, ..login }, authority: None })
     }
 }
 
-fn server(text: &str) -> Result<Place, RedisUrlError> {
+fn server(text: &str) -> Result<Target, RedisUrlError> {
     let host = text.split('/').next().unwrap_or_default();
-    if host.contains(',') { Err(RedisUrlError::SeveralHosts) } else { Ok(Place::Server(node(host)?)) }
+    if host.contains(',') { Err(RedisUrlError::SeveralHosts) } else { Ok(Target::Server(node(host)?)) }
 }
 
 fn database(text: &str) -> Result<u32, RedisUrlError> {
@@ -135,24 +129,24 @@ fn database(text: &str) -> Result<u32, RedisUrlError> {
     }
 }
 
-fn cluster(text: &str) -> Result<Place, RedisUrlError> {
+fn cluster(text: &str) -> Result<Target, RedisUrlError> {
     if database(text)? != 0 {
         return Err(RedisUrlError::ClusterDatabase);
     }
     let hosts = text.split('/').next().unwrap_or_default();
-    hosts.split(',').map(node).collect::<Result<_, _>>().map(Place::Cluster)
+    hosts.split(',').map(node).collect::<Result<_, _>>().map(Target::Cluster)
 }
 
-fn socket(text: &str) -> Result<Place, RedisUrlError> {
+fn socket(text: &str) -> Result<Target, RedisUrlError> {
     if text.len() > 1 && text.starts_with('/') {
-        Ok(Place::Socket(decode(text)?.into()))
+        Ok(Target::Socket(decode(text)?.into()))
     } else {
         Err(RedisUrlError::Socket)
     }
 }
 
 /// Parses `host`, `host:port`, or an IPv6 address in brackets.
-fn node(text: &str) -> Result<Node, RedisUrlError> {
+fn node(text: &str) -> Result<Tcp, RedisUrlError> {
     let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, ""))) => (host, None),
         Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or(RedisUrlError::Port)?)),
@@ -163,7 +157,7 @@ fn node(text: &str) -> Result<Node, RedisUrlError> {
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlError::Port)?,
         None => 6379,
     };
-    if host.is_empty() { Err(RedisUrlError::Host) } else { Ok(Node { host: host.to_owned(), port }) }
+    if host.is_empty() { Err(RedisUrlError::Host) } else { Ok(Tcp { host: host.to_owned(), port }) }
 }
 
 fn decode(text: &str) -> Result<String, RedisUrlError> {
@@ -195,9 +189,9 @@ impl Login {
 
 impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, is_tls, login, authority: _ } = self;
+        let Self { target, is_tls, login, authority: _ } = self;
         let mut shown = f.debug_struct("RedisUrl");
-        shown.field("place", place).field("is_tls", is_tls).field("login", login).finish_non_exhaustive()
+        shown.field("target", target).field("is_tls", is_tls).field("login", login).finish_non_exhaustive()
     }
 }
 
@@ -217,29 +211,29 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    fn at(host: &str, port: u16) -> Node {
-        Node { host: host.to_owned(), port }
+    fn at(host: &str, port: u16) -> Tcp {
+        Tcp { host: host.to_owned(), port }
     }
 
     #[test]
-    fn a_url_says_where_redis_is_and_who_we_are() {
+    fn parses_server_socket_and_cluster_urls() {
         let url = parse("rediss://counter:p%40ss@redis.internal:7000/2");
-        assert_eq!((url.place, url.is_tls), (Place::Server(at("redis.internal", 7000)), true));
+        assert_eq!((url.target, url.is_tls), (Target::Server(at("redis.internal", 7000)), true));
         let (user, password) = (Some("counter".to_owned()), Some("p@ss".to_owned()));
         assert_eq!(url.login, Login { user, password, db: 2 });
 
         let url = parse("valkey://:p@s/s@[::1]");
-        assert_eq!((url.place, url.is_tls), (Place::Server(at("::1", 6379)), false));
+        assert_eq!((url.target, url.is_tls), (Target::Server(at("::1", 6379)), false));
         assert_eq!(url.login, Login { password: Some("p@s/s".to_owned()), ..Login::default() });
 
-        assert_eq!(parse("redis+unix:///run/redis.sock").place, Place::Socket("/run/redis.sock".into()));
+        assert_eq!(parse("redis+unix:///run/redis.sock").target, Target::Socket("/run/redis.sock".into()));
         let url = parse("rediss+cluster://a,b:7001,[fe80::1]:7002/");
         let nodes = vec![at("a", 6379), at("b", 7001), at("fe80::1", 7002)];
-        assert_eq!((url.place, url.is_tls), (Place::Cluster(nodes), true));
+        assert_eq!((url.target, url.is_tls), (Target::Cluster(nodes), true));
     }
 
     #[test]
-    fn what_is_no_url_is_told_why() {
+    fn rejects_invalid_urls_with_reason() {
         for (text, error) in [
             ("", RedisUrlError::Scheme),
             ("localhost:6379", RedisUrlError::Scheme),
@@ -269,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_hides_in_debug_output() {
+    fn debug_hides_password() {
         let shown = format!("{:?}", parse("redis://counter:hunter2@redis.internal"));
         assert!(shown.contains("counter") && shown.contains("redis.internal"), "{shown}");
         assert!(!shown.contains("hunter2"), "{shown}");

@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
     people.refresh()?;
-    let ledger = Arc::new(Ledger::open(&dir, now, |work| Durability::Strict.on_a_thread(work))?);
+    let ledger = Arc::new(Ledger::open(&dir, now, |work| Durability::Strict.run_on_thread(work))?);
 
     let service = Service {
         policy: Arc::new(Policy::default()),

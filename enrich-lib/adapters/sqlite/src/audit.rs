@@ -1,24 +1,24 @@
 //! Verifies that the totals match the sums of the rows. Any process can run it while another one serves.
 
-use enrich_lib::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally};
 use rusqlite::{Connection, Row};
 
 use crate::admin::Admin;
 use crate::column::parsed;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// The triggers that keep the ledger tables append-only.
 const TRIGGERS: [&str; 6] = [
-    "credit_grant_stays",
-    "credit_grant_remains",
-    "credit_spend_stays",
-    "credit_spend_remains",
-    "credit_void_stays",
-    "credit_void_remains",
+    "credit_grant_no_update",
+    "credit_grant_no_delete",
+    "credit_spend_no_update",
+    "credit_spend_no_delete",
+    "credit_void_no_update",
+    "credit_void_no_delete",
 ];
 
 /// Queries that count inconsistent rows: rows without a workspace, voids without a spend, and overspent workspaces.
-const STRAYS: [(&str, &str); 4] = [
+const ORPHANS: [(&str, &str); 4] = [
     (
         "grants of no workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
@@ -39,17 +39,17 @@ const STRAYS: [(&str, &str); 4] = [
 
 impl Admin {
     /// Adds up all rows in one snapshot and checks the integrity of the file.
-    pub fn audit(&mut self) -> Result<Audit, StoreError> {
+    pub fn audit(&mut self) -> Result<Audit, SqliteError> {
         let tx = self.read()?;
         let workspaces = workspaces(&tx)?;
-        let mut errors = strays(&tx)?;
+        let mut errors = orphans(&tx)?;
         errors.extend(missing_triggers(&tx)?);
         errors.extend(damage(&tx)?);
         Ok(Audit { workspaces, errors })
     }
 }
 
-fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, StoreError> {
+fn workspaces(db: &Connection) -> Result<Vec<AuditRow>, SqliteError> {
     let mut select = db.prepare(
         "WITH grants AS (SELECT workspace, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
               spends AS (SELECT workspace, sum(credits) AS credits FROM credit_spend
@@ -74,9 +74,9 @@ fn tally(row: &Row<'_>, column: usize) -> rusqlite::Result<Tally> {
     Ok(Tally { total: row.get(column)?, rows: row.get(column + 1)? })
 }
 
-fn strays(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn orphans(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut errors = Vec::new();
-    for (what, count) in STRAYS {
+    for (what, count) in ORPHANS {
         let count: u64 = db.query_row(count, [], |row| row.get(0))?;
         if count > 0 {
             errors.push(format!("there are {count} {what}"));
@@ -85,7 +85,7 @@ fn strays(db: &Connection) -> Result<Vec<String>, StoreError> {
     Ok(errors)
 }
 
-fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn missing_triggers(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut select = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?")?;
     let mut errors = Vec::new();
     for trigger in TRIGGERS {
@@ -97,7 +97,7 @@ fn missing_triggers(db: &Connection) -> Result<Vec<String>, StoreError> {
 }
 
 /// Returns the errors that SQLite's integrity check finds in the file.
-fn damage(db: &Connection) -> Result<Vec<String>, StoreError> {
+fn damage(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut select = db.prepare("PRAGMA integrity_check")?;
     let found = select.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     Ok(found

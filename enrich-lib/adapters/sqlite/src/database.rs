@@ -4,11 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use enrich_store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::dir::write_private;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// How long a statement waits for another process's write transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,11 +31,11 @@ impl Schema {
 }
 
 /// Opens the file, creates it if it is missing, and migrates it to the newest version.
-pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreError> {
+pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, SqliteError> {
     // An empty file is an empty database. SQLite itself would create it readable by all users.
     match write_private(path, b"") {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(StoreError::file(path)(error));
+            return Err(SqliteError::file(path)(error));
         }
         _ => {}
     }
@@ -44,7 +45,7 @@ pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, StoreErr
 }
 
 /// Opens another connection to a file that [`create`] has opened before.
-pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
@@ -58,7 +59,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), StoreError> {
+fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
     let migrations = schema.migrations();
     // A current file is not written to, so that it can be opened and read while the disk is full.
     if version(db)? == migrations.len() {
@@ -67,7 +68,7 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Store
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version = version(&tx)?; // another process may have migrated it first
     if version > migrations.len() {
-        return Err(StoreError::NewerSchema(path.to_owned()));
+        return Err(StoreError::NewerSchema(path.display().to_string()).into());
     }
     for migration in &migrations[version..] {
         tx.execute_batch(migration)?;
@@ -77,18 +78,18 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Store
     Ok(())
 }
 
-fn version(db: &Connection) -> Result<usize, StoreError> {
+fn version(db: &Connection) -> Result<usize, SqliteError> {
     Ok(db.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
 /// Detects commits to the file by other connections, in this process or another.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ChangeDetector {
     data_version: i64,
 }
 
-impl Watch {
-    pub(crate) fn new(db: &Connection) -> Result<Self, StoreError> {
+impl ChangeDetector {
+    pub(crate) fn new(db: &Connection) -> Result<Self, SqliteError> {
         Ok(Self { data_version: data_version(db)? })
     }
 
@@ -97,8 +98,8 @@ impl Watch {
     pub(crate) fn on_change(
         &mut self,
         db: &Connection,
-        act: impl FnOnce() -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        act: impl FnOnce() -> Result<(), SqliteError>,
+    ) -> Result<(), SqliteError> {
         let now = data_version(db);
         if !matches!(now, Ok(now) if now == self.data_version) {
             act()?;
@@ -108,6 +109,6 @@ impl Watch {
     }
 }
 
-fn data_version(db: &Connection) -> Result<i64, StoreError> {
+fn data_version(db: &Connection) -> Result<i64, SqliteError> {
     Ok(db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 const LOCK: &str = "serve.lock";
 
@@ -50,12 +50,12 @@ pub struct ServeLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
 
 impl DataDir {
     /// Opens the directory at `path`. Creates it if it is missing, accessible only to its owner.
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         let path = path.into();
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(&path).map_err(StoreError::file(&path))?;
+        builder.recursive(true).create(&path).map_err(SqliteError::file(&path))?;
         let dir = Self(path);
         dir.make_private();
         Ok(dir)
@@ -63,12 +63,12 @@ impl DataDir {
 
     /// Opens the directory at `path`.
     ///
-    /// Errors: [`StoreError::NoData`] if it contains neither accounts nor people.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+    /// Errors: [`SqliteError::NoData`] if it contains neither accounts nor people.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         let dir = Self(path.into());
         let has_data = dir.accounts().is_file() || dir.people().is_file();
         if !has_data {
-            return Err(StoreError::NoData(dir.0));
+            return Err(SqliteError::NoData(dir.0));
         }
         dir.make_private();
         Ok(dir)
@@ -97,22 +97,22 @@ impl DataDir {
 
     /// Locks the directory for serving.
     ///
-    /// Errors: [`StoreError::Served`] if another process has locked it.
-    pub fn lock(&self) -> Result<ServeLock, StoreError> {
+    /// Errors: [`SqliteError::Served`] if another process has locked it.
+    pub fn lock(&self) -> Result<ServeLock, SqliteError> {
         let file = self.lock_file()?;
         for _ in 0..LOCK_ATTEMPTS_MAX {
             match file.try_lock() {
                 Ok(()) => return Ok(ServeLock(file)),
                 // A shared lock is available, so no process serves: another process is calling `is_served`.
                 Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
-                    file.unlock().map_err(StoreError::file(self.0.join(LOCK)))?;
+                    file.unlock().map_err(SqliteError::file(self.0.join(LOCK)))?;
                     thread::yield_now();
                 }
                 Err(TryLockError::WouldBlock) => break,
-                Err(TryLockError::Error(source)) => return Err(StoreError::file(self.0.join(LOCK))(source)),
+                Err(TryLockError::Error(source)) => return Err(SqliteError::file(self.0.join(LOCK))(source)),
             }
         }
-        Err(StoreError::Served(self.0.clone()))
+        Err(SqliteError::Served(self.0.clone()))
     }
 
     /// Returns whether a process serves the directory.
@@ -123,9 +123,9 @@ impl DataDir {
         matches!(share, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    fn lock_file(&self) -> Result<File, StoreError> {
+    fn lock_file(&self) -> Result<File, SqliteError> {
         let path = self.0.join(LOCK);
-        private().create(true).truncate(false).open(&path).map_err(StoreError::file(path))
+        private().create(true).truncate(false).open(&path).map_err(SqliteError::file(path))
     }
 
     pub(crate) fn accounts(&self) -> PathBuf {

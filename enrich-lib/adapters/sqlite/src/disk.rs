@@ -2,7 +2,6 @@
 
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::TryLockError;
 use std::thread;
 
 use enrich_lib::model::ProfileUrl;
@@ -10,9 +9,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::column::parsed;
 use crate::database;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHash;
-use crate::sync::{Mutex, MutexGuard, lock};
+use enrich_store::sync::{Mutex, MutexGuard};
 
 /// A pool of connections, one per core. A lookup uses one that is free.
 pub(crate) struct Readers(Vec<Mutex<Reader>>);
@@ -25,41 +24,36 @@ struct Reader {
 }
 
 impl Readers {
-    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, SqliteError> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let reader = || Ok(Mutex::new(Reader { db: database::open(path)?, is_reading: false }));
-        Ok(Self((0..cores).map(|_| reader()).collect::<Result<_, StoreError>>()?))
+        Ok(Self((0..cores).map(|_| reader()).collect::<Result<_, SqliteError>>()?))
     }
 
-    pub(crate) fn refresh(&self) -> Result<(), StoreError> {
+    pub(crate) fn refresh(&self) -> Result<(), SqliteError> {
         // Even without a change: while a read transaction is open, SQLite cannot truncate the write-ahead log.
-        self.0.iter().try_for_each(|reader| lock(reader).end_transaction())
+        self.0.iter().try_for_each(|reader| reader.lock().end_transaction())
     }
 
     pub(crate) fn find(
         &self,
         hash: &EmailHash,
         confidence_min: f64,
-    ) -> Result<Option<ProfileUrl>, StoreError> {
+    ) -> Result<Option<ProfileUrl>, SqliteError> {
         self.free().find(hash, confidence_min)
     }
 
-    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, StoreError> {
+    pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
         self.free().is_suppressed(hash)
     }
 
     fn free(&self) -> MutexGuard<'_, Reader> {
-        let free = self.0.iter().find_map(|reader| match reader.try_lock() {
-            Ok(reader) => Some(reader),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        });
-        free.unwrap_or_else(|| lock(&self.0[0]))
+        self.0.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.0[0].lock())
     }
 }
 
 impl Reader {
-    fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, StoreError> {
+    fn find(&mut self, hash: &EmailHash, confidence_min: f64) -> Result<Option<ProfileUrl>, SqliteError> {
         self.begin_transaction()?;
         let mut select =
             self.db.prepare_cached("SELECT profile FROM person WHERE email_hash = ? AND confidence >= ?")?;
@@ -69,13 +63,13 @@ impl Reader {
         Ok(row.optional()?)
     }
 
-    fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, StoreError> {
+    fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, SqliteError> {
         self.begin_transaction()?;
         let mut select = self.db.prepare_cached("SELECT 1 FROM suppressed WHERE email_hash = ?")?;
         Ok(select.exists([hash])?)
     }
 
-    fn begin_transaction(&mut self) -> Result<(), StoreError> {
+    fn begin_transaction(&mut self) -> Result<(), SqliteError> {
         if !self.is_reading {
             self.db.execute_batch("BEGIN")?;
             self.is_reading = true;
@@ -83,7 +77,7 @@ impl Reader {
         Ok(())
     }
 
-    fn end_transaction(&mut self) -> Result<(), StoreError> {
+    fn end_transaction(&mut self) -> Result<(), SqliteError> {
         if self.is_reading {
             self.db.execute_batch("COMMIT")?;
             self.is_reading = false;

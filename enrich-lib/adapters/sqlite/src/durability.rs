@@ -25,17 +25,17 @@ pub enum Durability {
 
 impl Durability {
     /// How long the writer collects unflushed spends before it commits them.
-    const GATHER: Duration = Duration::from_millis(1);
+    const FLUSH_DELAY: Duration = Duration::from_millis(1);
 
     /// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own
     /// executor instead.
-    pub fn on_a_thread(self, mut work: Work) {
+    pub fn run_on_thread(self, mut work: Work) {
         thread::spawn(move || {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));
             while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 thread::park();
                 if self == Self::Relaxed {
-                    thread::park_timeout(Self::GATHER);
+                    thread::park_timeout(Self::FLUSH_DELAY);
                 }
             }
         });

@@ -1,68 +1,48 @@
-//! Errors of a store. Every message says what to do, and none contains an email or a key.
+//! Errors of the SQLite store. Every message says what to do, and none contains an email or a key.
 
 use std::io;
 use std::path::PathBuf;
 
 use enrich_lib::credit::AccountError;
-use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
+use enrich_store::StoreError;
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
-/// An error of a store.
+/// An error of the SQLite store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum StoreError {
+pub enum SqliteError {
+    /// An error that every store has.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The directory contains no data.
     #[error("there is no data in {}", .0.display())]
     NoData(PathBuf),
     /// Another process serves this data.
-    #[error("{} is already being served by another process; stop that one first, or name another data directory", .0.display())]
+    #[error("{} is already being served by another process; stop it, or use another data directory", .0.display())]
     Served(PathBuf),
-    /// The file was written by a newer version of this program.
-    #[error("{} was written by a newer version; use that version, or a copy of the file from before", .0.display())]
-    NewerSchema(PathBuf),
     /// The key for hashing the emails of the people directory is missing or damaged.
-    #[error("{} is missing or damaged: restore it from a backup, as the people in the directory can't be found without it", .0.display())]
+    #[error("{} is missing or damaged; restore it from a backup, because nobody in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
     /// The opt-outs cannot be read. Every lookup fails until they are readable.
-    #[error(
-        "who opted out can't be read from the people directory, so that nobody is found: the log says why"
-    )]
+    #[error("cannot read the opt-out list; every lookup fails until it is readable")]
     OptOuts,
     /// The accounts were moved to another store, or the move is in progress.
     #[error(
-        "the accounts in {} were moved to {target}, or are on their way there: nothing may change them here",
+        "the accounts in {} were moved to {target}, or the move is in progress; use them there",
         .dir.display()
     )]
     Moved {
         /// The data directory.
         dir: PathBuf,
         /// The file that records the move.
-        mark: PathBuf,
+        marker: PathBuf,
         /// The store with the accounts.
         target: String,
     },
-    /// The workspace does not exist.
-    #[error("there is no workspace {0}")]
-    UnknownWorkspace(WorkspaceId),
-    /// The workspace already exists.
-    #[error("there is already a workspace {0}")]
-    WorkspaceExists(WorkspaceId),
-    /// The key does not exist.
-    #[error("there is no key with the id {0}")]
-    UnknownKey(String),
-    /// The account rejected the operation.
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    /// The spend could not be made durable. Other spends of the same commit fail with the same reason.
-    #[error("the spend was not written: {0}")]
-    NotWritten(String),
-    /// The writer has ended.
-    #[error("the store has stopped writing")]
-    Stopped,
     /// A file cannot be read or written.
-    #[error("can't use {}: {source}", .path.display())]
+    #[error("cannot use {}: {source}", .path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -70,15 +50,15 @@ pub enum StoreError {
         source: io::Error,
     },
     /// SQLite returned an error.
-    #[error("the database failed: {0}")]
+    #[error("the database returned an error: {0}")]
     Database(#[from] rusqlite::Error),
 }
 
-impl StoreError {
+impl SqliteError {
     /// Returns whether a retry is pointless, because an account or a database constraint rejected the write.
     pub(crate) fn is_constraint(&self) -> bool {
         match self {
-            Self::Account(_) => true,
+            Self::Store(StoreError::Account(_)) => true,
             Self::Database(error) => error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation),
             _ => false,
         }
@@ -91,8 +71,23 @@ impl StoreError {
     }
 }
 
-impl From<StoreError> for PortError {
-    fn from(error: StoreError) -> Self {
-        Self::new(error)
+impl From<AccountError> for SqliteError {
+    fn from(error: AccountError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<SqliteError> for StoreError {
+    fn from(error: SqliteError) -> Self {
+        match error {
+            SqliteError::Store(error) => error,
+            error => Self::Backend(Box::new(error)),
+        }
+    }
+}
+
+impl From<SqliteError> for PortError {
+    fn from(error: SqliteError) -> Self {
+        StoreError::from(error).into()
     }
 }

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::LookupId;
-use enrich_lib::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace, KeyRow};
 use enrich_lib::window::Quota;
+use enrich_store::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace, KeyRow};
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use crate::column::{parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::{DataDir, ServeLock, write_private};
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// A snapshot of all accounts of a directory that is no longer served.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Export {
     /// `new_id` is random and identifies the accounts in the other store. Accounts that are already marked keep their
     /// id.
     ///
-    /// Errors: [`StoreError::Served`]; [`StoreError::Moved`] if the accounts were moved to a different target.
-    pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, StoreError> {
+    /// Errors: [`SqliteError::Served`]; [`SqliteError::Moved`] if the accounts were moved to a different target.
+    pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
         let id = match dir.moved()? {
@@ -50,9 +50,9 @@ impl Export {
     }
 
     /// Removes the mark. Call it only if nothing was written to the other store.
-    pub fn give_up(self, dir: &DataDir) -> Result<(), StoreError> {
-        let path = mark_path(dir);
-        fs::remove_file(&path).map_err(StoreError::file(path))
+    pub fn cancel(self, dir: &DataDir) -> Result<(), SqliteError> {
+        let path = marker_path(dir);
+        fs::remove_file(&path).map_err(SqliteError::file(path))
     }
 
     /// Returns the id of the accounts in the other store.
@@ -61,7 +61,7 @@ impl Export {
     }
 
     /// Returns all workspaces, by name.
-    pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, StoreError> {
+    pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, SqliteError> {
         let mut select = self.db.prepare(
             "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
                   g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
@@ -93,7 +93,7 @@ impl Export {
     }
 
     /// Returns all keys, oldest first.
-    pub fn keys(&self) -> Result<Vec<CopiedKey>, StoreError> {
+    pub fn keys(&self) -> Result<Vec<CopiedKey>, SqliteError> {
         let mut select = self.db.prepare(
             "SELECT workspace, digest, id, label, masked, created_at, last_used_at, revoked_at FROM api_key ORDER BY rowid",
         )?;
@@ -115,7 +115,7 @@ impl Export {
     }
 
     /// Returns up to `limit` grants with a rowid greater than `after`.
-    pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, StoreError> {
+    pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, SqliteError> {
         let mut select = self.db.prepare_cached(
             "SELECT rowid, workspace, credits, at FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?",
         )?;
@@ -127,14 +127,14 @@ impl Export {
     }
 
     /// Returns up to `limit` spends with a lookup id greater than `after`.
-    pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
+    pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
         let select = "SELECT lookup_id, workspace, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
     }
 
     /// Returns up to `limit` voided spends with a lookup id greater than `after`. The time of each is the one recorded
     /// in its void: the arrival of its lookup.
-    pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, StoreError> {
+    pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
         let select = "SELECT v.lookup_id, s.workspace, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
              WHERE v.lookup_id > ? ORDER BY v.lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
@@ -145,7 +145,7 @@ impl Export {
         select: &str,
         after: Option<LookupId>,
         limit: u32,
-    ) -> Result<Vec<CopiedSpend>, StoreError> {
+    ) -> Result<Vec<CopiedSpend>, SqliteError> {
         let mut select = self.db.prepare_cached(select)?;
         let after: &[u8] = after.as_ref().map_or(&[], |id| id.as_bytes());
         let rows = select.query_map(params![after, limit], |row: &Row<'_>| {
@@ -157,54 +157,54 @@ impl Export {
 }
 
 /// The content of `accounts.moved`: the store that received the accounts, and their id there.
-pub(crate) struct Mark {
+pub(crate) struct MoveMarker {
     id: [u8; 16],
     target: String,
 }
 
-impl Mark {
+impl MoveMarker {
     fn parse(text: &str) -> Option<Self> {
         let (id, target) = text.trim_end().split_once('\n')?;
         let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
         Some(Self { id, target: target.to_owned() })
     }
 
-    pub(crate) fn into_error(self, dir: &DataDir) -> StoreError {
-        StoreError::Moved { dir: dir.path().to_owned(), mark: mark_path(dir), target: self.target }
+    pub(crate) fn into_error(self, dir: &DataDir) -> SqliteError {
+        SqliteError::Moved { dir: dir.path().to_owned(), marker: marker_path(dir), target: self.target }
     }
 }
 
 impl DataDir {
     /// Checks that the accounts were not moved.
     ///
-    /// Errors: [`StoreError::Moved`] if they were moved to another store, or the move is in progress.
-    pub(crate) fn check_not_moved(&self) -> Result<(), StoreError> {
+    /// Errors: [`SqliteError::Moved`] if they were moved to another store, or the move is in progress.
+    pub(crate) fn check_not_moved(&self) -> Result<(), SqliteError> {
         self.moved()?.map_or(Ok(()), |mark| Err(mark.into_error(self)))
     }
 
-    fn moved(&self) -> Result<Option<Mark>, StoreError> {
-        let path = mark_path(self);
+    fn moved(&self) -> Result<Option<MoveMarker>, SqliteError> {
+        let path = marker_path(self);
         match fs::read_to_string(&path) {
             Ok(text) => {
-                let damaged = || StoreError::file(&path)(std::io::Error::other("it is damaged"));
-                Mark::parse(&text).map(Some).ok_or_else(damaged)
+                let damaged = || SqliteError::file(&path)(std::io::Error::other("it is damaged"));
+                MoveMarker::parse(&text).map(Some).ok_or_else(damaged)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::file(path)(error)),
+            Err(error) => Err(SqliteError::file(path)(error)),
         }
     }
 
     /// Writes the mark atomically.
-    fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), StoreError> {
-        let (path, partial) = (mark_path(self), self.path().join("accounts.moved.partial"));
+    fn mark_moved(&self, target: &str, id: [u8; 16]) -> Result<(), SqliteError> {
+        let (path, partial) = (marker_path(self), self.path().join("accounts.moved.partial"));
         let text = format!("{:032x}\n{target}\n", u128::from_be_bytes(id));
         let _ = fs::remove_file(&partial); // left by a process that was killed here
         let written = write_private(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, &path));
         let synced = written.and_then(|()| fs::File::open(self.path())?.sync_all());
-        synced.map_err(StoreError::file(path))
+        synced.map_err(SqliteError::file(path))
     }
 }
 
-fn mark_path(dir: &DataDir) -> PathBuf {
+fn marker_path(dir: &DataDir) -> PathBuf {
     dir.path().join("accounts.moved")
 }

@@ -10,7 +10,7 @@ use enrich_lib::email::Email;
 use siphasher::sip128::SipHasher24;
 
 use crate::dir::{DataDir, write_private};
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// The keyed hash of a canonical email.
 pub(crate) type EmailHash = [u8; 16];
@@ -21,15 +21,15 @@ pub(crate) struct EmailHasher(SipHasher24);
 impl EmailHasher {
     /// Reads the key of the directory. If neither key nor directory exists, writes `new_key` first.
     ///
-    /// Errors: [`StoreError::PeopleKey`] if the key is missing or damaged. An existing directory never receives a new
+    /// Errors: [`SqliteError::PeopleKey`] if the key is missing or damaged. An existing directory never receives a new
     /// key.
-    pub(crate) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &DataDir, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people_key();
         if !path.exists() && !dir.people().exists() {
-            write_private(&path, &new_key).map_err(StoreError::file(&path))?;
+            write_private(&path, &new_key).map_err(SqliteError::file(&path))?;
         }
         let key = std::fs::read(&path).ok().and_then(|key| key.try_into().ok());
-        key.map(|key| Self(SipHasher24::new_with_key(&key))).ok_or(StoreError::PeopleKey(path))
+        key.map(|key| Self(SipHasher24::new_with_key(&key))).ok_or(SqliteError::PeopleKey(path))
     }
 
     pub(crate) fn hash(&self, email: &Email) -> EmailHash {

@@ -6,11 +6,12 @@ use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
+use enrich_store::StoreError;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::{EmailHash, EmailHasher};
-use crate::part::{PartId, count_change, part_of};
+use crate::shard::{ShardId, count_change, shard_of};
 
 /// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
 const FIRST_CHUNK_ROWS: usize = 250_000;
@@ -49,7 +50,7 @@ pub struct Imported {
 }
 
 impl<'p> Import<'p> {
-    pub(crate) fn start(hasher: &'p EmailHasher, db: Connection) -> Result<Self, StoreError> {
+    pub(crate) fn start(hasher: &'p EmailHasher, db: Connection) -> Result<Self, SqliteError> {
         db.pragma_update(None, "cache_size", -CACHE_KIB)?;
         Ok(Self { hasher, chunk: Chunk::default(), chunk_rows: FIRST_CHUNK_ROWS, writer: Writer::start(db) })
     }
@@ -57,7 +58,7 @@ impl<'p> Import<'p> {
     /// Adds a person. `confidence`, from 0 to 1, is the certainty of the match.
     ///
     /// Errors may belong to earlier rows.
-    pub fn add(&mut self, email: &Email, profile: &ProfileUrl, confidence: f64) -> Result<(), StoreError> {
+    pub fn add(&mut self, email: &Email, profile: &ProfileUrl, confidence: f64) -> Result<(), SqliteError> {
         self.chunk.push(self.hasher.hash(email), profile.name(), confidence);
         let Chunk { rows, names } = &self.chunk;
         if rows.len() < self.chunk_rows && names.len() < CHUNK_NAME_BYTES_MAX {
@@ -69,7 +70,7 @@ impl<'p> Import<'p> {
     }
 
     /// Writes the remaining rows and returns the counts.
-    pub fn finish(mut self) -> Result<Imported, StoreError> {
+    pub fn finish(mut self) -> Result<Imported, SqliteError> {
         self.writer.write(self.chunk)?;
         self.writer.end()
     }
@@ -110,7 +111,7 @@ impl Chunk {
 /// The writer thread. While it writes one chunk, the caller fills the next.
 struct Writer {
     chunks: Option<SyncSender<Chunk>>,
-    thread: Option<JoinHandle<Result<Imported, StoreError>>>,
+    thread: Option<JoinHandle<Result<Imported, SqliteError>>>,
 }
 
 impl Writer {
@@ -122,18 +123,18 @@ impl Writer {
     /// Sends a chunk to the writer thread, and waits until the previous one is written.
     ///
     /// Errors belong to previous chunks.
-    fn write(&mut self, mut chunk: Chunk) -> Result<(), StoreError> {
+    fn write(&mut self, mut chunk: Chunk) -> Result<(), SqliteError> {
         chunk.sort();
         match self.chunks.as_ref().map(|chunks| chunks.send(chunk)) {
             Some(Ok(())) => Ok(()),
-            _ => self.end().and(Err(StoreError::Stopped)),
+            _ => self.end().and(Err(StoreError::Stopped.into())),
         }
     }
 
-    fn end(&mut self) -> Result<Imported, StoreError> {
+    fn end(&mut self) -> Result<Imported, SqliteError> {
         self.chunks = None;
         let written = self.thread.take().and_then(|thread| thread.join().ok());
-        written.unwrap_or(Err(StoreError::Stopped))
+        written.unwrap_or(Err(StoreError::Stopped.into()))
     }
 }
 
@@ -144,7 +145,7 @@ impl Drop for Writer {
     }
 }
 
-fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported, StoreError> {
+fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported, SqliteError> {
     let mut done = Imported::default();
     for chunk in chunks {
         for batch in chunk.rows.chunks(BATCH_ROWS) {
@@ -160,10 +161,10 @@ fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported,
 }
 
 /// Writes rows in one commit. Returns how many of them changed the directory.
-fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, StoreError> {
+fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut changed = 0;
-    let mut part: Option<PartId> = None;
+    let mut shard: Option<ShardId> = None;
     {
         let mut upsert = tx.prepare_cached(
             "INSERT INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
@@ -176,8 +177,8 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
                 continue;
             }
             changed += 1;
-            if part.replace(part_of(&row.hash)) != Some(part_of(&row.hash)) {
-                count_change(&tx, part_of(&row.hash))?;
+            if shard.replace(shard_of(&row.hash)) != Some(shard_of(&row.hash)) {
+                count_change(&tx, shard_of(&row.hash))?;
             }
         }
     }

@@ -1,140 +1,42 @@
-//! The cache of API keys. A request takes one map lookup; the first request with a key takes one SQL query.
-
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
-use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+//! Reads API keys through the key cache.
 
 use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_store::sync::Mutex;
+use enrich_store::{CachedKey, KeyCache};
 use rusqlite::{Connection, OptionalExtension};
-use rustc_hash::FxHashSet;
 
 use crate::column::parsed;
-use crate::error::StoreError;
-use crate::sync::{Mutex, RwLock, lock};
+use crate::error::SqliteError;
 
-/// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
-const USED_MAX: usize = 100;
-
-#[derive(Debug, Default)]
-pub(crate) struct KeyCache {
-    known: RwLock<Known>,
-    used: Mutex<Vec<Arc<CachedKey>>>,
+/// Returns the workspace of a key that is not revoked, and records its use at `now`.
+///
+/// Locks `db` only if the key is not cached.
+pub(crate) fn find(
+    cache: &KeyCache,
+    digest: &KeyDigest,
+    now: Timestamp,
+    db: &Mutex<Connection>,
+) -> Result<Option<Workspace>, SqliteError> {
+    let miss = match cache.find(digest, now) {
+        Ok(workspace) => return Ok(Some(workspace)),
+        Err(miss) => miss,
+    };
+    let key = read(digest, &db.lock())?;
+    Ok(key.map(|key| cache.insert(miss, digest, key, now)))
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    keys: FxHashSet<ByDigest>,
-    /// How often the cache was emptied. A result read before the cache was emptied must not be inserted afterwards.
-    emptied: u64,
-}
-
-#[derive(Debug)]
-struct CachedKey {
-    digest: KeyDigest,
-    workspace: Workspace,
-    /// Time of the last use, in Unix milliseconds. Not 0 while the key is in the list of used keys.
-    last_used_ms: AtomicU64,
-}
-
-/// A key, hashed and compared by its digest. A set of pointers stays small even when it is full.
-#[derive(Debug)]
-struct ByDigest(Arc<CachedKey>);
-
-/// The last use of a key.
-pub(crate) struct Used {
-    pub(crate) digest: KeyDigest,
-    pub(crate) at_ms: u64,
-}
-
-impl KeyCache {
-    /// Returns the workspace of a key that is not revoked, and records its use at `now`.
-    ///
-    /// Locks `db` only if the key is not cached. Unknown keys are not cached, because they would fill the cache.
-    pub(crate) fn find(
-        &self,
-        digest: &KeyDigest,
-        now: Timestamp,
-        db: &Mutex<Connection>,
-    ) -> Result<Option<Workspace>, StoreError> {
-        let emptied = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(ByDigest(key)) = known.keys.get(digest) {
-                return Ok(Some(self.use_key(key, now)));
-            }
-            known.emptied
-        };
-        let Some(key) = read(digest, &lock(db))?.map(Arc::new) else { return Ok(None) };
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.emptied == emptied {
-            known.keys.insert(ByDigest(key.clone()));
-        }
-        Ok(Some(self.use_key(&key, now)))
-    }
-
-    /// Records a use. The key is added to the list of used keys only once per tick.
-    fn use_key(&self, key: &Arc<CachedKey>, now: Timestamp) -> Workspace {
-        if key.last_used_ms.load(Ordering::Relaxed) != now.unix_ms()
-            && key.last_used_ms.swap(now.unix_ms(), Ordering::Relaxed) == 0
-        {
-            lock(&self.used).push(key.clone());
-        }
-        key.workspace.clone()
-    }
-
-    /// Returns the keys used since the last call, up to [`USED_MAX`]. The remaining keys follow in the next call.
-    pub(crate) fn take_used(&self) -> Vec<Used> {
-        let mut used = lock(&self.used);
-        let count = used.len().min(USED_MAX);
-        let later = used.split_off(count);
-        let taken = mem::replace(&mut *used, later);
-        taken
-            .into_iter()
-            .map(|key| Used { digest: key.digest, at_ms: key.last_used_ms.swap(0, Ordering::Relaxed) })
-            .collect()
-    }
-
-    /// Empties the cache, because keys may have been revoked.
-    pub(crate) fn empty(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.keys.clear();
-        known.emptied += 1;
-    }
-}
-
-fn read(digest: &KeyDigest, db: &Connection) -> Result<Option<CachedKey>, StoreError> {
+fn read(digest: &KeyDigest, db: &Connection) -> Result<Option<CachedKey>, SqliteError> {
     let mut select = db.prepare_cached(
-        "SELECT w.id, w.quota_limit, w.window_seconds FROM api_key k JOIN workspace w ON w.rowid = k.workspace
+        "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds FROM api_key k JOIN workspace w ON w.rowid = k.workspace
          WHERE k.digest = ? AND k.revoked_at IS NULL",
     )?;
     let key = select.query_row([digest.as_bytes()], |row| {
-        let id = parsed(row, 0, |id: String| id.parse())?;
-        let window_seconds = row.get(2)?;
-        let quota = parsed(row, 1, |limit| Quota::new(limit, window_seconds))?;
-        Ok(CachedKey { digest: *digest, workspace: Workspace { id, quota }, last_used_ms: AtomicU64::new(0) })
+        let id = parsed(row, 1, |id: String| id.parse())?;
+        let window_seconds = row.get(3)?;
+        let quota = parsed(row, 2, |limit| Quota::new(limit, window_seconds))?;
+        Ok(CachedKey { rowid: row.get(0)?, workspace: Workspace { id, quota } })
     });
     Ok(key.optional()?)
 }
-
-impl Borrow<KeyDigest> for ByDigest {
-    fn borrow(&self) -> &KeyDigest {
-        &self.0.digest
-    }
-}
-
-impl Hash for ByDigest {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.digest.hash(state);
-    }
-}
-
-impl PartialEq for ByDigest {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.digest == other.0.digest
-    }
-}
-
-impl Eq for ByDigest {}

@@ -17,14 +17,15 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::StoreError;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::durability::{Durability, Work};
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::queue::{self, queue};
-use crate::shared::{Shared, Slot};
-use crate::spend::{Asked, Spend};
+use crate::shared::{Shared, WorkspaceState};
+use crate::spend::{QueuedSpend, Spend};
 use crate::sync::oneshot;
 use crate::writer::{Job, Writer};
 
@@ -40,7 +41,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Calls [`Ledger::open_with`] with [`Durability::Strict`].
-    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, StoreError> {
+    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, SqliteError> {
         Self::open_with(Durability::Strict, dir, now, spawn)
     }
 
@@ -48,14 +49,14 @@ impl Ledger {
     ///
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`].
     ///
-    /// Errors: [`StoreError::Served`] if another process has locked it, [`StoreError::Moved`] if the accounts were
+    /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
     /// moved to another store.
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
         now: Timestamp,
         spawn: impl FnOnce(Work),
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
@@ -71,18 +72,18 @@ impl Ledger {
     /// Overdue holds expire, and changes by other processes since the last tick take effect. Spends that were queued
     /// before the call are durable when it returns.
     ///
-    /// Errors: [`StoreError::NotWritten`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
+    /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
     /// ended, or an error of the database.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
-        let (done, answer) = oneshot::channel();
+    pub async fn tick(&self, now: Timestamp) -> Result<(), SqliteError> {
+        let (done, reply) = oneshot::channel();
         self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
-        self.queue.ring();
-        answer.await.map_err(|_| StoreError::Stopped)?
+        self.queue.notify();
+        reply.await.map_err(|_| StoreError::Stopped)?
     }
 
     /// Returns the current credits of a workspace, including spends that are not durable yet.
-    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        Ok(self.shared.slot(workspace)?.balance())
+    pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
+        Ok(self.shared.workspace(workspace)?.balance())
     }
 }
 
@@ -96,17 +97,17 @@ impl Keys for Ledger {
 #[async_trait]
 impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
-        let slot = self.shared.slot(&hold.workspace)?;
-        let held = self.shared.account(&slot).hold(hold);
-        held.map_err(|error| StoreError::from(error).into())
+        let state = self.shared.workspace(&hold.workspace)?;
+        let held = self.shared.account(&state).hold(hold);
+        held.map_err(|error| SqliteError::from(error).into())
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let slot = self.shared.slot(&hold.workspace)?;
+        let state = self.shared.workspace(&hold.workspace)?;
         let settled = match settlement {
-            Settlement::Release => self.shared.account(&slot).release(hold).map_err(StoreError::from),
-            Settlement::Spend(credits) => match self.spend(slot, hold, credits)? {
-                Some(waiting) => waiting.await,
+            Settlement::Release => self.shared.account(&state).release(hold).map_err(StoreError::from),
+            Settlement::Spend(credits) => match self.spend(state, hold, credits)? {
+                Some(pending) => pending.await,
                 None => Ok(()),
             },
         };
@@ -116,10 +117,16 @@ impl Credits for Ledger {
 
 impl Ledger {
     /// Queues a spend. Returns `None` if there is nothing to wait for.
-    fn spend(&self, slot: Arc<Slot>, hold: &Hold, credits: u64) -> Result<Option<Waiting<'_>>, StoreError> {
-        let mut account = self.shared.account(&slot);
+    fn spend(
+        &self,
+        state: Arc<WorkspaceState>,
+        hold: &Hold,
+        credits: u64,
+    ) -> Result<Option<PendingSpend<'_>>, StoreError> {
+        let mut account = self.shared.account(&state);
         // A repeated attempt waits for the disk, because an earlier one may be about to be voided.
-        let may_be_told = self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
+        let may_acknowledge_early =
+            self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
         if account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
             return Ok(None);
         }
@@ -128,73 +135,73 @@ impl Ledger {
             account.commit_spend(hold);
             return Ok(None);
         }
-        let is_told = may_be_told && self.shared.owed.add();
-        let spend = Arc::new(Spend::new(slot.clone(), hold.clone(), credits, is_told));
-        let Ok(is_first) = self.queue.send(Job::Spend(Asked(spend.clone()))) else {
+        let is_acknowledged = may_acknowledge_early && self.shared.unflushed.add();
+        let spend = Arc::new(Spend::new(state.clone(), hold.clone(), credits, is_acknowledged));
+        let Ok(is_first) = self.queue.send(Job::Spend(QueuedSpend(spend.clone()))) else {
             account.abort_spend(hold);
             return Err(StoreError::Stopped);
         };
         let is_strict = self.durability == Durability::Strict;
         if is_first && !is_strict {
             // In relaxed mode the writer itself waits for more spends.
-            self.queue.ring();
+            self.queue.notify();
         }
-        if is_told {
+        if is_acknowledged {
             account.commit_spend(hold);
             return Ok(None);
         }
-        let rings_after = (is_first && is_strict).then_some(TURNS);
-        Ok(Some(Waiting { ledger: self, spend, rings_after }))
+        let notify_after = (is_first && is_strict).then_some(YIELDS);
+        Ok(Some(PendingSpend { ledger: self, spend, notify_after }))
     }
 }
 
-/// Waits for the result of a spend.
+/// Waits for the result of a queued spend.
 ///
 /// If it is dropped, the caller receives no result, so the spend must not count. The writer skips the spend if it is
-/// still queued. A spend whose result was ready but not taken is voided.
-struct Waiting<'a> {
+/// still queued. A spend whose result was ready but not received is voided.
+struct PendingSpend<'a> {
     ledger: &'a Ledger,
     spend: Arc<Spend>,
-    /// Number of polls before it notifies the writer. `None` if another task notifies it.
-    rings_after: Option<u8>,
+    /// Number of polls before it notifies the writer. `None` if another task does.
+    notify_after: Option<u8>,
 }
 
 /// How often the first spend of a batch yields before it notifies the writer, so that one commit covers many spends.
 ///
-/// Tasks that are ready queue their spends during the first yield. Tasks that were just answered queue theirs during
+/// Tasks that are ready queue their spends during the first yield. Tasks that just received their reply queue theirs during
 /// the second. If no other task is ready, both yields return at once.
-const TURNS: u8 = 2;
+const YIELDS: u8 = 2;
 
-impl Future for Waiting<'_> {
+impl Future for PendingSpend<'_> {
     type Output = Result<(), StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.spend.poll(cx);
-        if answer.is_pending()
-            && let Some(turns) = self.rings_after
+        let result = self.spend.poll(cx);
+        if result.is_pending()
+            && let Some(yields) = self.notify_after
         {
-            self.rings_after = turns.checked_sub(1);
-            if turns > 0 {
+            self.notify_after = yields.checked_sub(1);
+            if yields > 0 {
                 cx.waker().wake_by_ref();
             } else {
-                self.ledger.queue.ring();
+                self.ledger.queue.notify();
             }
         }
-        answer
+        result
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingSpend<'_> {
     fn drop(&mut self) {
-        if self.rings_after.is_some() {
-            self.ledger.queue.ring();
+        if self.notify_after.is_some() {
+            self.ledger.queue.notify();
         }
-        if let Some(Ok(())) = self.spend.give_up() {
-            let Spend { slot, hold, credits, .. } = &*self.spend;
-            self.ledger.shared.account(slot).reopen_spend(hold, *credits);
+        if let Some(Ok(())) = self.spend.abandon() {
+            let Spend { state, hold, credits, .. } = &*self.spend;
+            self.ledger.shared.account(state).reopen_spend(hold, *credits);
             // Without a writer the spend remains committed, as if the process had ended just before.
             let _ = self.ledger.queue.send(Job::Void(self.spend.clone()));
-            self.ledger.queue.ring();
+            self.ledger.queue.notify();
         }
     }
 }

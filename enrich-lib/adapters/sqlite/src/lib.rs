@@ -11,7 +11,7 @@
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
 //! `column` value conversions · `sync` locks and channels · `queue` jobs for the writer · `export` · `admin` · `audit`
 //! · `durability` · `keys` key cache · `shared` accounts in memory · `spend` pending spends · `totals` spent totals ·
-//! `writer` group commit · `ledger` · `hash` email hashes · `part` one part of the people in memory · `index` people in
+//! `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in
 //! memory · `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -51,7 +51,7 @@ mod ledger;
 
 mod hash;
 
-mod part;
+mod shard;
 
 mod index;
 
@@ -64,7 +64,7 @@ mod people;
 pub use admin::Admin;
 pub use dir::{DataDir, ServeLock};
 pub use durability::{Durability, Work};
-pub use error::StoreError;
+pub use error::SqliteError;
 pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::Ledger;

@@ -16,22 +16,22 @@ use crate::column::ms;
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::disk::Readers;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::hash::EmailHasher;
 use crate::import::Import;
 use crate::index::Index;
-use crate::part::{count_change, part_of};
+use crate::shard::{count_change, shard_of};
 
 /// The people directory of a data directory.
 pub struct People {
     path: PathBuf,
     hasher: EmailHasher,
     confidence_min: f64,
-    place: Place,
+    storage: Storage,
 }
 
 /// The storage that answers lookups.
-enum Place {
+enum Storage {
     Disk(Readers),
     Memory(Box<Index>),
 }
@@ -55,39 +55,39 @@ impl People {
     /// strong random bytes. Lookups do not return a match below `confidence_min` (0 to 1).
     ///
     /// Lookups are answered from disk and use almost no memory.
-    pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, StoreError> {
+    pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people();
         let hasher = EmailHasher::open(dir, new_key)?;
         database::create(&path, Schema::People)?;
-        let place = Place::Disk(Readers::open(&path)?);
-        Ok(Self { path, hasher, confidence_min, place })
+        let storage = Storage::Disk(Readers::open(&path)?);
+        Ok(Self { path, hasher, confidence_min, storage })
     }
 
     /// Loads the directory into memory and answers lookups from there. A million people take about 40 MB, and a lookup
     /// takes a fraction of a microsecond. The disk remains authoritative.
-    pub fn in_memory(self) -> Result<Self, StoreError> {
+    pub fn in_memory(self) -> Result<Self, SqliteError> {
         let index = Index::load(database::open(&self.path)?, self.confidence_min)?;
-        Ok(Self { place: Place::Memory(Box::new(index)), ..self })
+        Ok(Self { storage: Storage::Memory(Box::new(index)), ..self })
     }
 
     /// Makes commits of all processes since the last call visible to lookups.
     ///
     /// Call it at least twice a second, on a thread that may block: in memory mode, it reads the changed data again,
     /// which after an import can be the whole directory. Lookups continue meanwhile, and see opt-outs first.
-    pub fn refresh(&self) -> Result<(), StoreError> {
-        match &self.place {
-            Place::Disk(readers) => readers.refresh(),
-            Place::Memory(index) => index.refresh(),
+    pub fn refresh(&self) -> Result<(), SqliteError> {
+        match &self.storage {
+            Storage::Disk(readers) => readers.refresh(),
+            Storage::Memory(index) => index.refresh(),
         }
     }
 
     /// Starts an import: see [`Import`].
-    pub fn import(&self) -> Result<Import<'_>, StoreError> {
+    pub fn import(&self) -> Result<Import<'_>, SqliteError> {
         Import::start(&self.hasher, database::open(&self.path)?)
     }
 
     /// Opts a person out permanently: deletes the record and prevents later imports from adding it again.
-    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), StoreError> {
+    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), SqliteError> {
         let hash = self.hasher.hash(email);
         let mut db = database::open(&self.path)?;
         // Overwrites the deleted content in the file, not only the reference to it.
@@ -96,33 +96,33 @@ impl People {
         let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
         tx.execute(insert, params![hash, ms(now)])?;
         tx.execute("DELETE FROM person WHERE email_hash = ?", [hash])?;
-        count_change(&tx, part_of(&hash))?;
+        count_change(&tx, shard_of(&hash))?;
         tx.commit()?;
         Ok(())
     }
 
     /// Returns the trusted profile of the person with `email`. Takes a few microseconds from the disk's cache and less
     /// than one from memory.
-    pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, StoreError> {
+    pub fn get(&self, email: &Email) -> Result<Option<ProfileUrl>, SqliteError> {
         let hash = self.hasher.hash(email);
-        match &self.place {
-            Place::Disk(readers) => readers.find(&hash, self.confidence_min),
-            Place::Memory(index) => index.find(&hash, profile),
+        match &self.storage {
+            Storage::Disk(readers) => readers.find(&hash, self.confidence_min),
+            Storage::Memory(index) => index.find(&hash, profile),
         }
     }
 
     /// Returns whether the person with `email`, in any spelling, opted out. For callers that also query other sources
     /// than this directory. The result is as fresh as that of [`People::get`].
-    pub fn is_suppressed(&self, email: &Email) -> Result<bool, StoreError> {
+    pub fn is_suppressed(&self, email: &Email) -> Result<bool, SqliteError> {
         let hash = self.hasher.hash(email);
-        match &self.place {
-            Place::Disk(readers) => readers.is_suppressed(&hash),
-            Place::Memory(index) => index.is_suppressed(&hash),
+        match &self.storage {
+            Storage::Disk(readers) => readers.is_suppressed(&hash),
+            Storage::Memory(index) => index.is_suppressed(&hash),
         }
     }
 
     /// Counts the entries of the directory. Reads all of it.
-    pub fn stats(&self) -> Result<Stats, StoreError> {
+    pub fn stats(&self) -> Result<Stats, SqliteError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
             Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, suppressed: row.get(2)? })
@@ -140,7 +140,7 @@ impl Resolver for People {
 }
 
 /// Converts a profile name in the directory to a profile URL.
-fn profile(name: &[u8]) -> Result<ProfileUrl, StoreError> {
+fn profile(name: &[u8]) -> Result<ProfileUrl, SqliteError> {
     let name = std::str::from_utf8(name).map_err(|_| ProfileUrlError::Name);
     name.and_then(ProfileUrl::from_name)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)).into())

@@ -5,19 +5,19 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::sync::{Mutex, lock};
+use enrich_store::sync::Mutex;
 
 /// Creates a queue for one writer.
 pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
-    let gathered = Gathered { jobs: Vec::new(), is_due: false, is_closed: false, writer: None };
-    let gathered = Arc::new(Mutex::new(gathered));
-    (Sender(gathered.clone()), Receiver { gathered, has_taken: false })
+    let state = State { jobs: Vec::new(), is_notified: false, is_closed: false, writer: None };
+    let state = Arc::new(Mutex::new(state));
+    (Sender(state.clone()), Receiver { state, has_taken: false })
 }
 
-struct Gathered<T> {
+struct State<T> {
     jobs: Vec<T>,
     /// The writer has been notified.
-    is_due: bool,
+    is_notified: bool,
     /// The sender or the receiver was dropped.
     is_closed: bool,
     /// The waker of the writer while it waits.
@@ -25,28 +25,28 @@ struct Gathered<T> {
 }
 
 /// The sending side of a queue. When it is dropped, the writer finishes the queued jobs and ends.
-pub(crate) struct Sender<T>(Arc<Mutex<Gathered<T>>>);
+pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Sender<T> {
     /// Adds a job. Returns whether it is the first job that the writer has not taken. If so, the caller must call
-    /// [`Sender::ring`], also on behalf of later jobs.
+    /// [`Sender::notify`], also on behalf of later jobs.
     ///
     /// Errors: returns the job if the writer has ended.
     pub(crate) fn send(&self, job: T) -> Result<bool, T> {
-        let mut gathered = lock(&self.0);
-        if gathered.is_closed {
+        let mut state = self.0.lock();
+        if state.is_closed {
             return Err(job);
         }
-        gathered.jobs.push(job);
-        Ok(gathered.jobs.len() == 1)
+        state.jobs.push(job);
+        Ok(state.jobs.len() == 1)
     }
 
     /// Notifies the writer that it may take the queued jobs. Does nothing if it has taken them already.
-    pub(crate) fn ring(&self) {
-        let mut gathered = lock(&self.0);
-        gathered.is_due = gathered.is_closed || !gathered.jobs.is_empty();
-        let writer = if gathered.is_due { gathered.writer.take() } else { None };
-        drop(gathered);
+    pub(crate) fn notify(&self) {
+        let mut state = self.0.lock();
+        state.is_notified = state.is_closed || !state.jobs.is_empty();
+        let writer = if state.is_notified { state.writer.take() } else { None };
+        drop(state);
         if let Some(writer) = writer {
             writer.wake();
         }
@@ -55,15 +55,15 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        lock(&self.0).is_closed = true;
-        self.ring();
+        self.0.lock().is_closed = true;
+        self.notify();
     }
 }
 
 /// The receiving side of a queue. Dropping it drops the queued jobs.
 pub(crate) struct Receiver<T> {
-    gathered: Arc<Mutex<Gathered<T>>>,
-    /// It has taken jobs since it last waited.
+    state: Arc<Mutex<State<T>>>,
+    /// Set if it has taken jobs since it last waited.
     has_taken: bool,
 }
 
@@ -74,19 +74,19 @@ impl<T> Receiver<T> {
     /// jobs without one.
     pub(crate) async fn take(&mut self, jobs: &mut Vec<T>, count_max: usize) -> bool {
         poll_fn(|cx| {
-            let mut gathered = lock(&self.gathered);
-            let count = gathered.jobs.len().min(count_max);
-            if count > 0 && (gathered.is_due || !self.has_taken) {
-                jobs.extend(gathered.jobs.drain(..count));
-                gathered.is_due = !gathered.jobs.is_empty();
+            let mut state = self.state.lock();
+            let count = state.jobs.len().min(count_max);
+            if count > 0 && (state.is_notified || !self.has_taken) {
+                jobs.extend(state.jobs.drain(..count));
+                state.is_notified = !state.jobs.is_empty();
                 self.has_taken = true;
                 return Poll::Ready(true);
             }
-            if count == 0 && gathered.is_closed {
+            if count == 0 && state.is_closed {
                 return Poll::Ready(false);
             }
             self.has_taken = false;
-            gathered.writer = Some(cx.waker().clone());
+            state.writer = Some(cx.waker().clone());
             Poll::Pending
         })
         .await
@@ -95,11 +95,11 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut gathered = lock(&self.gathered);
-        gathered.is_closed = true;
-        let jobs = mem::take(&mut gathered.jobs);
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let jobs = mem::take(&mut state.jobs);
         // Dropping a job may wake the task that waits for it, so the lock is released first.
-        drop(gathered);
+        drop(state);
         drop(jobs);
     }
 }

@@ -9,19 +9,20 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
+use enrich_store::{KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::dir::ServeLock;
-use crate::error::StoreError;
-use crate::keys::KeyCache;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::error::SqliteError;
+use crate::keys;
+use enrich_store::sync::{Mutex, MutexGuard};
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
-    pub(crate) owed: Owed,
-    slots: ShardedMap<Arc<Slot>>,
+    pub(crate) unflushed: Unflushed,
+    states: ShardedMap<Arc<WorkspaceState>>,
     /// Workspaces that were used since the last tick.
-    touched: Mutex<Vec<Arc<Slot>>>,
+    touched: Mutex<Vec<Arc<WorkspaceState>>>,
     /// Time of the last tick, in Unix milliseconds.
     now_ms: AtomicU64,
     /// Reads keys and workspaces that are not in memory yet.
@@ -31,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 /// A workspace's account in memory.
-pub(crate) struct Slot {
+pub(crate) struct WorkspaceState {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
     is_touched: AtomicBool,
@@ -43,8 +44,8 @@ impl Shared {
     pub(crate) fn new(reader: Connection, serve: ServeLock, now: Timestamp) -> Self {
         Self {
             keys: KeyCache::default(),
-            owed: Owed::default(),
-            slots: ShardedMap::default(),
+            unflushed: Unflushed::default(),
+            states: ShardedMap::default(),
             touched: Mutex::default(),
             now_ms: AtomicU64::new(now.unix_ms()),
             reader: Mutex::new(reader),
@@ -60,70 +61,70 @@ impl Shared {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
-    pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, StoreError> {
-        self.keys.find(key, self.now(), &self.reader)
+    pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
+        keys::find(&self.keys, key, self.now(), &self.reader)
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.
     ///
     /// The shard stays locked while the account is read. Otherwise a grant committed between the read and the insert
     /// could be missed.
-    pub(crate) fn slot(&self, workspace: &WorkspaceId) -> Result<Arc<Slot>, StoreError> {
-        let mut slots = self.slots.lock(workspace);
-        if let Some(slot) = slots.get(workspace) {
-            return Ok(slot.clone());
+    pub(crate) fn workspace(&self, workspace: &WorkspaceId) -> Result<Arc<WorkspaceState>, SqliteError> {
+        let mut states = self.states.lock(workspace);
+        if let Some(state) = states.get(workspace) {
+            return Ok(state.clone());
         }
-        let db = lock(&self.reader);
+        let db = self.reader.lock();
         // The tail of `crate::totals` has no spends of a workspace that is not in memory, so `spent` is complete.
         let mut select = db.prepare_cached("SELECT rowid, granted, spent FROM workspace WHERE id = ?")?;
         let row = select.query_row([workspace.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
         let Some((rowid, granted, spent)) = row.optional()? else {
-            return Err(StoreError::UnknownWorkspace(workspace.clone()));
+            return Err(StoreError::UnknownWorkspace(workspace.clone()).into());
         };
-        let slot = Arc::new(Slot {
+        let state = Arc::new(WorkspaceState {
             rowid,
             account: Mutex::new(Account::new(granted, spent)?),
             is_touched: AtomicBool::new(false),
             due_ms: AtomicU64::new(u64::MAX),
         });
-        slots.insert(workspace.clone(), slot.clone());
-        Ok(slot)
+        states.insert(workspace.clone(), state.clone());
+        Ok(state)
     }
 
     /// Returns the account of a workspace if it is in memory.
-    pub(crate) fn known_slot(&self, workspace: &WorkspaceId) -> Option<Arc<Slot>> {
-        self.slots.lock(workspace).get(workspace).cloned()
+    pub(crate) fn cached(&self, workspace: &WorkspaceId) -> Option<Arc<WorkspaceState>> {
+        self.states.lock(workspace).get(workspace).cloned()
     }
 
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
-    pub(crate) fn account<'s>(&self, slot: &'s Arc<Slot>) -> MutexGuard<'s, Account> {
-        let mut account = lock(&slot.account);
+    pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
+        let mut account = state.account.lock();
         account.catch_up(self.now());
-        if !slot.is_touched.load(Ordering::Relaxed) && !slot.is_touched.swap(true, Ordering::Relaxed) {
-            lock(&self.touched).push(slot.clone());
+        if !state.is_touched.load(Ordering::Relaxed) && !state.is_touched.swap(true, Ordering::Relaxed) {
+            self.touched.lock().push(state.clone());
         }
         account
     }
 
     /// Returns all accounts in memory.
-    pub(crate) fn all_slots(&self) -> Vec<Arc<Slot>> {
+    pub(crate) fn all(&self) -> Vec<Arc<WorkspaceState>> {
         #[expect(clippy::disallowed_methods, reason = "this map has the same order in every run")]
-        self.slots.shards().flat_map(|shard| shard.values().cloned().collect::<Vec<_>>()).collect()
+        self.states.shards().flat_map(|shard| shard.values().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Returns the accounts used since the last call.
-    pub(crate) fn take_touched(&self) -> Vec<Arc<Slot>> {
-        let touched = mem::take(&mut *lock(&self.touched));
+    pub(crate) fn take_touched(&self) -> Vec<Arc<WorkspaceState>> {
+        let touched = mem::take(&mut *self.touched.lock());
         // Clear the flags before the caller reads the accounts, so that a concurrent use marks an account again.
-        touched.iter().for_each(|slot| slot.is_touched.store(false, Ordering::Relaxed));
+        touched.iter().for_each(|state| state.is_touched.store(false, Ordering::Relaxed));
         touched
     }
 }
 
-impl Slot {
+impl WorkspaceState {
     /// Locks the account to read it or to advance its time. Does not mark it as used.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
-        lock(&self.account)
+        self.account.lock()
     }
 
     pub(crate) fn balance(&self) -> Balance {
@@ -133,13 +134,13 @@ impl Slot {
 
 /// Counts the unflushed spends: acknowledged, not yet durable.
 #[derive(Default)]
-pub(crate) struct Owed {
+pub(crate) struct Unflushed {
     count: AtomicUsize,
     /// Set if some of them could not be written.
     is_failing: AtomicBool,
 }
 
-impl Owed {
+impl Unflushed {
     /// Maximum number of unflushed spends: 40 ms of load on a busy server. Beyond it, spends wait for the disk.
     const COUNT_MAX: usize = 4_096;
 

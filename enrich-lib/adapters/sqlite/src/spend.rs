@@ -8,26 +8,26 @@ use std::thread::{self, ThreadId};
 
 use enrich_lib::credit::Hold;
 
-use crate::error::StoreError;
-use crate::shared::Slot;
-use crate::sync::{Mutex, lock};
+use crate::shared::WorkspaceState;
+use enrich_store::StoreError;
+use enrich_store::sync::Mutex;
 
 /// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
 pub(crate) struct Spend {
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) state: Arc<WorkspaceState>,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
     /// Acknowledged before it was durable (relaxed mode).
-    pub(crate) is_told: bool,
-    answer: Mutex<Answer>,
+    pub(crate) is_acknowledged: bool,
+    result: Mutex<SpendResult>,
 }
 
-enum Answer {
-    Awaited(Option<Waiter>),
-    /// The result, and the waiters that the task that takes the result must wake.
-    Given(Result<(), StoreError>, Vec<Sleeper>),
-    /// The result was taken, or the caller stopped waiting.
-    Over,
+enum SpendResult {
+    Pending(Option<Waiter>),
+    /// The result, and the tasks that the receiver of the result must wake.
+    Ready(Result<(), StoreError>, Vec<PendingWake>),
+    /// The result was received, or the caller stopped waiting.
+    Taken,
 }
 
 struct Waiter {
@@ -36,76 +36,76 @@ struct Waiter {
 }
 
 /// A spend with a result, and the waker of the task that waits for it.
-type Sleeper = (Arc<Spend>, Waker);
+type PendingWake = (Arc<Spend>, Waker);
 
 impl Spend {
-    pub(crate) fn new(slot: Arc<Slot>, hold: Hold, credits: u64, is_told: bool) -> Self {
-        let answer = if is_told { Answer::Over } else { Answer::Awaited(None) };
-        Self { slot, hold, credits, is_told, answer: Mutex::new(answer) }
+    pub(crate) fn new(state: Arc<WorkspaceState>, hold: Hold, credits: u64, is_acknowledged: bool) -> Self {
+        let result = if is_acknowledged { SpendResult::Taken } else { SpendResult::Pending(None) };
+        Self { state, hold, credits, is_acknowledged, result: Mutex::new(result) }
     }
 
-    pub(crate) fn is_given_up(&self) -> bool {
-        !self.is_told && matches!(*lock(&self.answer), Answer::Over)
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.is_acknowledged && matches!(*self.result.lock(), SpendResult::Taken)
     }
 
-    /// Polls the result. Returns [`StoreError::Stopped`] if it was taken before.
+    /// Polls the result. Returns [`StoreError::Stopped`] if it was received before.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), StoreError>> {
-        let mut answer = lock(&self.answer);
-        match mem::replace(&mut *answer, Answer::Over) {
-            Answer::Awaited(_) => {
+        let mut current = self.result.lock();
+        match mem::replace(&mut *current, SpendResult::Taken) {
+            SpendResult::Pending(_) => {
                 let waiter = Waiter { waker: cx.waker().clone(), thread: thread::current().id() };
-                *answer = Answer::Awaited(Some(waiter));
+                *current = SpendResult::Pending(Some(waiter));
                 Poll::Pending
             }
-            Answer::Given(result, others) => {
-                drop(answer);
+            SpendResult::Ready(result, others) => {
+                drop(current);
                 others.into_iter().for_each(|(_, waker)| waker.wake());
                 Poll::Ready(result)
             }
-            Answer::Over => Poll::Ready(Err(StoreError::Stopped)),
+            SpendResult::Taken => Poll::Ready(Err(StoreError::Stopped)),
         }
     }
 
-    /// Stops waiting for the result. Returns the result if it was ready but not taken.
-    pub(crate) fn give_up(&self) -> Option<Result<(), StoreError>> {
-        let given = mem::replace(&mut *lock(&self.answer), Answer::Over);
-        let Answer::Given(result, others) = given else { return None };
+    /// Stops waiting for the result. Returns the result if it was ready but not received.
+    pub(crate) fn abandon(&self) -> Option<Result<(), StoreError>> {
+        let previous = mem::replace(&mut *self.result.lock(), SpendResult::Taken);
+        let SpendResult::Ready(result, others) = previous else { return None };
         others.into_iter().for_each(|(_, waker)| waker.wake());
         Some(result)
     }
 
-    /// Makes the task that takes this spend's result wake `others` too.
+    /// Makes the receiver of this spend's result wake `others` too.
     ///
-    /// Errors: returns `others` if the result was already taken.
-    fn hand_over(&self, others: Vec<Sleeper>) -> Result<(), Vec<Sleeper>> {
-        match &mut *lock(&self.answer) {
-            Answer::Given(_, sleepers) => {
-                sleepers.extend(others);
+    /// Errors: returns `others` if the result was already received.
+    fn add_wakes(&self, others: Vec<PendingWake>) -> Result<(), Vec<PendingWake>> {
+        match &mut *self.result.lock() {
+            SpendResult::Ready(_, wakes) => {
+                wakes.extend(others);
                 Ok(())
             }
-            Answer::Awaited(_) | Answer::Over => Err(others),
+            SpendResult::Pending(_) | SpendResult::Taken => Err(others),
         }
     }
 }
 
 /// A spend owned by the writer. Dropping it without a result reports that the writer has ended.
-pub(crate) struct Asked(pub(crate) Arc<Spend>);
+pub(crate) struct QueuedSpend(pub(crate) Arc<Spend>);
 
-impl Asked {
-    /// Sets the result and adds the waiting task to `woken`. Returns `false` if the caller stopped waiting.
-    pub(crate) fn answer(&self, result: Result<(), StoreError>, woken: &mut Woken) -> bool {
-        let mut answer = lock(&self.answer);
-        let Answer::Awaited(waiter) = &mut *answer else { return false };
+impl QueuedSpend {
+    /// Sets the result and adds the waiting task to `wakes`. Returns `false` if the caller stopped waiting.
+    pub(crate) fn complete(&self, result: Result<(), StoreError>, wakes: &mut WakeBatch) -> bool {
+        let mut current = self.result.lock();
+        let SpendResult::Pending(waiter) = &mut *current else { return false };
         let waiter = waiter.take();
-        *answer = Answer::Given(result, Vec::new());
+        *current = SpendResult::Ready(result, Vec::new());
         if let Some(Waiter { waker, thread }) = waiter {
-            woken.of(thread).push((self.0.clone(), waker));
+            wakes.on(thread).push((self.0.clone(), waker));
         }
         true
     }
 }
 
-impl Deref for Asked {
+impl Deref for QueuedSpend {
     type Target = Arc<Spend>;
 
     fn deref(&self) -> &Arc<Spend> {
@@ -113,11 +113,11 @@ impl Deref for Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for QueuedSpend {
     fn drop(&mut self) {
-        let mut woken = Woken::default();
-        self.answer(Err(StoreError::Stopped), &mut woken);
-        woken.wake();
+        let mut wakes = WakeBatch::default();
+        self.complete(Err(StoreError::Stopped), &mut wakes);
+        wakes.wake();
     }
 }
 
@@ -126,28 +126,28 @@ impl Drop for Asked {
 /// Waking a task on another thread takes a system call, and one commit completes many spends. Therefore only one task
 /// per thread is woken directly, and it wakes the others on its thread.
 #[derive(Default)]
-pub(crate) struct Woken(Vec<(ThreadId, Vec<Sleeper>)>);
+pub(crate) struct WakeBatch(Vec<(ThreadId, Vec<PendingWake>)>);
 
-impl Woken {
-    fn of(&mut self, thread: ThreadId) -> &mut Vec<Sleeper> {
-        let known = self.0.iter().position(|(known, _)| *known == thread);
-        let at = known.unwrap_or_else(|| {
+impl WakeBatch {
+    fn on(&mut self, thread: ThreadId) -> &mut Vec<PendingWake> {
+        let known = self.0.iter().position(|(other, _)| *other == thread);
+        let index = known.unwrap_or_else(|| {
             self.0.push((thread, Vec::new()));
             self.0.len() - 1
         });
-        &mut self.0[at].1
+        &mut self.0[index].1
     }
 
     pub(crate) fn wake(self) {
-        for (_, mut sleepers) in self.0 {
-            while let Some((spend, waker)) = sleepers.pop() {
-                match spend.hand_over(sleepers) {
+        for (_, mut wakes) in self.0 {
+            while let Some((spend, waker)) = wakes.pop() {
+                match spend.add_wakes(wakes) {
                     Ok(()) => {
                         waker.wake();
                         break;
                     }
-                    // The task has already taken its result, so it cannot wake the others.
-                    Err(others) => sleepers = others,
+                    // The task has already received its result, so it cannot wake the others.
+                    Err(others) => wakes = others,
                 }
             }
         }

@@ -1,19 +1,7 @@
-//! The locks and channels of this crate, in one module so that tests can replace them by shuttle's
-//! (tests/interleavings).
+//! The reply channel of the writer, in one module so that `tests/interleavings` can replace it.
 
-use std::sync::PoisonError;
-#[cfg(not(shuttle))]
-pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-#[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(shuttle))]
 pub(crate) use tokio::sync::oneshot;
-
-/// Locks a mutex and ignores poisoning. A critical section of this crate leaves its data consistent even if it panics.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Lets the scheduler switch to another thread.
 #[cfg(shuttle)]

@@ -7,7 +7,7 @@
 //! The view `account` therefore returns complete totals to any process at any time.
 //!
 //! A workspace must not spend more than it was granted. Its row does not include the tail, so this module caches the
-//! *room* of each row: the credits that can still be spent. Spends that exceed the room are not committed.
+//! *unspent* credits of each row: granted minus spent. Spends above them are not committed.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use enrich_lib::model::LookupId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
 
-use crate::error::StoreError;
+use crate::error::SqliteError;
 
 /// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the threshold is
 /// eight spends per workspace in the tail. A restart or a balance query adds up at most twice the maximum.
@@ -25,11 +25,11 @@ const TAIL: [usize; 2] = [4_096, 1 << 19];
 /// The progress of the rows, and the credits that they do not include yet. All spends in the tail are from this
 /// process.
 pub(crate) struct Totals {
-    until: Until,
+    progress: Progress,
     rows: FxHashMap<i64, Row>,
-    /// Credits that are being added to the rows, by rowid: spends up to `until.next`.
+    /// Credits that are being added to the rows, by rowid: spends up to `progress.next`.
     moving: BTreeMap<i64, i64>,
-    /// Spends after `until.next`: their number, the number of their workspaces, and the newest one.
+    /// Spends after `progress.next`: their number, the number of their workspaces, and the newest one.
     tail: usize,
     tail_rows: usize,
     newest: LookupId,
@@ -38,13 +38,13 @@ pub(crate) struct Totals {
 
 /// The spends that the rows include: up to `all`, or up to `next` for rowids up to `row`.
 #[derive(Clone, Copy)]
-struct Until {
+struct Progress {
     all: LookupId,
     next: LookupId,
     row: i64,
 }
 
-impl Until {
+impl Progress {
     fn of(&self, row: i64) -> LookupId {
         if row <= self.row { self.next } else { self.all }
     }
@@ -53,15 +53,15 @@ impl Until {
 #[derive(Default)]
 struct Row {
     /// Credits that can still be spent.
-    room: i64,
+    unspent: i64,
     tail: i64,
 }
 
-/// Changes made by one transaction. [`Totals::committed`] applies them after the commit.
+/// Changes made by one transaction. [`Totals::apply`] applies them after the commit.
 pub(crate) struct Change {
-    until: Until,
+    progress: Progress,
     moved: usize,
-    rows: BTreeMap<i64, Sums>,
+    rows: BTreeMap<i64, Amounts>,
     /// Number of new spends in the tail.
     spends: usize,
     newest: LookupId,
@@ -69,46 +69,46 @@ pub(crate) struct Change {
 
 /// Credits of one workspace, by destination. Negative if credits are returned.
 #[derive(Default)]
-struct Sums {
+struct Amounts {
     /// Spends that are older than the progress of the row. They are added to the row at once.
     late: i64,
     moving: i64,
     tail: i64,
-    /// The room before these changes.
-    room: i64,
+    /// Unspent credits before these changes.
+    unspent: i64,
 }
 
-impl Sums {
+impl Amounts {
     fn total(&self) -> i64 {
         self.late + self.moving + self.tail
     }
 }
 
 impl Change {
-    fn new(until: Until) -> Self {
-        Self { until, moved: 0, rows: BTreeMap::new(), spends: 0, newest: until.next }
+    fn new(progress: Progress) -> Self {
+        Self { progress, moved: 0, rows: BTreeMap::new(), spends: 0, newest: progress.next }
     }
 
     /// Records a spend of `credits`.
     pub(crate) fn add(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
         *self.sum(row, lookup_id) += credits.cast_signed();
-        self.spends += usize::from(lookup_id > self.until.next);
+        self.spends += usize::from(lookup_id > self.progress.next);
         self.newest = self.newest.max(lookup_id);
     }
 
     /// Records the void of a spend of `credits`.
-    pub(crate) fn take_back(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
+    pub(crate) fn add_void(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
         *self.sum(row, lookup_id) -= credits.cast_signed();
     }
 
     fn sum(&mut self, row: i64, lookup_id: LookupId) -> &mut i64 {
-        let sums = self.rows.entry(row).or_default();
-        if lookup_id <= self.until.of(row) {
-            &mut sums.late
-        } else if lookup_id <= self.until.next {
-            &mut sums.moving
+        let amounts = self.rows.entry(row).or_default();
+        if lookup_id <= self.progress.of(row) {
+            &mut amounts.late
+        } else if lookup_id <= self.progress.next {
+            &mut amounts.moving
         } else {
-            &mut sums.tail
+            &mut amounts.tail
         }
     }
 }
@@ -118,11 +118,11 @@ impl Totals {
     /// time is therefore complete.
     ///
     /// Errors: a constraint violation if a workspace has spent more than it was granted.
-    pub(crate) fn open(db: &mut Connection) -> Result<Self, StoreError> {
+    pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
         Self::open_with(TAIL, db)
     }
 
-    fn open_with(bounds: [usize; 2], db: &mut Connection) -> Result<Self, StoreError> {
+    fn open_with(bounds: [usize; 2], db: &mut Connection) -> Result<Self, SqliteError> {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (all, next) = tx.query_row("SELECT lookup_id, next_id FROM spent_until", [], |row| {
             Ok((LookupId::from_bytes(row.get(0)?), LookupId::from_bytes(row.get(1)?)))
@@ -130,17 +130,17 @@ impl Totals {
         let select = "SELECT max(lookup_id) FROM credit_spend";
         let newest: Option<[u8; 16]> = tx.query_row(select, [], |row| row.get(0))?;
         let newest = newest.map_or(next, LookupId::from_bytes).max(next);
-        let until = Until { all: newest, next: newest, row: 0 };
+        let progress = Progress { all: newest, next: newest, row: 0 };
         if all < newest {
             tx.execute(
                 "UPDATE workspace SET spent = spent + t.credits FROM spent_in_tail t WHERE t.workspace = workspace.rowid",
                 [],
             )?;
-            write_until(&tx, &until)?;
+            write_progress(&tx, &progress)?;
             tx.commit()?;
         }
         Ok(Self {
-            until,
+            progress,
             rows: FxHashMap::default(),
             moving: BTreeMap::new(),
             tail: 0,
@@ -151,7 +151,7 @@ impl Totals {
     }
 
     /// Starts a change. If the tail is being added to the rows, updates up to `rows_max` of them.
-    pub(crate) fn advance(&mut self, tx: &Transaction<'_>, rows_max: usize) -> Result<Change, StoreError> {
+    pub(crate) fn advance(&mut self, tx: &Transaction<'_>, rows_max: usize) -> Result<Change, SqliteError> {
         let [min, max] = self.bounds;
         if self.moving.is_empty() && self.tail >= (8 * self.tail_rows).clamp(min, max) {
             self.begin();
@@ -159,26 +159,26 @@ impl Totals {
         let mut change = self.change();
         let mut update = tx.prepare_cached("UPDATE workspace SET spent = spent + ? WHERE rowid = ?")?;
         for (row, credits) in self.moving.iter().take(rows_max) {
-            match update.execute([credits, row]).map_err(StoreError::from) {
+            match update.execute([credits, row]).map_err(SqliteError::from) {
                 // The remaining rows wait. Totals in the view stay correct, and the next start reports the error.
                 Err(error) if error.is_constraint() => break,
                 updated => updated?,
             };
             change.moved += 1;
-            change.until.row = *row;
+            change.progress.row = *row;
         }
         if change.moved > 0 {
             if change.moved == self.moving.len() {
-                change.until = Until { all: self.until.next, row: 0, ..self.until };
+                change.progress = Progress { all: self.progress.next, row: 0, ..self.progress };
             }
-            write_until(tx, &change.until)?;
+            write_progress(tx, &change.progress)?;
         }
         Ok(change)
     }
 
     /// Starts a change that updates no rows from the tail.
     pub(crate) fn change(&self) -> Change {
-        Change::new(self.until)
+        Change::new(self.progress)
     }
 
     /// Starts adding the tail to the rows.
@@ -186,49 +186,50 @@ impl Totals {
         let rows = self.rows.iter_mut().filter(|(_, row)| row.tail != 0);
         self.moving = rows.map(|(rowid, row)| (*rowid, std::mem::take(&mut row.tail))).collect();
         (self.tail, self.tail_rows) = (0, 0);
-        self.until.next = self.newest;
+        self.progress.next = self.newest;
     }
 
-    /// Checks the room of each workspace and adds late spends to the rows.
+    /// Checks the unspent credits of each workspace and adds late spends to the rows.
     ///
     /// Errors: [`AccountError::OverHold`] if a workspace would spend more than it was granted.
-    pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), StoreError> {
-        for (rowid, sums) in &mut change.rows {
-            let known = self.rows.get(rowid).map(|row| row.room).filter(|room| *room >= sums.total());
-            // If the cached room is missing or too small, read it again: the workspace may have received a grant.
-            sums.room = known.map_or_else(|| self.room(tx, *rowid, &change.until), Ok)?;
-            if sums.total() > sums.room {
+    pub(crate) fn write(&self, tx: &Transaction<'_>, change: &mut Change) -> Result<(), SqliteError> {
+        for (rowid, amounts) in &mut change.rows {
+            let known =
+                self.rows.get(rowid).map(|row| row.unspent).filter(|unspent| *unspent >= amounts.total());
+            // If the cached value is missing or too small, read it again: the workspace may have received a grant.
+            amounts.unspent = known.map_or_else(|| self.unspent(tx, *rowid, &change.progress), Ok)?;
+            if amounts.total() > amounts.unspent {
                 return Err(AccountError::OverHold.into());
             }
-            if sums.late != 0 {
+            if amounts.late != 0 {
                 let update = "UPDATE workspace SET spent = spent + ? WHERE rowid = ?";
-                tx.prepare_cached(update)?.execute([sums.late, *rowid])?;
+                tx.prepare_cached(update)?.execute([amounts.late, *rowid])?;
             }
         }
         Ok(())
     }
 
-    fn room(&self, tx: &Transaction<'_>, rowid: i64, until: &Until) -> Result<i64, StoreError> {
+    fn unspent(&self, tx: &Transaction<'_>, rowid: i64, progress: &Progress) -> Result<i64, SqliteError> {
         let select = "SELECT granted - spent FROM workspace WHERE rowid = ?";
-        let room: i64 = tx.prepare_cached(select)?.query_row([rowid], |row| row.get(0))?;
-        let is_moved = until.of(rowid) == until.next;
+        let unspent: i64 = tx.prepare_cached(select)?.query_row([rowid], |row| row.get(0))?;
+        let is_moved = progress.of(rowid) == progress.next;
         let moving = if is_moved { 0 } else { self.moving.get(&rowid).copied().unwrap_or_default() };
-        Ok(room - moving - self.rows.get(&rowid).map_or(0, |row| row.tail))
+        Ok(unspent - moving - self.rows.get(&rowid).map_or(0, |row| row.tail))
     }
 
     /// Applies a change after its commit.
-    pub(crate) fn committed(&mut self, change: Change) {
-        self.until = change.until;
+    pub(crate) fn apply(&mut self, change: Change) {
+        self.progress = change.progress;
         for _ in 0..change.moved {
             self.moving.pop_first();
         }
-        for (rowid, sums) in change.rows {
+        for (rowid, amounts) in change.rows {
             let row = self.rows.entry(rowid).or_default();
-            row.room = sums.room - sums.total();
-            self.tail_rows += usize::from(row.tail == 0 && sums.tail > 0);
-            row.tail += sums.tail;
-            if sums.moving != 0 {
-                *self.moving.entry(rowid).or_default() += sums.moving;
+            row.unspent = amounts.unspent - amounts.total();
+            self.tail_rows += usize::from(row.tail == 0 && amounts.tail > 0);
+            row.tail += amounts.tail;
+            if amounts.moving != 0 {
+                *self.moving.entry(rowid).or_default() += amounts.moving;
             }
         }
         self.tail += change.spends;
@@ -236,9 +237,13 @@ impl Totals {
     }
 }
 
-fn write_until(tx: &Transaction<'_>, until: &Until) -> Result<(), StoreError> {
+fn write_progress(tx: &Transaction<'_>, progress: &Progress) -> Result<(), SqliteError> {
     let update = "UPDATE spent_until SET lookup_id = ?, next_id = ?, next_workspace = ?";
-    tx.prepare_cached(update)?.execute(params![until.all.as_bytes(), until.next.as_bytes(), until.row])?;
+    tx.prepare_cached(update)?.execute(params![
+        progress.all.as_bytes(),
+        progress.next.as_bytes(),
+        progress.row
+    ])?;
     Ok(())
 }
 

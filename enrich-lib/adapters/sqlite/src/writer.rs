@@ -16,32 +16,36 @@ use std::task::Poll;
 
 use enrich_lib::credit::{Account, AccountError, Hold};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use rustc_hash::FxHashMap;
 
 use crate::column::{ms, parsed};
-use crate::database::Watch;
+use crate::database::ChangeDetector;
 use crate::durability::Durability;
-use crate::error::StoreError;
+use crate::error::SqliteError;
 use crate::queue::Receiver;
-use crate::shared::{Shared, Slot};
-use crate::spend::{Asked, Spend, Woken};
+use crate::shared::{Shared, WorkspaceState};
+use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::totals::Totals;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 const ROWS: usize = 16;
 
+/// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
+const KEY_USES_MAX: usize = 100;
+
 /// Maximum number of jobs in one commit. Bounds how long the first job waits for the last.
 const BATCH_MAX: usize = 512;
 
 pub(crate) enum Job {
-    Spend(Asked),
+    Spend(QueuedSpend),
     /// A durable spend whose reply was never sent.
     Void(Arc<Spend>),
     Tick {
         now: Timestamp,
-        done: oneshot::Sender<Result<(), StoreError>>,
+        done: oneshot::Sender<Result<(), SqliteError>>,
     },
 }
 
@@ -49,19 +53,19 @@ pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
     durability: Durability,
-    watch: Watch,
+    detector: ChangeDetector,
     totals: Totals,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     /// Unflushed spends, and the error of the last attempt to write them.
-    owed: Vec<Asked>,
-    error: Option<String>,
+    unflushed: Vec<QueuedSpend>,
+    flush_error: Option<String>,
     /// Durable, unacknowledged spends to void as soon as the disk accepts it.
-    untold: Vec<Arc<Spend>>,
+    unacknowledged: Vec<Arc<Spend>>,
     /// Accounts by the time when they next have a hold to expire or to forget.
-    calendar: BTreeMap<Timestamp, Vec<Arc<Slot>>>,
+    expiry_queue: BTreeMap<Timestamp, Vec<Arc<WorkspaceState>>>,
     /// The nonzero values of the `held` column, by rowid of the workspace.
-    held_shown: FxHashMap<i64, u64>,
+    held_written: FxHashMap<i64, u64>,
 }
 
 impl Writer {
@@ -69,91 +73,94 @@ impl Writer {
         mut db: Connection,
         shared: Arc<Shared>,
         durability: Durability,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let totals = Totals::open(&mut db)?;
-        let watch = Watch::new(&db)?;
+        let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
         Ok(Self {
             db,
             shared,
             durability,
-            watch,
+            detector,
             totals,
             grants_seen,
-            owed: Vec::new(),
-            error: None,
-            untold: Vec::new(),
-            calendar: BTreeMap::new(),
-            held_shown: FxHashMap::default(),
+            unflushed: Vec::new(),
+            flush_error: None,
+            unacknowledged: Vec::new(),
+            expiry_queue: BTreeMap::new(),
+            held_written: FxHashMap::default(),
         })
     }
 
     pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
         let mut batch = Vec::new();
         while jobs.take(&mut batch, BATCH_MAX).await {
-            let mut asked = Vec::new();
+            let mut spends = Vec::new();
             let mut ticks = Vec::new();
             for job in batch.drain(..) {
                 match job {
-                    Job::Spend(spend) if spend.is_told => self.owed.push(spend),
-                    Job::Spend(spend) if spend.is_given_up() => {
-                        self.shared.account(&spend.slot).abort_spend(&spend.hold);
+                    Job::Spend(spend) if spend.is_acknowledged => self.unflushed.push(spend),
+                    Job::Spend(spend) if spend.is_abandoned() => {
+                        self.shared.account(&spend.state).abort_spend(&spend.hold);
                     }
-                    Job::Spend(spend) => asked.push(spend),
-                    Job::Void(untold) => self.untold.push(untold),
+                    Job::Spend(spend) => spends.push(spend),
+                    Job::Void(spend) => self.unacknowledged.push(spend),
                     Job::Tick { now, done } => ticks.push((now, done)),
                 }
             }
-            self.commit(asked);
+            self.commit(spends);
             // The next tick retries a failed void and reports the error.
             let _ = self.void();
             for (now, done) in ticks {
                 let _ = done.send(self.tick(now));
             }
             if self.durability == Durability::Relaxed {
-                gather().await;
+                yield_once().await;
             }
         }
     }
 
     /// Writes unflushed and new spends as one batch.
-    fn commit(&mut self, asked: Vec<Asked>) {
-        let mut spends = mem::take(&mut self.owed);
-        if spends.is_empty() && asked.is_empty() {
+    fn commit(&mut self, waiting: Vec<QueuedSpend>) {
+        let mut spends = mem::take(&mut self.unflushed);
+        if spends.is_empty() && waiting.is_empty() {
             return;
         }
-        let owed_before = spends.len();
-        spends.extend(asked);
-        self.error = None;
-        let mut woken = Woken::default();
-        self.write(spends, &mut woken);
-        self.shared.owed.settle(owed_before - self.owed.len(), self.error.is_some());
-        woken.wake();
+        let unflushed_before = spends.len();
+        spends.extend(waiting);
+        self.flush_error = None;
+        let mut wakes = WakeBatch::default();
+        self.write(spends, &mut wakes);
+        self.shared.unflushed.settle(unflushed_before - self.unflushed.len(), self.flush_error.is_some());
+        wakes.wake();
     }
 
-    fn write(&mut self, spends: Vec<Asked>, woken: &mut Woken) {
+    fn write(&mut self, spends: Vec<QueuedSpend>, wakes: &mut WakeBatch) {
         match self.write_spends(&spends) {
-            Ok(stand) => {
-                spends.into_iter().zip(stand).for_each(|(spend, stands)| self.answer(spend, stands, woken));
+            Ok(committed) => {
+                spends
+                    .into_iter()
+                    .zip(committed)
+                    .for_each(|(spend, is_committed)| self.reply(spend, is_committed, wakes));
             }
             // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
             Err(error) if spends.len() > 1 && error.is_constraint() => {
-                spends.into_iter().for_each(|spend| self.write(vec![spend], woken));
+                spends.into_iter().for_each(|spend| self.write(vec![spend], wakes));
             }
             Err(error) => {
-                let told = error.to_string();
+                let message = error.to_string();
                 for spend in spends {
-                    if spend.is_told {
-                        self.owed.push(spend);
-                        self.error.get_or_insert_with(|| told.clone());
+                    if spend.is_acknowledged {
+                        self.unflushed.push(spend);
+                        self.flush_error.get_or_insert_with(|| message.clone());
                     } else {
-                        self.shared.account(&spend.slot).abort_spend(&spend.hold);
-                        spend.answer(Err(StoreError::NotWritten(told.clone())), woken);
+                        self.shared.account(&spend.state).abort_spend(&spend.hold);
+                        spend.complete(Err(StoreError::NotCommitted(message.clone())), wakes);
                     }
                 }
             }
@@ -162,54 +169,55 @@ impl Writer {
 
     /// Sends the reply to a committed spend, or an error if it was voided before. The account stays locked meanwhile,
     /// so that a caller that receives the reply finds the credits spent.
-    fn answer(&mut self, spend: Asked, stands: bool, woken: &mut Woken) {
-        if spend.is_told {
+    fn reply(&mut self, spend: QueuedSpend, is_committed: bool, wakes: &mut WakeBatch) {
+        if spend.is_acknowledged {
             return;
         }
-        let mut account = self.shared.account(&spend.slot);
-        if !stands {
+        let mut account = self.shared.account(&spend.state);
+        if !is_committed {
             account.abort_spend(&spend.hold);
-            spend.answer(Err(AccountError::Ended.into()), woken);
-        } else if spend.answer(Ok(()), woken) {
+            spend.complete(Err(AccountError::Ended.into()), wakes);
+        } else if spend.complete(Ok(()), wakes) {
             account.commit_spend(&spend.hold);
             // The spend is acknowledged now, so the void of an earlier, abandoned attempt is cancelled.
-            self.untold.retain(|untold| untold.hold.lookup_id != spend.hold.lookup_id);
+            self.unacknowledged
+                .retain(|unacknowledged| unacknowledged.hold.lookup_id != spend.hold.lookup_id);
         } else {
-            self.untold.push(spend.0.clone());
+            self.unacknowledged.push(spend.0.clone());
         }
     }
 
     /// Voids the unacknowledged spends. Until the void is durable, their credits are held.
-    fn void(&mut self) -> Result<(), StoreError> {
-        if self.untold.is_empty() {
+    fn void(&mut self) -> Result<(), SqliteError> {
+        if self.unacknowledged.is_empty() {
             return Ok(());
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.change();
-        for spend in &self.untold {
-            let Spend { slot, hold, .. } = &**spend;
+        for spend in &self.unacknowledged {
+            let Spend { state, hold, .. } = &**spend;
             let insert = "INSERT INTO credit_void (lookup_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
             let row = params![hold.lookup_id.as_bytes(), ms(hold.placed_at)];
             if tx.prepare_cached(insert)?.execute(row)? == 1 {
                 let select = "SELECT credits FROM credit_spend WHERE lookup_id = ?";
                 let credits =
                     tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?;
-                change.take_back(slot.rowid, hold.lookup_id, credits);
+                change.add_void(state.rowid, hold.lookup_id, credits);
             }
         }
         self.totals.write(&tx, &mut change)?;
         tx.commit()?;
-        self.totals.committed(change);
-        for spend in self.untold.drain(..) {
-            self.shared.account(&spend.slot).void_spend(&spend.hold);
+        self.totals.apply(change);
+        for spend in self.unacknowledged.drain(..) {
+            self.shared.account(&spend.state).void_spend(&spend.hold);
         }
         Ok(())
     }
 
     /// Writes spends. Returns for each whether it counts, that is, was not voided before.
-    fn write_spends(&mut self, spends: &[Asked]) -> Result<Vec<bool>, StoreError> {
+    fn write_spends(&mut self, spends: &[QueuedSpend]) -> Result<Vec<bool>, SqliteError> {
         match self.write_rows(spends, ROWS)? {
-            Some(stand) => Ok(stand),
+            Some(committed) => Ok(committed),
             // A multi-row statement does not report which of its rows existed already.
             None => Ok(self.write_rows(spends, 1)?.unwrap_or_default()),
         }
@@ -218,10 +226,10 @@ impl Writer {
     /// Writes spends and advances the totals in one transaction. An error rolls it back.
     ///
     /// Returns `None`, without writing anything, if a multi-row statement includes a spend that exists already.
-    fn write_rows(&mut self, spends: &[Asked], rows: usize) -> Result<Option<Vec<bool>>, StoreError> {
+    fn write_rows(&mut self, spends: &[QueuedSpend], rows: usize) -> Result<Option<Vec<bool>>, SqliteError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
-        let mut stand = Vec::with_capacity(spends.len());
+        let mut committed = Vec::with_capacity(spends.len());
         let many = spends.chunks_exact(rows);
         let rest = many.remainder().chunks(1);
         for spends in many.chain(rest) {
@@ -230,82 +238,83 @@ impl Writer {
                 return Ok(None);
             }
             for spend in spends {
-                let Spend { slot, hold, credits, .. } = &***spend;
+                let Spend { state, hold, credits, .. } = &***spend;
                 if is_new {
-                    change.add(slot.rowid, hold.lookup_id, *credits);
+                    change.add(state.rowid, hold.lookup_id, *credits);
                 }
                 // A spend that exists already was written by an attempt whose reply was lost.
-                stand.push(is_new || !is_voided(&tx, hold)?);
+                committed.push(is_new || !is_voided(&tx, hold)?);
             }
         }
         self.totals.write(&tx, &mut change)?;
         tx.commit()?;
-        self.totals.committed(change);
-        Ok(Some(stand))
+        self.totals.apply(change);
+        Ok(Some(committed))
     }
 
-    fn tick(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let owed = self.error.clone().map_or(Ok(()), |error| Err(StoreError::NotWritten(error)));
+    fn tick(&mut self, now: Timestamp) -> Result<(), SqliteError> {
+        let error = self.flush_error.clone().map(StoreError::NotCommitted);
+        let flushed = error.map_or(Ok(()), |error| Err(error.into()));
         let voided = self.void();
         let used = self.advance(now);
-        self.watch.on_change(&self.db, || {
-            self.shared.keys.empty();
+        self.detector.on_change(&self.db, || {
+            self.shared.keys.clear();
             read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        owed.and(voided).and(self.show(&used))
+        flushed.and(voided).and(self.write_usage(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
     /// receive the time when they are used next.
-    fn advance(&mut self, now: Timestamp) -> Vec<Arc<Slot>> {
+    fn advance(&mut self, now: Timestamp) -> Vec<Arc<WorkspaceState>> {
         let is_set_back = now + Account::TOMBSTONE_TTL < self.shared.now();
         self.shared.set_time(now);
         let mut used = self.shared.take_touched();
         if is_set_back {
             // The clock was set back. All deadlines move with it, so every account is scheduled again.
-            self.calendar.clear();
-            used = self.shared.all_slots();
-            used.iter().for_each(|slot| slot.due_ms.store(u64::MAX, Ordering::Relaxed));
+            self.expiry_queue.clear();
+            used = self.shared.all();
+            used.iter().for_each(|state| state.due_ms.store(u64::MAX, Ordering::Relaxed));
         }
-        while let Some(day) = self.calendar.first_entry()
-            && *day.key() <= now
+        while let Some(entry) = self.expiry_queue.first_entry()
+            && *entry.key() <= now
         {
-            let (due, slots) = day.remove_entry();
-            for slot in slots {
+            let (due, states) = entry.remove_entry();
+            for state in states {
                 // The account may have been scheduled for an earlier time since then.
-                if slot.due_ms.load(Ordering::Relaxed) == due.unix_ms() {
-                    slot.due_ms.store(u64::MAX, Ordering::Relaxed);
-                    used.push(slot);
+                if state.due_ms.load(Ordering::Relaxed) == due.unix_ms() {
+                    state.due_ms.store(u64::MAX, Ordering::Relaxed);
+                    used.push(state);
                 }
             }
         }
-        for slot in &used {
-            let mut account = slot.account();
+        for state in &used {
+            let mut account = state.account();
             account.advance(now);
             if let Some(due) = account.next_due()
-                && due.unix_ms() < slot.due_ms.load(Ordering::Relaxed)
+                && due.unix_ms() < state.due_ms.load(Ordering::Relaxed)
             {
-                slot.due_ms.store(due.unix_ms(), Ordering::Relaxed);
-                self.calendar.entry(due).or_default().push(slot.clone());
+                state.due_ms.store(due.unix_ms(), Ordering::Relaxed);
+                self.expiry_queue.entry(due).or_default().push(state.clone());
             }
         }
         used
     }
 
     /// Writes the values that operators can view: held credits, and when keys were last used.
-    fn show(&mut self, slots: &[Arc<Slot>]) -> Result<(), StoreError> {
-        let used = self.shared.keys.take_used();
-        let shown = &mut self.held_shown;
-        let held = slots.iter().map(|slot| (slot.rowid, slot.balance().held));
+    fn write_usage(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
+        let used = self.shared.keys.take_used(KEY_USES_MAX);
+        let written = &mut self.held_written;
+        let held = states.iter().map(|state| (state.rowid, state.balance().held));
         let changed: BTreeMap<_, _> =
-            held.filter(|(rowid, held)| shown.get(rowid).copied().unwrap_or(0) != *held).collect();
+            held.filter(|(rowid, held)| written.get(rowid).copied().unwrap_or(0) != *held).collect();
         if used.is_empty() && changed.is_empty() {
             return Ok(());
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for key in used {
-            let update = "UPDATE api_key SET last_used_at = ? WHERE digest = ?";
-            tx.prepare_cached(update)?.execute(params![key.at_ms, key.digest.as_bytes()])?;
+            let update = "UPDATE api_key SET last_used_at = ? WHERE rowid = ?";
+            tx.prepare_cached(update)?.execute(params![ms(key.at), key.rowid])?;
         }
         for (rowid, held) in &changed {
             tx.prepare_cached("UPDATE workspace SET held = ? WHERE rowid = ?")?
@@ -314,9 +323,9 @@ impl Writer {
         tx.commit()?;
         for (rowid, held) in changed {
             if held == 0 {
-                shown.remove(&rowid)
+                written.remove(&rowid)
             } else {
-                shown.insert(rowid, held)
+                written.insert(rowid, held)
             };
         }
         Ok(())
@@ -324,10 +333,10 @@ impl Writer {
 }
 
 /// Yields once, so that the executor can pause and the next commit covers more spends.
-async fn gather() {
-    let mut has_paused = false;
+async fn yield_once() {
+    let mut has_yielded = false;
     poll_fn(|cx| {
-        if mem::replace(&mut has_paused, true) {
+        if mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
@@ -337,7 +346,7 @@ async fn gather() {
 }
 
 /// Applies grants by other processes with a rowid greater than `seen`. A workspace's granted total never decreases.
-fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), StoreError> {
+fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
     let mut select = db.prepare_cached(
         "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
@@ -348,8 +357,8 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
         last = last.max(row.get(0)?);
         let (id, granted): (WorkspaceId, u64) = (parsed(row, 1, |id: String| id.parse())?, row.get(2)?);
         // Waits if the account is being read from disk at this moment.
-        if let Some(slot) = shared.known_slot(&id) {
-            let mut account = slot.account();
+        if let Some(state) = shared.cached(&id) {
+            let mut account = state.account();
             let new = granted.saturating_sub(account.balance().granted);
             account.grant(new)?;
         }
@@ -359,16 +368,16 @@ fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), S
 }
 
 /// Inserts spends. Returns how many of them are new.
-fn insert_spends(tx: &Transaction<'_>, spends: &[Asked]) -> Result<usize, StoreError> {
+fn insert_spends(tx: &Transaction<'_>, spends: &[QueuedSpend]) -> Result<usize, SqliteError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
     let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
     let mut places = 1..;
     let mut place = || places.next().unwrap_or_default();
     for spend in spends {
-        let Spend { slot, hold, credits, .. } = &***spend;
+        let Spend { state, hold, credits, .. } = &***spend;
         insert.raw_bind_parameter(place(), hold.lookup_id.as_bytes())?;
-        insert.raw_bind_parameter(place(), slot.rowid)?;
+        insert.raw_bind_parameter(place(), state.rowid)?;
         insert.raw_bind_parameter(place(), credits)?;
         insert.raw_bind_parameter(place(), ms(hold.placed_at))?;
     }
@@ -382,7 +391,7 @@ fn insert_of(rows: usize) -> String {
     )
 }
 
-fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, StoreError> {
+fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, SqliteError> {
     let select = "SELECT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?)";
     Ok(tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use enrich_files::{FileError, Form, Table, TableError, TableRow};
 
-use super::answer::Columns;
+use super::columns::Columns;
 use crate::args::BulkArgs;
 use crate::failure::Failure;
 
@@ -68,16 +68,16 @@ fn unreadable(path: &Path, error: &TableError) -> Failure {
     let failure = Failure::new(format!("{name}: {error}"));
     match error {
         TableError::File(FileError::NoColumn { present, .. }) => {
-            let is_one = present.len() == 1 && present[0].contains('|');
-            failure.advise(if is_one {
+            let has_unknown_delimiter = present.len() == 1 && present[0].contains('|');
+            failure.advise(if has_unknown_delimiter {
                 "separate the columns with commas, semicolons or tabs, or name the delimiter in a first line such as sep=|"
             } else {
-                "--column NAME names the one with the email"
+                "set --column to the column with the email"
             })
         }
         TableError::Twice(_) => failure.advise("rename one of them"),
-        TableError::Taken { .. } => failure.advise("--prefix TEXT gives the added columns other names"),
-        TableError::OpenQuote { .. } => failure.advise("the rows after it can't be told apart"),
+        TableError::Taken { .. } => failure.advise("use --prefix TEXT to rename the added columns"),
+        TableError::OpenQuote { .. } => failure.advise("close the quote; the rows after it cannot be parsed"),
         _ => failure,
     }
 }

@@ -1,17 +1,19 @@
-//! The journal of paid answers that are not in OUT yet, because an earlier row has no answer.
+//! The journal of results that are not in OUT yet, because an earlier row has no result. They are paid for and must not be
+//! lost.
 //!
 //! The journal is a file beside OUT with one JSON object per line. Incomplete lines are ignored.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::Answer;
-use crate::private_file::{self, beside};
+use super::row_result::RowResult;
+use crate::private_file::{self, with_name_suffix};
 
-/// Size at which the journal is rewritten without the answers that are already in OUT.
+/// Size at which the journal is rewritten without the results that are already in OUT.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub struct Journal {
@@ -24,36 +26,37 @@ pub struct Journal {
 
 #[derive(Deserialize, Serialize)]
 struct Entry<'a> {
-    email: std::borrow::Cow<'a, str>,
-    answer: std::borrow::Cow<'a, Answer>,
+    email: Cow<'a, str>,
+    result: Cow<'a, RowResult>,
 }
 
 impl Journal {
+    /// Returns the path of the journal of OUT.
     pub fn path(out: &Path) -> PathBuf {
-        beside(out, ".journal")
+        with_name_suffix(out, ".journal")
     }
 
-    /// Reads the answers that an earlier run left, with their emails.
-    pub fn read(out: &Path) -> io::Result<Vec<(String, Answer)>> {
+    /// Reads the results of an earlier run, with their emails.
+    pub fn read(out: &Path) -> io::Result<Vec<(String, RowResult)>> {
         let text = match fs::read(Self::path(out)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read?,
         };
         let entries = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-        Ok(entries.map(|Entry { email, answer }| (email.into_owned(), answer.into_owned())).collect())
+        Ok(entries.map(|Entry { email, result }| (email.into_owned(), result.into_owned())).collect())
     }
 
-    /// Creates a journal of these answers and atomically replaces the previous one.
+    /// Creates a journal of these results and atomically replaces the previous one.
     pub fn create<'a>(
         out: &Path,
-        answers: impl IntoIterator<Item = (&'a str, &'a Answer)>,
+        results: impl IntoIterator<Item = (&'a str, &'a RowResult)>,
     ) -> io::Result<Self> {
         let path = Self::path(out);
-        let new = beside(&path, ".new");
+        let new = with_name_suffix(&path, ".new");
         let file = private_file::create(&new)?;
         let mut journal = Self { path, file, bytes: 0, bytes_max: BYTES_MAX, is_synced: true };
-        for (email, answer) in answers {
-            journal.add(email, answer)?;
+        for (email, result) in results {
+            journal.append(email, result)?;
         }
         journal.sync()?;
         fs::rename(&new, &journal.path)?;
@@ -61,16 +64,16 @@ impl Journal {
         Ok(journal)
     }
 
-    pub fn add(&mut self, email: &str, answer: &Answer) -> io::Result<()> {
-        use std::borrow::Cow::Borrowed;
-        let mut line = serde_json::to_vec(&Entry { email: Borrowed(email), answer: Borrowed(answer) })?;
+    pub fn append(&mut self, email: &str, result: &RowResult) -> io::Result<()> {
+        let mut line =
+            serde_json::to_vec(&Entry { email: Cow::Borrowed(email), result: Cow::Borrowed(result) })?;
         line.push(b'\n');
         self.bytes += line.len() as u64;
         self.is_synced = false;
         self.file.write_all(&line)
     }
 
-    pub fn is_long(&self) -> bool {
+    pub fn needs_rewrite(&self) -> bool {
         self.bytes > self.bytes_max
     }
 

@@ -1,66 +1,80 @@
 //! `enrich bulk`: looks up each row of a file.
 //!
-//! - `run`: the main loop, which reads rows, looks up new emails and writes rows in input order
-//! - `ask`: the lookup of one email, with retries
-//! - `pace`: the client-side rate limit
+//! The modules in reading order. Each one depends only on those before it.
+//!
+//! - `row_result`: the result of a row
+//! - `columns`: the columns that are added to each row
 //! - `input`: the input rows
+//! - `journal`: results that wait for an earlier row
+//! - `previous_run`: the rows that an earlier run wrote
 //! - `sink`: the output
-//! - `done`, `journal`: the rows and answers of an earlier run
-//! - `answer`: the added columns
 //! - `summary`: progress and summary
+//! - `rate_limit`: the client-side rate limit
+//! - `stop`: the reasons why a run stops early
+//! - `lookup`: the lookup of one email, with retries
+//! - `run`: the main loop, which reads rows, looks up new emails and writes rows in input order
+//! - this module: the command
 
-mod answer;
-mod ask;
-mod done;
+mod columns;
 mod input;
 mod journal;
-mod pace;
+mod lookup;
+mod previous_run;
+mod rate_limit;
+mod row_result;
 mod run;
 mod sink;
+mod stop;
 mod summary;
 
 use std::path::Path;
 
-use self::answer::Columns;
-use self::ask::Asker;
-use self::done::{Done, Retries};
+use tokio_util::sync::CancellationToken;
+
+use self::columns::Columns;
 use self::input::Input;
-use self::pace::Pace;
-use self::run::{Run, Stopped};
-use self::sink::Sink;
+use self::lookup::LookupClient;
+use self::previous_run::{PreviousRun, RetryPolicy};
+use self::rate_limit::RateLimiter;
+use self::run::Run;
+use self::sink::{RESUME_ADVICE, Sink};
 use self::summary::{Summary, progress};
 use crate::args::BulkArgs;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, counted};
 
 pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     if args.server.key_file.as_ref() == Some(&args.file) && args.file == Path::new("-") {
         return Err(Failure::usage("FILE and --key-file cannot both be standard input"));
     }
-    let asker = Asker { client: Client::new(&args.server)?, pace: Pace::default(), stop: Default::default() };
+    let client = LookupClient {
+        http: Client::new(&args.server)?,
+        limiter: RateLimiter::default(),
+        stop: CancellationToken::new(),
+    };
     let rows = Input::check(args)?;
     let mut input = Input::open(args)?;
     let columns = Columns::new(input.form(), &args.prefix);
-    let retries = if args.retry_errors { Retries::All } else { Retries::Temporary };
-    let (mut sink, mut done) = match &args.output {
+    let retries = if args.retry_errors { RetryPolicy::AllErrors } else { RetryPolicy::Temporary };
+    let (mut sink, mut previous) = match &args.output {
         Some(out) => Sink::file(out, args.force, columns, &mut input, retries)?,
-        None => (Sink::stdout(columns, input.header())?, Done::default()),
+        None => (Sink::stdout(columns, input.header())?, PreviousRun::default()),
     };
-    let statuses = std::mem::take(&mut done.statuses);
-    let summary = Summary::new(statuses);
+    let summary = Summary::new(std::mem::take(&mut previous.statuses));
     if summary.resumed > 0 {
-        output::remark(format!("{} rows are done already", output::grouped(summary.resumed)));
+        output::remark(format!("resuming after {}", counted(summary.resumed, "completed row")));
     }
-    if !done.failed.is_empty() {
-        let failed = output::grouped(done.failed.len() as u64);
-        output::remark(format!("{failed} rows with an error are looked up again"));
+    if !previous.failed.is_empty() {
+        let failed = counted(previous.failed.len() as u64, "row");
+        output::remark(format!("retrying {failed} with an error"));
     }
     let progress = progress(rows, summary.resumed, sink.is_stdout());
 
-    let runtime = tokio::runtime::Runtime::new().map_err(|e| Failure::new(format!("can't start: {e}")))?;
-    let mut run = Run::new(asker, &mut sink, summary, progress.clone(), args.concurrency.into());
-    let stopped = runtime.block_on(run.go(done, input));
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Failure::new(format!("cannot start the async runtime: {e}")))?;
+    let mut run = Run::new(client, &mut sink, summary, progress.clone(), args.concurrency.into());
+    let stopped = runtime.block_on(run.execute(previous, input));
     progress.finish_and_clear();
     let (stopped, summary) = (stopped?, run.into_summary());
     // All lookups have finished, so the shutdown does not need to wait.
@@ -69,16 +83,11 @@ pub fn run(args: &BulkArgs) -> Result<(), Failure> {
     let is_resumable = !sink.is_stdout();
     let shown =
         summary.show(args.format.json, sink.is_stdout(), stopped.as_ref().map(|stopped| stopped.code));
-    let how_to_go_on = if is_resumable {
-        "the same command goes on where this stopped"
+    let resume_advice = if is_resumable {
+        RESUME_ADVICE
     } else {
-        "what was answered is on stdout; with -o OUT, the same command would go on where this stopped"
+        "the rows looked up so far are on stdout; use -o OUT to be able to resume a run"
     };
-    let stopped = stopped.map(|stopped: Stopped| (stopped.why, how_to_go_on));
+    let stopped = stopped.map(|stopped| (stopped.error, resume_advice));
     summary::failure(&summary, is_resumable, stopped).map_or(shown, Err)
-}
-
-/// Returns the email in lower case. Emails that differ only in case are looked up once.
-fn key(email: &str) -> String {
-    email.to_lowercase()
 }

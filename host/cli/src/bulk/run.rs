@@ -12,42 +12,42 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::answer::Answer;
-use super::ask::{Asked, Asker, Halt};
-use super::done::{Done, FailedRow};
 use super::input::Input;
-use super::key;
+use super::lookup::{LookupClient, LookupOutcome};
+use super::previous_run::{FailedRow, PreviousRun};
+use super::row_result::{RowResult, email_key};
 use super::sink::Sink;
-use super::summary::{Summary, pausing};
+use super::stop::Stopped;
+use super::summary::{Summary, pause_message};
 use crate::failure::{Exit, Failure};
+use crate::output::{self, counted};
 use crate::signals::Signals;
-use crate::{lookup, output};
 
-/// Maximum number of rows that wait for the answer of an earlier row.
+/// Maximum number of rows that wait for the result of an earlier row.
 const ROWS_WAITING_MAX: usize = 4096;
 
 /// Number of failed lookups in a row at which the run stops, because the server itself is failing.
 const FAILURES_MAX: u32 = 20;
 
-/// Interval between syncs. A power loss costs at most the answers of one interval.
+/// Interval between syncs. A power loss costs at most the results of one interval.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Run<'a> {
-    asker: Arc<Asker>,
+    client: Arc<LookupClient>,
     sink: &'a mut Sink,
     summary: Summary,
     progress: ProgressBar,
     concurrency: usize,
     /// Rows that are not written yet, in order.
     waiting: VecDeque<TableRow>,
-    /// All lookups of this run by the [`key`] of their email. Each takes a few hundred bytes.
+    /// All lookups by the [`email_key`] of their row. Each takes a few hundred bytes.
     lookups: HashMap<String, Lookup>,
-    /// The keys of answers in the journal, which wait for an earlier row.
-    ahead: HashSet<String>,
-    /// The rows in OUT to look up again, by the [`key`] of their email.
+    /// The [`email_key`]s of results in the journal, which wait for an earlier row.
+    journaled: HashSet<String>,
+    /// The rows in OUT to look up again, by their [`email_key`].
     failed: HashMap<String, Vec<FailedRow>>,
-    in_flight: JoinSet<(String, Asked)>,
-    /// Number of failed lookups since the last answered one.
+    in_flight: JoinSet<(String, LookupOutcome)>,
+    /// Number of failed lookups since the last completed one.
     failures: u32,
     stopped: Option<Stopped>,
     is_interrupted: bool,
@@ -55,35 +55,27 @@ pub struct Run<'a> {
 
 enum Lookup {
     InFlight,
-    Answered(Answer),
+    Completed(RowResult),
     Failed(&'static str),
-}
-
-/// The reason why a run stopped early.
-pub struct Stopped {
-    /// The reason in JSON output.
-    pub code: &'static str,
-    /// The error to print.
-    pub why: Failure,
 }
 
 impl<'a> Run<'a> {
     pub fn new(
-        asker: Asker,
+        client: LookupClient,
         sink: &'a mut Sink,
         summary: Summary,
         progress: ProgressBar,
         concurrency: usize,
     ) -> Self {
         Self {
-            asker: Arc::new(asker),
+            client: Arc::new(client),
             sink,
             summary,
             progress,
             concurrency,
             waiting: VecDeque::new(),
             lookups: HashMap::new(),
-            ahead: HashSet::new(),
+            journaled: HashSet::new(),
             failed: HashMap::new(),
             in_flight: JoinSet::new(),
             failures: 0,
@@ -96,19 +88,19 @@ impl<'a> Run<'a> {
         self.summary
     }
 
-    /// Resumes after `done` and runs until all rows have an answer or the run stops early. Returns the reason if it stopped.
-    pub async fn go(&mut self, done: Done, input: Input) -> Result<Option<Stopped>, Failure> {
+    /// Resumes after `previous` and runs until all rows have a result or the run stops early.
+    pub async fn execute(&mut self, previous: PreviousRun, input: Input) -> Result<Option<Stopped>, Failure> {
         let mut events = Events::new()?;
-        for row in done.failed {
-            self.failed.entry(key(&row.email)).or_default().push(row);
+        for row in previous.failed {
+            self.failed.entry(email_key(&row.email)).or_default().push(row);
         }
-        self.ahead.extend(done.ahead);
-        for (email, answer) in done.answers {
-            self.count_failed(&email, &answer.status);
-            self.lookups.insert(email, Lookup::Answered(answer));
+        self.journaled.extend(previous.journaled);
+        for (email, result) in previous.results {
+            self.count_retried(&email, &result.status);
+            self.lookups.insert(email, Lookup::Completed(result));
         }
-        if let Some(row) = done.next {
-            self.take(row);
+        if let Some(row) = previous.truncated {
+            self.enqueue(row);
         }
         self.append(&mut events, input).await?;
         if self.stopped.is_none() {
@@ -122,22 +114,22 @@ impl<'a> Run<'a> {
     /// Looks up the rows of the input and appends them to the output.
     async fn append(&mut self, events: &mut Events, input: Input) -> Result<(), Failure> {
         let mut rows = read_on_a_thread(input);
-        let mut is_over = false;
+        let mut is_at_end = false;
         loop {
             self.write_ready()?;
-            let takes_rows = !is_over && self.stopped.is_none();
-            if self.in_flight.is_empty() && !takes_rows {
+            let reads_rows = !is_at_end && self.stopped.is_none();
+            if self.in_flight.is_empty() && !reads_rows {
                 return Ok(());
             }
             let has_room = self.in_flight.len() < self.concurrency && self.waiting.len() < ROWS_WAITING_MAX;
             tokio::select! {
-                row = rows.recv(), if takes_rows && has_room => match row {
-                    None => is_over = true,
-                    Some(Ok(row)) => self.take(row),
-                    // The rows before it still get their answers.
-                    Some(Err(why)) => self.stopped = Some(Stopped { code: "unreadable", why }),
+                row = rows.recv(), if reads_rows && has_room => match row {
+                    None => is_at_end = true,
+                    Some(Ok(row)) => self.enqueue(row),
+                    // The rows before it are still looked up.
+                    Some(Err(error)) => self.stopped = Some(Stopped::new("unreadable", error)),
                 },
-                handled = self.handle_next(events) => handled?,
+                result = self.handle_event(events) => result?,
             }
         }
     }
@@ -153,112 +145,89 @@ impl<'a> Run<'a> {
                 && self.in_flight.len() < self.concurrency
                 && let Some(email) = emails.pop()
             {
-                self.ask(email);
+                self.start_lookup(email);
             }
             if self.in_flight.is_empty() {
                 return Ok(());
             }
-            self.handle_next(events).await?;
+            self.handle_event(events).await?;
         }
     }
 
     /// Handles the next finished lookup, signal or tick. Cancel safe.
-    async fn handle_next(&mut self, events: &mut Events) -> Result<(), Failure> {
+    async fn handle_event(&mut self, events: &mut Events) -> Result<(), Failure> {
         tokio::select! {
-            Some(asked) = self.in_flight.join_next() => {
-                let (email, asked) = asked.map_err(|_| Failure::new("a lookup panicked"))?;
-                self.settle(email, asked)?;
+            Some(finished) = self.in_flight.join_next() => {
+                let (email, outcome) = finished.map_err(|_| Failure::new("a lookup panicked"))?;
+                self.handle_outcome(email, outcome)?;
             }
             exit = events.signals.next() => self.interrupt(exit),
             _ = events.sync.tick() => {
                 self.sink.sync()?;
-                self.progress.set_message(pausing(self.asker.pace.pause()));
+                self.progress.set_message(pause_message(self.client.limiter.pause()));
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, row: TableRow) {
+    /// Adds a row to the queue and starts its lookup.
+    fn enqueue(&mut self, row: TableRow) {
         match &row.email {
-            Ok(email) => self.ask(email.clone()),
-            Err(bad) => self.summary.tell_bad(row.line, bad),
+            Ok(email) => self.start_lookup(email.clone()),
+            Err(bad) => self.summary.count_bad_row(row.line, bad),
         }
         self.waiting.push_back(row);
     }
 
     /// Starts the lookup of an email, unless it was started before.
-    fn ask(&mut self, email: String) {
-        let key = key(&email);
+    fn start_lookup(&mut self, email: String) {
+        let key = email_key(&email);
         if self.lookups.contains_key(&key) {
             return;
         }
         self.lookups.insert(key.clone(), Lookup::InFlight);
-        let asker = self.asker.clone();
-        self.in_flight.spawn(async move { (key, asker.ask(&email).await) });
+        let client = self.client.clone();
+        self.in_flight.spawn(async move { (key, client.lookup(&email).await) });
     }
 
-    fn settle(&mut self, email: String, asked: Asked) -> Result<(), Failure> {
-        match asked {
-            Asked::Answered(answer) => {
+    fn handle_outcome(&mut self, email: String, outcome: LookupOutcome) -> Result<(), Failure> {
+        match outcome {
+            LookupOutcome::Completed(result) => {
                 self.failures = 0;
                 self.summary.lookups += 1;
-                self.summary.matches += u64::from(answer.is_found());
-                self.count_failed(&email, &answer.status);
+                self.summary.matches += u64::from(result.is_found());
+                self.count_retried(&email, &result.status);
                 if !self.is_next(&email) {
-                    self.sink.keep(&email, &answer)?;
-                    self.ahead.insert(email.clone());
+                    self.sink.journal(&email, &result)?;
+                    self.journaled.insert(email.clone());
                 }
-                self.lookups.insert(email, Lookup::Answered(answer));
-                if self.sink.is_journal_long() {
-                    self.keep_ahead()?;
+                self.lookups.insert(email, Lookup::Completed(result));
+                if self.sink.journal_needs_rewrite() {
+                    self.rewrite_journal()?;
                 }
             }
-            Asked::Failed(code) => {
+            LookupOutcome::Failed(status) => {
                 self.failures += 1;
-                self.count_failed(&email, code);
-                self.lookups.insert(email, Lookup::Failed(code));
+                self.count_retried(&email, status);
+                self.lookups.insert(email, Lookup::Failed(status));
                 if self.failures == FAILURES_MAX {
-                    let what = format!("{FAILURES_MAX} lookups in a row failed with {code}");
-                    self.stop(code, Failure::new(what).advise("the server's log says why"));
+                    let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
+                    self.stop(Stopped::new(status, Failure::new(what).advise("check the server's log")));
                 }
             }
-            Asked::Unasked => drop(self.lookups.remove(&email)),
-            Asked::Halted(halt) => {
+            LookupOutcome::Skipped => drop(self.lookups.remove(&email)),
+            LookupOutcome::Stop(reason) => {
                 self.lookups.remove(&email);
-                let (code, why) = self.tell(halt);
-                self.stop(code, why);
+                self.stop(Stopped::because(reason, &self.client.http));
             }
         }
         Ok(())
     }
 
+    /// Returns whether the first waiting row has this email, so that its result is written immediately.
     fn is_next(&self, email: &str) -> bool {
-        self.waiting.front().and_then(|row| row.email.as_ref().ok()).is_some_and(|next| key(next) == email)
-    }
-
-    fn tell(&self, halt: Halt) -> (&'static str, Failure) {
-        let refused = |status: hyper::StatusCode, what: &str| {
-            let failure = Failure::new(what).exit(lookup::exit(status));
-            match lookup::advice(status, None) {
-                Some(advice) => failure.advise(advice),
-                None => failure,
-            }
-        };
-        match halt {
-            Halt::OutOfCredits => (
-                "insufficient_credits",
-                refused(hyper::StatusCode::PAYMENT_REQUIRED, "the workspace has no credits left"),
-            ),
-            Halt::KeyRefused => {
-                ("unauthorized", refused(hyper::StatusCode::UNAUTHORIZED, "the server refuses the key"))
-            }
-            Halt::Unreachable(why) => ("unreachable", self.asker.client.failure(why)),
-            Halt::NotUnderstood(status) => (
-                "not_understood",
-                refused(status, &format!("an answer with status {status} is not one of this service"))
-                    .advise("is --url right?"),
-            ),
-        }
+        let next = self.waiting.front().and_then(|row| row.email.as_ref().ok());
+        next.is_some_and(|next| email_key(next) == email)
     }
 
     fn interrupt(&mut self, exit: Exit) {
@@ -267,96 +236,100 @@ impl<'a> Run<'a> {
             std::process::exit(exit as i32);
         }
         self.is_interrupted = true;
-        self.stop("interrupted", Failure::new("interrupted").exit(exit));
-        let in_flight = self.asker.pace.in_flight();
+        self.stop(Stopped::new("interrupted", Failure::new("interrupted").exit(exit)));
+        let in_flight = counted(self.client.limiter.in_flight(), "lookup");
         self.progress.suspend(|| {
-            output::remark(format!("finishing {in_flight} lookups in flight; Ctrl-C again ends at once"));
+            output::remark(format!(
+                "finishing {in_flight} in flight; press Ctrl-C again to exit immediately"
+            ));
         });
     }
 
     /// Stops the run: lookups in flight finish, and no others start. Keeps the first reason.
-    fn stop(&mut self, code: &'static str, why: Failure) {
-        self.asker.stop.cancel();
-        self.stopped.get_or_insert(Stopped { code, why });
+    fn stop(&mut self, stopped: Stopped) {
+        self.client.stop.cancel();
+        self.stopped.get_or_insert(stopped);
     }
 
     /// Writes the rows at the front of the queue that can be written now.
     fn write_ready(&mut self) -> Result<(), Failure> {
         // Failed rows are held back while lookups fail in a row: if the server is failing, the run stops, and the next run
         // looks them up again. They are written if the queue is full and no lookup is in flight that could unblock it.
-        let is_stuck = self.in_flight.is_empty() && self.waiting.len() >= ROWS_WAITING_MAX;
-        self.write(self.failures == 0 || is_stuck, false)
+        let is_blocked = self.in_flight.is_empty() && self.waiting.len() >= ROWS_WAITING_MAX;
+        self.write(self.failures == 0 || is_blocked, false)
     }
 
+    /// Completes the output and its journal.
     fn finish(&mut self) -> Result<(), Failure> {
-        let answers = self.take_failed();
-        self.sink.replace(&answers)?;
+        let results = self.take_changed_results();
+        self.sink.replace(&results)?;
         if self.stopped.is_none() {
             return self.sink.finish();
         }
         if self.sink.is_stdout() {
-            // Stdout has no journal, so answers that wait for an earlier row are written now.
+            // Stdout has no journal, so results that wait for an earlier row are written now.
             return self.write(false, true);
         }
-        if self.ahead.is_empty() { self.sink.finish() } else { self.keep_ahead() }
+        if self.journaled.is_empty() { self.sink.finish() } else { self.rewrite_journal() }
     }
 
     /// Counts the rows in OUT that failed before and now have this status.
-    fn count_failed(&mut self, email: &str, status: &str) {
+    fn count_retried(&mut self, email: &str, status: &str) {
         let Some(rows) = self.failed.get(email) else { return };
         rows.iter().for_each(|_| self.summary.count(status));
         self.progress.set_position(self.summary.rows());
     }
 
-    /// Returns the answers that differ from those in OUT, in the order of their rows.
-    fn take_failed(&mut self) -> Vec<(Range<u64>, Answer)> {
-        let mut answers = Vec::new();
+    /// Returns the results of retried rows that differ from those in OUT, in the order of their rows.
+    fn take_changed_results(&mut self) -> Vec<(Range<u64>, RowResult)> {
+        let mut results = Vec::new();
         for (email, rows) in self.failed.drain() {
-            let answer = match self.lookups.get(&email) {
-                Some(Lookup::Answered(answer)) => answer.clone(),
-                Some(Lookup::Failed(code)) => Answer::error(code),
+            let result = match self.lookups.get(&email) {
+                Some(Lookup::Completed(result)) => result.clone(),
+                Some(Lookup::Failed(status)) => RowResult::error(status),
                 _ => {
                     rows.iter().for_each(|row| self.summary.count_resumed(&row.status));
                     continue;
                 }
             };
-            self.ahead.remove(&email);
-            let changed = rows.into_iter().filter(|row| row.status != answer.status);
-            answers.extend(changed.map(|row| (row.at, answer.clone())));
+            self.journaled.remove(&email);
+            let changed = rows.into_iter().filter(|row| row.status != result.status);
+            results.extend(changed.map(|row| (row.position, result.clone())));
         }
-        answers.sort_by_key(|(at, _)| at.start);
-        answers
+        results.sort_by_key(|(position, _)| position.start);
+        results
     }
 
-    /// Rewrites the journal without the answers that are already in OUT.
-    fn keep_ahead(&mut self) -> Result<(), Failure> {
-        let answers = self.ahead.iter().filter_map(|email| match self.lookups.get(email) {
-            Some(Lookup::Answered(answer)) => Some((email.as_str(), answer)),
+    /// Rewrites the journal without the results that are already in OUT.
+    fn rewrite_journal(&mut self) -> Result<(), Failure> {
+        let results = self.journaled.iter().filter_map(|email| match self.lookups.get(email) {
+            Some(Lookup::Completed(result)) => Some((email.as_str(), result)),
             _ => None,
         });
-        self.sink.keep_anew(answers)
+        self.sink.rewrite_journal(results)
     }
 
+    /// Writes rows from the front of the queue, up to the first row without a result. Failed rows count as rows with a
+    /// result only `with_failed`. Rows without a result are skipped `with_gaps`.
     fn write(&mut self, with_failed: bool, with_gaps: bool) -> Result<(), Failure> {
         let mut text = Vec::new();
         let mut written = 0;
-        for at in 0..self.waiting.len() {
-            let row = &self.waiting[at];
-            let answer = match row.email.as_ref().map(|email| key(email)) {
-                Err(bad) => Answer::bad(bad),
+        for (index, row) in self.waiting.iter().enumerate() {
+            let result = match row.email.as_ref().map(|email| email_key(email)) {
+                Err(bad) => RowResult::bad_row(bad),
                 Ok(email) => match self.lookups.get(&email) {
-                    Some(Lookup::Answered(answer)) => {
-                        self.ahead.remove(&email);
-                        answer.clone()
+                    Some(Lookup::Completed(result)) => {
+                        self.journaled.remove(&email);
+                        result.clone()
                     }
-                    Some(Lookup::Failed(code)) if with_failed => Answer::error(code),
+                    Some(Lookup::Failed(status)) if with_failed => RowResult::error(status),
                     _ if with_gaps => continue,
                     _ => break,
                 },
             };
-            text.extend(self.sink.row(row, &answer));
-            self.summary.count(&answer.status);
-            written = at + 1;
+            text.extend(self.sink.row(row, &result));
+            self.summary.count(&result.status);
+            written = index + 1;
         }
         self.waiting.drain(..written);
         if !text.is_empty() {

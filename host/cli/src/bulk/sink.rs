@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use enrich_files::TableRow;
 
-use super::answer::{Answer, Columns};
-use super::done::{Done, Retries};
+use super::columns::Columns;
 use super::input::Input;
 use super::journal::Journal;
+use super::previous_run::{PreviousRun, RetryPolicy};
+use super::row_result::RowResult;
 use crate::failure::Failure;
 use crate::output;
-use crate::private_file::{self, MODE, beside, sync_directory};
+use crate::private_file::{self, MODE, sync_directory, with_name_suffix};
 
 pub struct Sink {
     columns: Columns,
@@ -42,95 +43,98 @@ impl Sink {
         force: bool,
         columns: Columns,
         input: &mut Input,
-        retries: Retries,
-    ) -> Result<(Self, Done), Failure> {
-        let failed = |e: io::Error| Failure::file("write", path, e);
+        retries: RetryPolicy,
+    ) -> Result<(Self, PreviousRun), Failure> {
+        let write_error = |e: io::Error| Failure::file("write", path, e);
         let is_new = force || !path.exists();
         let mut file = open(path, &input.path)?;
         if is_new {
             // A journal without its OUT belongs to another run.
-            file.set_len(0).map_err(failed)?;
+            file.set_len(0).map_err(write_error)?;
             let _ = fs::remove_file(Journal::path(path));
         }
-        let (mut done, header) = Done::read(path, &file, &columns, input, retries)?;
-        file.set_len(done.bytes).map_err(failed)?;
-        if done.bytes == 0 {
+        let (mut previous, header) = PreviousRun::read(path, &file, &columns, input, retries)?;
+        file.set_len(previous.bytes).map_err(write_error)?;
+        if previous.bytes == 0 {
             // An existing file may have a less restrictive mode.
-            file.set_permissions(fs::Permissions::from_mode(MODE)).map_err(failed)?;
+            file.set_permissions(fs::Permissions::from_mode(MODE)).map_err(write_error)?;
         }
-        file.write_all(&header).map_err(failed)?;
-        let mut ahead = Journal::read(path).map_err(|e| Failure::file("read", &Journal::path(path), e))?;
-        ahead.retain(|(_, answer)| !retries.include(answer));
-        let journal = Journal::create(path, ahead.iter().map(|(email, answer)| (email.as_str(), answer)))
+        file.write_all(&header).map_err(write_error)?;
+        let journaled = Journal::read(path).map_err(|e| Failure::file("read", &Journal::path(path), e))?;
+        let journaled: Vec<_> =
+            journaled.into_iter().filter(|(_, result)| !retries.includes(result)).collect();
+        let journal = Journal::create(path, journaled.iter().map(|(email, result)| (email.as_str(), result)))
             .map_err(|e| Failure::file("write", &Journal::path(path), e))?;
-        done.ahead = ahead.iter().map(|(email, _)| email.clone()).collect();
-        done.answers.extend(ahead);
+        previous.journaled = journaled.iter().map(|(email, _)| email.clone()).collect();
+        previous.results.extend(journaled);
         // Removes the unused copy of a run that was killed while it wrote the copy.
-        let _ = fs::canonicalize(path).and_then(|out| fs::remove_file(beside(&out, COPY_END)));
+        let _ = fs::canonicalize(path).and_then(|out| fs::remove_file(with_name_suffix(&out, COPY_SUFFIX)));
         let target = Target::File { path: path.to_owned(), file, journal, is_synced: false };
         let mut sink = Self { columns, target };
         sink.sync()?;
         sync_directory(path);
-        Ok((sink, done))
+        Ok((sink, previous))
     }
 
     /// Returns the text of an output row.
-    pub fn row(&self, row: &TableRow, answer: &Answer) -> Vec<u8> {
-        [row.text.as_slice(), &self.columns.row_end(&row.text, answer)].concat()
+    pub fn row(&self, row: &TableRow, result: &RowResult) -> Vec<u8> {
+        [row.text.as_slice(), &self.columns.row_end(&row.text, result)].concat()
     }
 
     pub fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
         match &mut self.target {
-            Target::Stdout(stdout) => stdout.write_all(text).and_then(|()| stdout.flush()).map_err(|e| {
-                output::unwritable(&e).advise("with -o OUT, answers that were paid for are kept")
-            }),
+            Target::Stdout(stdout) => stdout
+                .write_all(text)
+                .and_then(|()| stdout.flush())
+                .map_err(|e| output::unwritable(&e).advise("use -o OUT to keep results that are paid for")),
             Target::File { path, file, is_synced, .. } => {
                 *is_synced = false;
-                file.write_all(text).map_err(|e| Failure::file("write", path, e).advise(CONTINUES))
+                file.write_all(text).map_err(|e| Failure::file("write", path, e).advise(RESUME_ADVICE))
             }
         }
     }
 
-    /// Adds an answer that waits for an earlier row to the journal. Does nothing for stdout.
-    pub fn keep(&mut self, email: &str, answer: &Answer) -> Result<(), Failure> {
+    /// Adds a result that waits for an earlier row to the journal. Does nothing for stdout.
+    pub fn journal(&mut self, email: &str, result: &RowResult) -> Result<(), Failure> {
         let Target::File { path, journal, is_synced, .. } = &mut self.target else { return Ok(()) };
         *is_synced = false;
-        journal.add(email, answer).map_err(|e| Failure::file("write", &Journal::path(path), e))
+        journal.append(email, result).map_err(|e| Failure::file("write", &Journal::path(path), e))
     }
 
-    /// Returns whether the journal is long enough to be rewritten.
-    pub fn is_journal_long(&self) -> bool {
-        matches!(&self.target, Target::File { journal, .. } if journal.is_long())
+    /// Returns whether the journal is so long that it must be rewritten.
+    pub fn journal_needs_rewrite(&self) -> bool {
+        matches!(&self.target, Target::File { journal, .. } if journal.needs_rewrite())
     }
 
-    pub fn keep_anew<'a>(
+    /// Replaces the journal with one of these results.
+    pub fn rewrite_journal<'a>(
         &mut self,
-        answers: impl IntoIterator<Item = (&'a str, &'a Answer)>,
+        results: impl IntoIterator<Item = (&'a str, &'a RowResult)>,
     ) -> Result<(), Failure> {
-        // Answers that the new journal omits must already be durable in OUT.
+        // Results that the new journal omits must already be durable in OUT.
         self.sync()?;
         let Target::File { path, journal, .. } = &mut self.target else { return Ok(()) };
-        let new = Journal::create(path, answers);
+        let new = Journal::create(path, results);
         *journal = new.map_err(|e| Failure::file("write", &Journal::path(path), e))?;
         Ok(())
     }
 
-    /// Replaces answers in OUT. `answers` must be sorted by position.
+    /// Replaces results in OUT. `results` must be sorted by position.
     ///
     /// Writes a copy of OUT and renames it over OUT, so that OUT is complete at any time.
-    pub fn replace(&mut self, answers: &[(Range<u64>, Answer)]) -> Result<(), Failure> {
+    pub fn replace(&mut self, results: &[(Range<u64>, RowResult)]) -> Result<(), Failure> {
         let Target::File { path, file, .. } = &mut self.target else { return Ok(()) };
-        if answers.is_empty() {
+        if results.is_empty() {
             return Ok(());
         }
-        let failed = |e: io::Error| Failure::file("rewrite", path, e).advise(CONTINUES);
+        let rewrite_error = |e: io::Error| Failure::file("rewrite", path, e).advise(RESUME_ADVICE);
         // A rename would replace a symlink instead of the file it points to.
-        let out = fs::canonicalize(&path).map_err(failed)?;
-        let copy = beside(&out, COPY_END);
-        *file = write_copy(file, &copy, &self.columns, answers)
+        let out = fs::canonicalize(&path).map_err(rewrite_error)?;
+        let copy = with_name_suffix(&out, COPY_SUFFIX);
+        *file = write_copy(file, &copy, &self.columns, results)
             .and_then(|file| fs::rename(&copy, &out).map(|()| file))
             .inspect_err(|_| drop(fs::remove_file(&copy)))
-            .map_err(failed)?;
+            .map_err(rewrite_error)?;
         sync_directory(&out);
         Ok(())
     }
@@ -145,7 +149,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Syncs the output and removes the journal. Call this when no answer waits for an earlier row.
+    /// Syncs the output and removes the journal. Call this when no result waits for an earlier row.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.sync()?;
         let Target::File { path, journal, .. } = &self.target else { return Ok(()) };
@@ -157,17 +161,18 @@ impl Sink {
     }
 }
 
-const CONTINUES: &str = "the same command goes on where this stopped";
+/// The advice of a run that stopped early and can be resumed.
+pub const RESUME_ADVICE: &str = "run the same command again to resume";
 
 /// Suffix of the copy that replaces OUT.
-const COPY_END: &str = ".rewrite";
+const COPY_SUFFIX: &str = ".rewrite";
 
-/// Copies `out` to `path` and replaces `answers`. Returns the copy, which is durable and locked like OUT.
+/// Copies `out` to `path` and replaces `results`. Returns the copy, which is durable and locked like OUT.
 fn write_copy(
     out: &File,
     path: &Path,
     columns: &Columns,
-    answers: &[(Range<u64>, Answer)],
+    results: &[(Range<u64>, RowResult)],
 ) -> io::Result<File> {
     let copy = private_file::create(path)?;
     copy.lock()?;
@@ -178,13 +183,13 @@ fn write_copy(
 
     let (mut old, mut new) = (BufReader::new(out), BufWriter::new(&copy));
     old.rewind()?;
-    let mut at = 0;
-    for (bytes, answer) in answers {
-        io::copy(&mut old.by_ref().take(bytes.start - at), &mut new)?;
+    let mut offset = 0;
+    for (position, result) in results {
+        io::copy(&mut old.by_ref().take(position.start - offset), &mut new)?;
         // An empty text is sufficient here: a row with an email is never the empty object `{}`.
-        new.write_all(&columns.row_end(b"", answer))?;
-        old.seek_relative((bytes.end - bytes.start) as i64)?;
-        at = bytes.end;
+        new.write_all(&columns.row_end(b"", result))?;
+        old.seek_relative((position.end - position.start) as i64)?;
+        offset = position.end;
     }
     io::copy(&mut old, &mut new)?;
     new.flush()?;
@@ -195,24 +200,25 @@ fn write_copy(
 
 /// Opens OUT and locks it for this process.
 fn open(path: &Path, input: &Path) -> Result<File, Failure> {
-    let failed = |e: io::Error| Failure::file("write", path, e);
+    let write_error = |e: io::Error| Failure::file("write", path, e);
     let mut options = OpenOptions::new();
-    let file = options.read(true).append(true).create(true).mode(MODE).open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
+    let file = options.read(true).append(true).create(true).mode(MODE).open(path).map_err(write_error)?;
+    let meta = file.metadata().map_err(write_error)?;
     if !meta.is_file() {
-        let failure = Failure::new(format!("{} is no regular file", path.display()));
-        return Err(failure.advise("without -o, the rows go to stdout"));
+        let failure = Failure::new(format!("{} is not a regular file", path.display()));
+        return Err(failure.advise("omit -o to write the rows to stdout"));
     }
     let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
     if fs::metadata(input).is_ok_and(is_same) {
-        return Err(Failure::new("FILE and OUT are the same file").advise("-o names another"));
+        return Err(Failure::new("FILE and OUT are the same file").advise("choose another file with -o"));
     }
     match file.try_lock() {
         // The previous holder of the lock may have replaced the file.
         Ok(()) if fs::metadata(path).is_ok_and(is_same) => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => {
-            Err(Failure::new(format!("another run is writing {}", path.display())))
+            let failure = Failure::new(format!("another run is writing {}", path.display()));
+            Err(failure.advise("wait for it to finish, or choose another file with -o"))
         }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Err(TryLockError::Error(error)) => Err(write_error(error)),
     }
 }

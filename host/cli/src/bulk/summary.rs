@@ -8,25 +8,26 @@ use enrich_files::BadRow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::answer::temporary;
+use super::row_result::temporary;
 use crate::failure::Failure;
-use crate::output::{self, grouped};
+use crate::output::{self, counted, grouped};
 
-/// Maximum number of bad rows to report individually.
-const BAD_ROWS_TOLD_MAX: usize = 10;
+/// Maximum number of bad rows to list individually.
+const BAD_ROWS_LISTED_MAX: usize = 10;
 
 pub struct Summary {
     started: Instant,
-    /// Number of rows written by earlier runs.
+    /// Number of rows that earlier runs wrote.
     pub resumed: u64,
     /// Number of written rows by status, including those of earlier runs.
     pub statuses: BTreeMap<String, u64>,
-    /// Number of emails that this run looked up and that were answered.
+    /// Number of emails for which this run received a result.
     pub lookups: u64,
     /// Number of matches among `lookups`. By default, only matches are billed.
     pub matches: u64,
+    /// Line and reason of the first bad rows.
     bad_rows: Vec<(u64, String)>,
-    bad_rows_untold: u64,
+    bad_rows_unlisted: u64,
 }
 
 impl Summary {
@@ -38,10 +39,11 @@ impl Summary {
             lookups: 0,
             matches: 0,
             bad_rows: Vec::new(),
-            bad_rows_untold: 0,
+            bad_rows_unlisted: 0,
         }
     }
 
+    /// Counts a written row.
     pub fn count(&mut self, status: &str) {
         match self.statuses.get_mut(status) {
             Some(count) => *count += 1,
@@ -55,11 +57,12 @@ impl Summary {
         self.resumed += 1;
     }
 
-    pub fn tell_bad(&mut self, line: u64, row: &BadRow) {
-        if self.bad_rows.len() < BAD_ROWS_TOLD_MAX {
+    /// Counts a row that cannot be looked up, to list it in the summary.
+    pub fn count_bad_row(&mut self, line: u64, row: &BadRow) {
+        if self.bad_rows.len() < BAD_ROWS_LISTED_MAX {
             self.bad_rows.push((line, row.reason.clone()));
         } else {
-            self.bad_rows_untold += 1;
+            self.bad_rows_unlisted += 1;
         }
     }
 
@@ -81,8 +84,9 @@ impl Summary {
         for (line, reason) in &self.bad_rows {
             output::remark(format!("line {line}: {reason}"));
         }
-        if self.bad_rows_untold > 0 {
-            output::remark(format!("… and {} more; their status says so", grouped(self.bad_rows_untold)));
+        if self.bad_rows_unlisted > 0 {
+            let more = grouped(self.bad_rows_unlisted);
+            output::remark(format!("… and {more} more; see their status"));
         }
         let text = if is_json { self.to_json(stopped).to_string() } else { self.to_text() };
         if !is_stdout_taken {
@@ -108,24 +112,24 @@ impl Summary {
     }
 
     fn to_text(&self) -> String {
-        let took = self.started.elapsed().as_secs_f64();
+        let seconds = self.started.elapsed().as_secs_f64();
         let new = self.rows() - self.resumed;
         let mut text = format!(
-            "{} rows in {took:.1} s, {} a second: {} found, {} not found, {} with errors",
-            grouped(new),
-            grouped((new as f64 / took.max(0.001)) as u64),
+            "{} in {seconds:.1} s, {} per second: {} found, {} not found, {} with errors",
+            counted(new, "row"),
+            grouped((new as f64 / seconds.max(0.001)) as u64),
             grouped(self.status("found")),
             grouped(self.status("not_found")),
             grouped(self.errors()),
         );
         if self.resumed > 0 {
-            text += &format!("; {} of them from before", grouped(self.resumed));
+            text += &format!(", including {} of earlier runs", counted(self.resumed, "row"));
         }
         for (code, count) in self.error_counts() {
             text += &format!("\n  {} {code}", grouped(count));
         }
-        let (lookups, matches) = (grouped(self.lookups), grouped(self.matches));
-        text + &format!("\n{lookups} emails were asked for, and {matches} matched")
+        let (emails, matches) = (counted(self.lookups, "email"), grouped(self.matches));
+        text + &format!("\n{emails} looked up, {matches} matched")
     }
 
     fn error_counts(&self) -> impl Iterator<Item = (&str, u64)> {
@@ -148,34 +152,37 @@ pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> Progr
     };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let rate = |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
-        let _ = write!(w, "{:.0} a second", state.per_sec());
+        let _ = write!(w, "{:.0} rows/s", state.per_sec());
     };
     let bar = bar.with_style(style.with_key("rate", rate)).with_position(resumed);
     bar.reset_eta();
     bar
 }
 
-/// Returns the progress bar's message about a pause.
-pub fn pausing(pause: Option<Duration>) -> String {
-    pause.map_or_else(String::new, |pause| format!("the limit is used up: {} s", pause.as_secs() + 1))
+/// Returns the progress bar's message about a pause of the rate limiter.
+pub fn pause_message(pause: Option<Duration>) -> String {
+    pause.map_or_else(String::new, |pause| format!("rate limit reached, waiting {} s", pause.as_secs() + 1))
 }
 
 /// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished without
 /// errors.
 pub fn failure(summary: &Summary, is_resumable: bool, stopped: Option<(Failure, &str)>) -> Option<Failure> {
-    let Some((why, how_to_go_on)) = stopped else {
+    let Some((reason, resume_advice)) = stopped else {
         if summary.errors() == 0 {
             return None;
         }
-        let failure = Failure::new(format!("{} rows have an error for a status", grouped(summary.errors())));
+        let failure = Failure::new(match summary.errors() {
+            1 => "1 row has an error status".to_owned(),
+            errors => format!("{} rows have an error status", grouped(errors)),
+        });
         let has_temporary = summary.statuses.keys().any(|status| temporary::includes(status));
         return Some(if is_resumable && has_temporary {
-            failure.advise("the same command looks up temporary errors again")
+            failure.advise("run the same command again to retry temporary errors")
         } else {
             failure
         });
     };
-    let what = format!("stopped after {} rows: {}", grouped(summary.rows()), why.what);
-    let advice: Vec<_> = why.advice.into_iter().chain([how_to_go_on.to_owned()]).collect();
-    Some(Failure::new(what).advise(advice.join("\n  ")).exit(why.exit))
+    let what = format!("stopped after {}: {}", counted(summary.rows(), "row"), reason.what);
+    let advice: Vec<_> = reason.advice.into_iter().chain([resume_advice.to_owned()]).collect();
+    Some(Failure::new(what).advise(advice.join("\n  ")).exit(reason.exit))
 }

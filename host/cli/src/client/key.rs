@@ -1,4 +1,4 @@
-//! The API key of `lookup` and `bulk`: from a flag, a file or the environment.
+//! The API key, from a flag, a file or the environment.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ pub fn read(args: &ServerArgs) -> Result<String, Failure> {
             Some(key) => (key.to_string_lossy().into_owned(), VARIABLE.to_owned()),
             None => {
                 return Err(Failure::usage("no API key is given")
-                    .advise(format!("set {VARIABLE}, or name a file with --key-file FILE")));
+                    .advise(format!("set {VARIABLE}, or use --key-file FILE")));
             }
         },
     };
@@ -31,7 +31,7 @@ pub fn read(args: &ServerArgs) -> Result<String, Failure> {
     }
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Failure::usage(format!(
-            "{source} does not contain an API key alone: keys have no spaces, line breaks or special characters"
+            "{source} does not contain an API key alone; remove spaces, line breaks and special characters"
         )));
     }
     Ok(key)

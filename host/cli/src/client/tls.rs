@@ -1,4 +1,4 @@
-//! TLS of the client: trusted certificates and readable errors.
+//! TLS of the client: trusted certificates, and readable errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,13 +49,13 @@ struct FileVerifier {
 
 impl FileVerifier {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let unusable = |why: String| Failure::usage(format!("cannot use {}: {why}", path.display()));
+        let unusable = |reason: String| Failure::usage(format!("cannot use {}: {reason}", path.display()));
         let certificates = CertificateDer::pem_file_iter(path)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|e| unusable(e.to_string()))?;
         let mut roots = RootCertStore::empty();
         for certificate in &certificates {
-            roots.add(certificate.clone()).map_err(|e| unusable(in_words(&e).0.to_owned()))?;
+            roots.add(certificate.clone()).map_err(|e| unusable(describe(&e).0.to_owned()))?;
         }
         let webpki =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
@@ -77,8 +77,8 @@ impl ServerCertVerifier for FileVerifier {
         let verified =
             self.webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            Err(error) if is_for_authority(&error) && self.certificates.contains(end_entity) => {
-                verify_time_and_purpose(end_entity, now)?;
+            Err(error) if is_ca_error(&error) && self.certificates.contains(end_entity) => {
+                verify_validity_and_purpose(end_entity, now)?;
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -110,14 +110,17 @@ impl ServerCertVerifier for FileVerifier {
 }
 
 /// Returns whether WebPKI rejected a certificate because it is a CA certificate.
-fn is_for_authority(error: &Error) -> bool {
+fn is_ca_error(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error else { return false };
     error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
 /// Checks the validity period and the extended key usage (RFC 5280, 4.1.2.5 and 4.2.1.12). WebPKI stops at its first error,
 /// so it may not have checked them.
-fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+fn verify_validity_and_purpose(
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+) -> Result<(), CertificateError> {
     let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let validity = certificate.tbs_certificate.validity;
     if now.as_secs() < validity.not_before.to_unix_duration().as_secs() {
@@ -135,57 +138,65 @@ fn verify_time_and_purpose(certificate: &CertificateDer<'_>, now: UnixTime) -> R
     }
 }
 
-const TRUST: &str = "--tls-ca FILE trusts the certificates in a PEM file";
+const TLS_CA_ADVICE: &str = "use --tls-ca FILE to trust the certificates in a PEM file";
 
 /// Returns a readable error message and advice. The messages of rustls contain Rust identifiers.
-pub fn in_words(error: &Error) -> (&'static str, Option<&'static str>) {
+pub fn describe(error: &Error) -> (&'static str, Option<&'static str>) {
     let text = match error {
-        Error::InvalidCertificate(error) => return certificate_in_words(error),
+        Error::InvalidCertificate(error) => return describe_certificate_error(error),
         Error::InvalidMessage(_) => {
-            return ("the server does not speak TLS there", Some("is it an http:// URL?"));
+            return (
+                "the server does not speak TLS on this port",
+                Some("use an http:// URL if the server has no TLS"),
+            );
         }
         Error::AlertReceived(_) => "the server refused the TLS connection",
-        Error::PeerIncompatible(_) => "the server supports neither TLS 1.2 nor TLS 1.3 as this client does",
+        Error::PeerIncompatible(_) => {
+            "the server and this client have no TLS version or cipher suite in common"
+        }
         Error::PeerMisbehaved(_) => "the server violated the TLS protocol",
         _ => "the TLS handshake failed",
     };
     (text, None)
 }
 
-fn certificate_in_words(error: &CertificateError) -> (&'static str, Option<&'static str>) {
+fn describe_certificate_error(error: &CertificateError) -> (&'static str, Option<&'static str>) {
     use CertificateError as E;
     match error {
         E::Expired | E::ExpiredContext { .. } => ("the server's certificate has expired", None),
         E::NotValidYet | E::NotValidYetContext { .. } => {
-            ("the server's certificate is not valid yet", Some("is the clock of this machine right?"))
+            ("the server's certificate is not valid yet", Some("check the clock of this machine"))
         }
-        E::UnknownIssuer => ("the server's certificate is not issued by a trusted authority", Some(TRUST)),
+        E::UnknownIssuer => {
+            ("the server's certificate is not issued by a trusted authority", Some(TLS_CA_ADVICE))
+        }
         E::NotValidForNameContext { presented, .. } if presented.is_empty() => (
             "the server's certificate names no host",
-            Some("make one with a subject alternative name: openssl req -addext subjectAltName=DNS:HOST"),
+            Some("create one with a subject alternative name: openssl req -addext subjectAltName=DNS:HOST"),
         ),
         E::NotValidForName | E::NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
-            Some("--url has to name the server as its certificate does"),
+            Some("use the host name of the certificate in --url"),
         ),
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             ("the server's certificate is not meant for servers", None)
         }
         E::BadSignature => {
-            ("the server's certificate is not signed by the authority that it names", Some(TRUST))
+            ("the server's certificate is not signed by the authority that it names", Some(TLS_CA_ADVICE))
         }
         E::Revoked => ("the server's certificate was revoked", None),
         E::BadEncoding => ("the certificate is malformed", None),
         E::UnsupportedSignatureAlgorithmContext { .. }
         | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            ("the server's certificate is signed by an algorithm that is not supported", None)
+            ("the server's certificate is signed with an unsupported algorithm", None)
         }
         E::Other(OtherError(other)) => match other.downcast_ref() {
-            Some(webpki::Error::CaUsedAsEndEntity) => {
-                ("the server's certificate is that of an authority and is not trusted itself", Some(TRUST))
-            }
+            Some(webpki::Error::CaUsedAsEndEntity) => (
+                "the server's certificate is a CA certificate and is not trusted itself",
+                Some(TLS_CA_ADVICE),
+            ),
             Some(webpki::Error::UnsupportedCertVersion) => {
-                ("the certificate is older than X.509 version 3", Some("make a new one"))
+                ("the certificate is older than X.509 version 3", Some("create a new one"))
             }
             _ => ("the certificate cannot be used", None),
         },

@@ -1,4 +1,4 @@
-//! `enrich people import`
+//! `enrich people import`: imports people from a file.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -15,8 +15,8 @@ use super::input::Input;
 use super::rejects::Rejects;
 use crate::args::{Format, ImportArgs};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, grouped};
-use crate::private_file::beside;
+use crate::output::{self, counted, grouped};
+use crate::private_file::with_name_suffix;
 use crate::signals;
 
 pub fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
         let bytes = file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.len());
         (Box::new(file), bytes)
     };
-    let list = args.rejects.unwrap_or_else(|| beside(name, ".rejects.csv"));
+    let list = args.rejects.unwrap_or_else(|| with_name_suffix(name, ".rejects.csv"));
     let mut rejects = Rejects::new(list, &args.file)?;
     let progress = progress(bytes);
     let (input, stop) = Input::new(progress.wrap_read(file));
@@ -48,7 +48,7 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
         move |exit| {
             let _ = interrupted.set(exit);
             stop.stop();
-            let remark = "importing the rows that were read; Ctrl-C again ends at once";
+            let remark = "importing the rows read so far; press Ctrl-C again to exit immediately";
             progress.suspend(|| output::remark(remark));
         }
     })?;
@@ -56,27 +56,28 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
 
     let columns =
         Columns { email: args.email_column, url: args.url_column, confidence: args.confidence_column };
-    let rows = Rows::read(input, &columns)
-        .map_err(|error| interruption().map_or_else(|| unreadable(name, &error), |why| stopped(0, why)))?;
+    let rows = Rows::read(input, &columns).map_err(|error| {
+        interruption().map_or_else(|| unreadable(name, &error), |reason| stopped(0, reason))
+    })?;
     let mut import = people.import()?;
-    let mut why_stopped = None;
+    let mut stop_reason = None;
     for row in rows {
-        why_stopped = interruption();
-        if why_stopped.is_some() {
+        stop_reason = interruption();
+        if stop_reason.is_some() {
             break;
         }
         match row {
             Ok(Person { email, profile, confidence }) => import.add(&email, &profile, confidence)?,
             Err(RowError::Rejected { line, reason }) => rejects.add(line, &reason)?,
-            Err(RowError::Unreadable(why)) => {
-                why_stopped = Some(Failure::file("read", name, why));
+            Err(RowError::Unreadable(error)) => {
+                stop_reason = Some(Failure::file("read", name, error));
                 break;
             }
         }
     }
     let imported = import.finish()?;
     progress.finish_and_clear();
-    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, why_stopped })
+    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, stop_reason })
 }
 
 fn unreadable(name: &Path, error: &FileError) -> Failure {
@@ -84,18 +85,17 @@ fn unreadable(name: &Path, error: &FileError) -> Failure {
     if let FileError::NoColumn { .. } = error { failure.advise(COLUMNS_ADVICE) } else { failure }
 }
 
-const COLUMNS_ADVICE: &str = "--email-column, --url-column and --confidence-column name other columns";
+const COLUMNS_ADVICE: &str = "set other columns with --email-column, --url-column and --confidence-column";
 
 /// Creates the error for an import that stopped after `read` rows.
-fn stopped(read: u64, why: Failure) -> Failure {
-    let failure = Failure::new(format!("stopped after {} rows: {}", grouped(read), why.what)).exit(why.exit);
-    let is_imported =
-        if read == 0 { "nothing was imported" } else { "the good ones among these rows are imported" };
-    let what_to_do = match why.exit {
-        Exit::Interrupted | Exit::Terminated => "run the same command again for the others",
-        _ => "repair the file and run the same command again for the others",
+fn stopped(read: u64, reason: Failure) -> Failure {
+    let what = format!("stopped after {}: {}", counted(read, "row"), reason.what);
+    let imported = if read == 0 { "nothing was imported" } else { "the valid rows among these are imported" };
+    let next_step = match reason.exit {
+        Exit::Interrupted | Exit::Terminated => "run the same command again to import the rest",
+        _ => "repair the file and run the same command again to import the rest",
     };
-    failure.advise(format!("{is_imported}; {what_to_do}"))
+    Failure::new(what).exit(reason.exit).advise(format!("{imported}; {next_step}"))
 }
 
 struct Outcome {
@@ -103,8 +103,8 @@ struct Outcome {
     rejected: u64,
     /// The path of the list of rejected rows, if there are any.
     list: Option<PathBuf>,
-    /// The reason, if rows were left unread.
-    why_stopped: Option<Failure>,
+    /// The reason why the import stopped before the end of the file.
+    stop_reason: Option<Failure>,
 }
 
 impl Outcome {
@@ -112,7 +112,7 @@ impl Outcome {
         self.imported.changed + self.imported.unchanged + self.rejected
     }
 
-    fn show(&self, format: Format, took: Duration) -> Result<(), Failure> {
+    fn show(&self, format: Format, elapsed: Duration) -> Result<(), Failure> {
         let Imported { changed, unchanged } = self.imported;
         if format.json {
             return output::json(&json!({
@@ -121,28 +121,28 @@ impl Outcome {
                 "unchanged": unchanged,
                 "rejected": self.rejected,
                 "rejects": self.list.as_ref().map(|file| file.display().to_string()),
-                "stopped": self.why_stopped.as_ref().map(|why| match why.exit {
+                "stopped": self.stop_reason.as_ref().map(|reason| match reason.exit {
                     Exit::Interrupted | Exit::Terminated => "interrupted",
                     _ => "unreadable",
                 }),
             }));
         }
         output::line(format!(
-            "{} rows in {:.1} s: {} new or changed, {} as before, {} rejected",
-            grouped(self.read()),
-            took.as_secs_f64(),
+            "{} in {:.1} s: {} new or changed, {} unchanged, {} rejected",
+            counted(self.read(), "row"),
+            elapsed.as_secs_f64(),
             grouped(changed),
             grouped(unchanged),
             grouped(self.rejected),
         ))?;
         let Some(list) = &self.list else { return Ok(()) };
-        output::line(format!("{} lists the rejected rows, with line and reason", list.display()))
+        output::line(format!("rejected rows are listed in {} with line and reason", list.display()))
     }
 
     fn into_result(self, allow_rejects: bool) -> Result<(), Failure> {
         let read = self.read();
-        if let Some(why) = self.why_stopped {
-            return Err(stopped(read, why));
+        if let Some(reason) = self.stop_reason {
+            return Err(stopped(read, reason));
         }
         if self.rejected == 0 || allow_rejects {
             return Ok(());
@@ -153,7 +153,7 @@ impl Outcome {
             let (rejected, read) = (grouped(self.rejected), grouped(read));
             let failure =
                 Failure::new(format!("{rejected} of {read} rows were rejected; the others are imported"));
-            failure.advise("--allow-rejects makes such an import exit with 0")
+            failure.advise("use --allow-rejects to exit with 0 despite rejected rows")
         })
     }
 }

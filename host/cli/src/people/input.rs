@@ -1,4 +1,4 @@
-//! Reads FILE or stdin on a separate thread, so that a signal can end a blocked read.
+//! The bytes of the file to import, or of stdin, read on a separate thread so that a signal can end a blocked read.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,6 +12,7 @@ const BLOCKS_MAX: usize = 4;
 /// The next bytes. An empty block marks the end of the input.
 type Block = io::Result<Vec<u8>>;
 
+/// A reader of the blocks that the thread has read.
 pub struct Input {
     /// `None` after the end.
     blocks: Option<Receiver<Block>>,
@@ -22,6 +23,7 @@ pub struct Input {
 pub struct Stop(SyncSender<Block>);
 
 impl Input {
+    /// Starts the thread.
     pub fn new(mut file: impl Read + Send + 'static) -> (Self, Stop) {
         let (sender, blocks) = sync_channel(BLOCKS_MAX);
         let stop = Stop(sender.clone());
@@ -53,6 +55,7 @@ fn read_block(file: &mut impl Read) -> Block {
 }
 
 impl Stop {
+    /// Ends the read with an error, after the blocks that are already read.
     pub fn stop(self) {
         // If the channel is full, no read is blocked.
         let _ = self.0.try_send(Err(io::Error::other("interrupted")));
@@ -61,8 +64,8 @@ impl Stop {
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let is_read = self.block.position() as usize == self.block.get_ref().len();
-        if is_read && let Some(blocks) = &self.blocks {
+        let is_consumed = self.block.position() as usize == self.block.get_ref().len();
+        if is_consumed && let Some(blocks) = &self.blocks {
             let block = blocks.recv().unwrap_or(Ok(Vec::new()))?;
             if block.is_empty() {
                 self.blocks = None;

@@ -1,4 +1,11 @@
-//! `enrich people`
+//! `enrich people`: the people directory.
+//!
+//! The modules in reading order. Each one depends only on those before it.
+//!
+//! - `input`: the bytes of the file to import
+//! - `rejects`: the list of rejected rows
+//! - `import`: `enrich people import`
+//! - this module: the other commands
 
 mod import;
 mod input;
@@ -33,7 +40,9 @@ fn suppress(people: &People, email: &str, format: Format) -> Result<(), Failure>
     if format.json {
         return output::json(&json!({ "suppressed": true }));
     }
-    output::line("suppressed: within a second they are not found, and no import brings them back")
+    output::line(
+        "suppressed: lookups stop finding this person within a second, and imports do not change that",
+    )
 }
 
 fn stats(stats: Stats, format: Format) -> Result<(), Failure> {

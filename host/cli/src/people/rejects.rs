@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::private_file::{self, beside, sync_directory};
+use crate::private_file::{self, sync_directory, with_name_suffix};
 
 pub struct Rejects {
     path: PathBuf,
@@ -21,18 +21,19 @@ impl Rejects {
     pub fn new(path: PathBuf, input: &Path) -> Result<Self, Failure> {
         let is_special = fs::metadata(&path).is_ok_and(|meta| !meta.is_file());
         if is_special {
-            let failure = Failure::new(format!("{} is no regular file", path.display()));
-            return Err(failure.advise("--rejects FILE names another"));
+            let failure = Failure::new(format!("{} is not a regular file", path.display()));
+            return Err(failure.advise("choose another file with --rejects"));
         }
         let id = |path: &Path| fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         if id(&path).is_some_and(|path| Some(path) == id(input)) {
             let failure = Failure::new(format!("{} is the file to import", path.display()));
-            return Err(failure.advise("--rejects FILE names another"));
+            return Err(failure.advise("choose another file with --rejects"));
         }
-        let new_path = beside(&path, ".new");
+        let new_path = with_name_suffix(&path, ".new");
         Ok(Self { path, new_path, new: None, count: 0 })
     }
 
+    /// Adds a rejected row.
     pub fn add(&mut self, line: u64, reason: &str) -> Result<(), Failure> {
         self.count += 1;
         self.write(line, reason).map_err(|e| Failure::file("write", &self.new_path, e))

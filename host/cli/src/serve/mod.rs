@@ -20,14 +20,13 @@ use std::thread::available_parallelism;
 use enrich_host::workers::Workers;
 use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
-use enrich_sqlite::DataDir;
+use enrich_sqlite::{Admin, DataDir};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use self::reload::Reload;
 use self::stores::Stores;
-use crate::accounts::StoreLocation;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::key::NewKey;
@@ -146,7 +145,8 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
          Try it from another terminal:\n\n\
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     );
-    key::deliver(&mut *StoreLocation::Dir(data.to_owned()).open()?, id, &text)
+    let mut admin = Admin::open(&DataDir::open(data)?)?;
+    key::deliver(id, &text, || Ok(admin.revoke_key(id, SystemArrivals::now())?))
 }
 
 /// Listens for signals and returns a future that completes on SIGTERM or SIGINT.

@@ -31,8 +31,8 @@ pub struct Reload<'a> {
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
     people: &'a Arc<People>,
-    resolver: Arc<Swap<dyn Resolver>>,
-    certificate: Option<Arc<Swap<CertifiedKey>>>,
+    resolver: Arc<Swap<Arc<dyn Resolver>>>,
+    certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     hangups: Signal,
     readers: Arc<Semaphore>,
 }
@@ -56,7 +56,7 @@ impl<'a> Reload<'a> {
         self.resolver.clone()
     }
 
-    pub fn certificate(&self) -> Option<Arc<Swap<CertifiedKey>>> {
+    pub fn certificate(&self) -> Option<Arc<Swap<Arc<CertifiedKey>>>> {
         self.certificate.clone()
     }
 
@@ -105,9 +105,9 @@ impl<'a> Reload<'a> {
     }
 
     fn replace(&self, settings: &Settings) {
-        self.resolver.swap(settings.vendors.resolver(self.people));
+        self.resolver.store(settings.vendors.resolver(self.people));
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
-            current.swap(certificate.clone());
+            current.store(certificate.clone());
         }
         info!("configuration reloaded");
         settings.log_warnings();

@@ -50,7 +50,7 @@ impl Stores {
             Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
             None => {
                 let durability = Durability::from(settings.config.credits.durability);
-                let (now, spawn) = (SystemArrivals::now(), |work| durability.on_a_thread(work));
+                let (now, spawn) = (SystemArrivals::now(), |work| durability.run_on_thread(work));
                 Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };

@@ -69,7 +69,7 @@ fn rejects_other_certificates_with_the_reason() {
         (&early, Some("server.pem"), "is not valid yet"),
         (&for_clients, Some("server.pem"), "is not meant for servers"),
         (&openssl("127.0.0.1"), Some("other.pem"), "is not trusted itself"),
-        (&openssl("127.0.0.1"), None, "--tls-ca FILE trusts"),
+        (&openssl("127.0.0.1"), None, "use --tls-ca FILE"),
         (&stranger, Some("other.pem"), "is not issued by a trusted authority"),
         (&leaf, Some("other.pem"), "is not signed by the authority that it names"),
     ] {

@@ -135,7 +135,7 @@ impl World {
         admin.create_key(&demo(), "test", &key, clock.now()).unwrap();
 
         let ledger =
-            Arc::new(Ledger::open(&dir, clock.now(), |work| Durability::Strict.on_a_thread(work)).unwrap());
+            Arc::new(Ledger::open(&dir, clock.now(), |work| Durability::Strict.run_on_thread(work)).unwrap());
         let door = Arc::new(Door { lock: Semaphore::new(0), came: AtomicU64::new(0) });
         let service = Service {
             policy: Arc::new(Policy::default()),

@@ -95,17 +95,18 @@ mod accounts {
         let name = block_on(server.create_database());
         let enrich = Enrich::on_database(server.url(&name));
         enrich.make_key(5, 500);
-        block_on(
-            server.sql(
-                &name,
-                "UPDATE workspace SET granted = 6; DROP TRIGGER credit_spend_stays ON credit_spend",
-            ),
-        );
+        block_on(server.sql(
+            &name,
+            "UPDATE workspace SET granted = 6; DROP TRIGGER credit_spend_append_only ON credit_spend",
+        ));
         let audit = enrich.run(&["credits", "audit", "--json"]);
         let told: Value = serde_json::from_str(&audit.stdout).unwrap();
         assert!(!audit.success && audit.stderr.contains("do not reconcile"), "{}", audit.stderr);
         assert_eq!(told["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
-        assert!(told["errors"][0].as_str().unwrap().contains("credit_spend_stays is missing"), "{told}");
+        assert!(
+            told["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -35,13 +35,13 @@ fn imports_valid_rows_and_lists_rejected_ones() {
     assert!(ran.stdout.starts_with("3 rows in "), "{}", ran.stdout);
     let rejects = enrich.path("p.csv.rejects.csv");
     let told = format!(
-        ": 1 new or changed, 0 as before, 2 rejected\n{} lists the rejected rows, with line and reason\n",
+        ": 1 new or changed, 0 unchanged, 2 rejected\nrejected rows are listed in {} with line and reason\n",
         rejects.display()
     );
     assert!(ran.stdout.ends_with(&told), "{}", ran.stdout);
     assert_eq!(
         ran.stderr,
-        "error: 2 of 3 rows were rejected; the others are imported\n  --allow-rejects makes such an import exit with 0\n"
+        "error: 2 of 3 rows were rejected; the others are imported\n  use --allow-rejects to exit with 0 despite rejected rows\n"
     );
     let expected = "line,reason\n2,\"the email has no local part followed by an @\"\n4,\"the URL is not at linkedin.com\"\n";
     assert_eq!(fs::read_to_string(&rejects).unwrap(), expected);
@@ -160,9 +160,9 @@ mod rejects {
         let file = enrich.path("p.csv");
         symlink("/dev/null", enrich.path("null")).unwrap();
         for (rejects, told) in [
-            ("/dev/null", "no regular file"),
-            ("null", "no regular file"),
-            (enrich.path("").to_str().unwrap(), "no regular file"),
+            ("/dev/null", "not a regular file"),
+            ("null", "not a regular file"),
+            (enrich.path("").to_str().unwrap(), "not a regular file"),
             (file.to_str().unwrap(), "is the file to import"),
         ] {
             let error = import(&enrich, &["--rejects", rejects]);
@@ -211,7 +211,7 @@ mod stdin {
     fn wait_until_interrupted(child: &mut Child) -> BufReader<impl std::io::Read + use<>> {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
-        while !told.contains("Ctrl-C again ends at once") {
+        while !told.contains("Ctrl-C again to exit immediately") {
             assert_ne!(stderr.read_line(&mut told).unwrap(), 0, "{told}");
         }
         stderr

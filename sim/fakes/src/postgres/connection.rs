@@ -18,17 +18,21 @@ use pgwire::messages::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::Postgres;
-use super::calls::{Call, Fault};
+use super::server::Postgres;
+use super::statements::{CHANNEL, SqlError, Statement};
 
 const BINARY: i16 = 1;
 const VARIABLE_SIZE: i16 = -1;
-const READ_OCTETS: usize = 8 * 1024;
+const READ_BYTES: usize = 8 * 1024;
 
-pub(super) async fn serve(
-    server: &Postgres,
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-) -> io::Result<()> {
+impl Postgres {
+    /// Serves one connection until it closes.
+    pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        serve(self, stream).await
+    }
+}
+
+async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut session = Session::new(server);
     let mut notifications = server.notifications();
     notifications.mark_unchanged();
@@ -39,20 +43,20 @@ pub(super) async fn serve(
             if let Message::Terminate(_) = message {
                 return Ok(());
             }
-            session.answer(message, &mut replies)?;
+            session.handle(message, &mut replies)?;
         }
         stream.write_all_buf(&mut replies).await?;
         tokio::select! {
             biased;
-            octets = async { received.reserve(READ_OCTETS); stream.read_buf(&mut received).await } => {
-                if octets? == 0 {
+            bytes = async { received.reserve(READ_BYTES); stream.read_buf(&mut received).await } => {
+                if bytes? == 0 {
                     return Ok(());
                 }
             }
-            changed = notifications.changed(), if session.listens => {
+            changed = notifications.changed(), if session.is_listening => {
                 changed.map_err(io::Error::other)?;
-                let (channel, payload) = (super::calls::CHANNEL.to_owned(), String::new());
-                put(&mut replies, Reply::NotificationResponse(NotificationResponse::new(1, channel, payload)))?;
+                let (channel, payload) = (CHANNEL.to_owned(), String::new());
+                encode(&mut replies, Reply::NotificationResponse(NotificationResponse::new(1, channel, payload)))?;
             }
         }
     }
@@ -61,42 +65,51 @@ pub(super) async fn serve(
 struct Session<'a> {
     server: &'a Postgres,
     context: DecodeContext,
-    statements: HashMap<Option<String>, Call>,
+    statements: HashMap<Option<String>, Statement>,
     /// The unnamed portal.
-    bound: Option<(Call, Vec<Option<Bytes>>)>,
+    bound: Option<(Statement, Vec<Option<Bytes>>)>,
     /// True after an error. Messages before the next Sync are ignored.
     is_failed: bool,
-    listens: bool,
+    is_listening: bool,
 }
 
 impl<'a> Session<'a> {
     fn new(server: &'a Postgres) -> Self {
         let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
-        Self { server, context, statements: HashMap::new(), bound: None, is_failed: false, listens: false }
+        Self {
+            server,
+            context,
+            statements: HashMap::new(),
+            bound: None,
+            is_failed: false,
+            is_listening: false,
+        }
     }
 
     fn decode(&mut self, received: &mut BytesMut) -> io::Result<Option<Message>> {
         Message::decode(received, &self.context).map_err(io::Error::other)
     }
 
-    fn answer(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
+    fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
         match message {
             Message::SslNegotiation(SslNegotiationMetaMessage::None) => {
                 self.context.awaiting_frontend_ssl = false;
                 Ok(())
             }
-            Message::SslNegotiation(_) => put(replies, Reply::SslResponse(SslResponse::Refuse)),
+            Message::SslNegotiation(_) => encode(replies, Reply::SslResponse(SslResponse::Refuse)),
             Message::Startup(_) => {
                 self.context.awaiting_frontend_startup = false;
-                put(replies, Reply::Authentication(Authentication::Ok))?;
+                encode(replies, Reply::Authentication(Authentication::Ok))?;
                 let version = ("server_version".to_owned(), "15.0".to_owned());
-                put(replies, Reply::ParameterStatus(ParameterStatus::new(version.0, version.1)))?;
+                encode(replies, Reply::ParameterStatus(ParameterStatus::new(version.0, version.1)))?;
                 ready(replies)
             }
             Message::Query(query) => {
-                match Call::of(&query.query).and_then(|call| self.execute(call, &[], replies)) {
+                match Statement::parse(&query.query)
+                    .and_then(|statement| self.execute(statement, &[], replies))
+                {
                     Ok(()) => {}
-                    Err(fault) => put(replies, error(&fault))?,
+                    Err(sql_error) => encode(replies, error(&sql_error))?,
                 }
                 ready(replies)
             }
@@ -105,86 +118,91 @@ impl<'a> Session<'a> {
                 ready(replies)
             }
             _ if self.is_failed => Ok(()),
-            message => self.extended(message, replies).or_else(|fault| {
+            message => self.extended(message, replies).or_else(|sql_error| {
                 self.is_failed = true;
-                put(replies, error(&fault))
+                encode(replies, error(&sql_error))
             }),
         }
     }
 
     /// Handles a message of the extended query protocol.
-    fn extended(&mut self, message: Message, replies: &mut BytesMut) -> Result<(), Fault> {
+    fn extended(&mut self, message: Message, replies: &mut BytesMut) -> Result<(), SqlError> {
         match message {
             Message::Parse(Parse { name, query, .. }) => {
-                self.statements.insert(name, Call::of(&query)?);
-                tell(replies, Reply::ParseComplete(ParseComplete::new()))
+                self.statements.insert(name, Statement::parse(&query)?);
+                push(replies, Reply::ParseComplete(ParseComplete::new()))
             }
             Message::Describe(Describe { name, .. }) => {
-                let call = self.statement(&name)?;
-                let types = call.parameters().iter().map(|type_| type_.oid()).collect();
-                tell(replies, Reply::ParameterDescription(ParameterDescription::new(types)))?;
-                tell(replies, description(call))
+                let statement = self.statement(&name)?;
+                let types = statement.parameters().iter().map(|type_| type_.oid()).collect();
+                push(replies, Reply::ParameterDescription(ParameterDescription::new(types)))?;
+                push(replies, description(statement))
             }
             Message::Bind(Bind { statement_name, parameters, .. }) => {
                 self.bound = Some((self.statement(&statement_name)?, parameters));
-                tell(replies, Reply::BindComplete(BindComplete::new()))
+                push(replies, Reply::BindComplete(BindComplete::new()))
             }
             Message::Execute(Execute { .. }) => {
-                let (call, parameters) =
-                    self.bound.take().ok_or_else(|| Fault::new("34000", "there is no portal"))?;
-                self.execute(call, &parameters, replies)
+                let (statement, parameters) =
+                    self.bound.take().ok_or_else(|| SqlError::new("34000", "the portal does not exist"))?;
+                self.execute(statement, &parameters, replies)
             }
             Message::Close(close) => {
                 self.statements.remove(&close.name);
-                tell(replies, Reply::CloseComplete(CloseComplete::new()))
+                push(replies, Reply::CloseComplete(CloseComplete::new()))
             }
             Message::Flush(_) => Ok(()),
-            other => Err(Fault::new("0A000", &format!("{other:?} is not understood"))),
+            other => {
+                Err(SqlError::new("0A000", &format!("the fake does not support this message: {other:?}")))
+            }
         }
     }
 
-    fn statement(&self, name: &Option<String>) -> Result<Call, Fault> {
-        self.statements.get(name).copied().ok_or_else(|| Fault::new("26000", "there is no such statement"))
+    fn statement(&self, name: &Option<String>) -> Result<Statement, SqlError> {
+        self.statements
+            .get(name)
+            .copied()
+            .ok_or_else(|| SqlError::new("26000", "the statement does not exist"))
     }
 
     fn execute(
         &mut self,
-        call: Call,
+        statement: Statement,
         parameters: &[Option<Bytes>],
         replies: &mut BytesMut,
-    ) -> Result<(), Fault> {
-        self.listens |= call == Call::Listen;
+    ) -> Result<(), SqlError> {
+        self.is_listening |= statement == Statement::Listen;
         let now = self.server.now_ms();
-        for row in self.server.with(|books| call.run(books, now, parameters))? {
-            tell(replies, Reply::DataRow(row))?;
+        for row in self.server.with(|database| statement.run(database, now, parameters))? {
+            push(replies, Reply::DataRow(row))?;
         }
-        tell(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
+        push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
     }
 }
 
-fn description(call: Call) -> Reply {
+fn description(statement: Statement) -> Reply {
     let field = |(name, type_): &(&str, postgres_types::Type)| {
         FieldDescription::new((*name).to_owned(), 0, 0, type_.oid(), VARIABLE_SIZE, -1, BINARY)
     };
-    match call.columns() {
+    match statement.columns() {
         [] => Reply::NoData(NoData::new()),
         columns => Reply::RowDescription(RowDescription::new(columns.iter().map(field).collect())),
     }
 }
 
 fn ready(replies: &mut BytesMut) -> io::Result<()> {
-    put(replies, Reply::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle)))
+    encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle)))
 }
 
-fn error(fault: &Fault) -> Reply {
-    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', fault.code), (b'M', &fault.message)];
+fn error(sql_error: &SqlError) -> Reply {
+    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', sql_error.code), (b'M', &sql_error.message)];
     Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
 }
 
-fn tell(replies: &mut BytesMut, reply: Reply) -> Result<(), Fault> {
-    put(replies, reply).map_err(|e| Fault::new("08P01", &e.to_string()))
+fn push(replies: &mut BytesMut, reply: Reply) -> Result<(), SqlError> {
+    encode(replies, reply).map_err(|e| SqlError::new("08P01", &e.to_string()))
 }
 
-fn put(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {
+fn encode(replies: &mut BytesMut, reply: Reply) -> io::Result<()> {
     reply.encode(replies).map_err(io::Error::other)
 }

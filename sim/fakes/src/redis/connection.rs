@@ -6,16 +6,23 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
 };
 
-use super::Redis;
-use super::counters::Late;
+use super::counters::Expired;
+use super::server::Redis;
 
 /// Larger than any request of the adapter.
-const OCTETS_MAX: usize = 64 * 1024;
+const BYTES_MAX: usize = 64 * 1024;
 
-pub(super) async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+impl Redis {
+    /// Serves one connection until it closes.
+    pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        serve(self, stream).await
+    }
+}
+
+async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    while let Some(request) = request(&mut stream).await? {
-        let reply = answer(server, &request);
+    while let Some(request) = read_request(&mut stream).await? {
+        let reply = execute(server, &request);
         stream.write_all(reply.as_bytes()).await?;
         stream.flush().await?;
     }
@@ -23,34 +30,34 @@ pub(super) async fn serve(server: &Redis, stream: impl AsyncRead + AsyncWrite + 
 }
 
 /// Reads a request. Returns `None` at the end of the stream.
-async fn request(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<Vec<u8>>>> {
-    let Some(arguments) = length(stream, b'*').await? else { return Ok(None) };
+async fn read_request(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let Some(arguments) = read_length(stream, b'*').await? else { return Ok(None) };
     let mut request = Vec::new();
     for _ in 0..arguments {
-        let octets = length(stream, b'$').await?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut argument = vec![0; octets + 2];
+        let bytes = read_length(stream, b'$').await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut argument = vec![0; bytes + 2];
         stream.read_exact(&mut argument).await?;
-        argument.truncate(octets);
+        argument.truncate(bytes);
         request.push(argument);
     }
     Ok(Some(request))
 }
 
-async fn length(stream: &mut (impl AsyncBufRead + Unpin), kind: u8) -> io::Result<Option<usize>> {
+async fn read_length(stream: &mut (impl AsyncBufRead + Unpin), kind: u8) -> io::Result<Option<usize>> {
     let mut line = Vec::new();
     if stream.read_until(b'\n', &mut line).await? == 0 {
         return Ok(None);
     }
     let digits = line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
     let length = digits.and_then(|digits| str::from_utf8(digits).ok()).and_then(|digits| digits.parse().ok());
-    let length = length.filter(|length| *length <= OCTETS_MAX);
-    length.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no request"))
+    let length = length.filter(|length| *length <= BYTES_MAX);
+    length.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a Redis request"))
 }
 
-fn answer(server: &Redis, request: &[Vec<u8>]) -> String {
-    let mut words = request.iter().map(Vec::as_slice);
-    let command = words.next().map(<[u8]>::to_ascii_uppercase).unwrap_or_default();
-    let rest: Vec<_> = words.collect();
+fn execute(server: &Redis, request: &[Vec<u8>]) -> String {
+    let mut arguments = request.iter().map(Vec::as_slice);
+    let command = arguments.next().map(<[u8]>::to_ascii_uppercase).unwrap_or_default();
+    let rest: Vec<_> = arguments.collect();
     match (&command[..], &rest[..]) {
         (b"PING", _) => "+PONG\r\n".to_owned(),
         (b"AUTH" | b"CLIENT" | b"SELECT", _) => "+OK\r\n".to_owned(),
@@ -69,7 +76,7 @@ fn answer(server: &Redis, request: &[Vec<u8>]) -> String {
             };
             match server.lock().counters.count(key, requests, expires_at, server.now_ms()) {
                 Ok(count) => format!(":{count}\r\n"),
-                Err(Late(ms)) => format!("-CLOCK {ms}\r\n"),
+                Err(Expired(ms)) => format!("-CLOCK {ms}\r\n"),
             }
         }
         _ => format!("-ERR unknown command {}\r\n", String::from_utf8_lossy(&command)),

@@ -1,62 +1,70 @@
 //! Acknowledged changes are durable, whenever the power is cut.
 //!
 //! `POWER_CUTS=n` sets the number of cuts, `POWER_SEED=n` runs one seed again.
+//!
+//! Each module imports only modules before it: `seeds` the seeds to run · `counters` counts of events · `expected_state` the
+//! acknowledged state · `service` a service until the power is cut · `simulation` the run of one seed.
 
-#![allow(clippy::unwrap_used, reason = "everything here is a test, where a panic is the report")]
-
-mod books;
-
-mod history;
-
-mod life;
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod seeds;
 
-use enrich_power::Lie;
+mod counters;
 
-use crate::books::Broken;
-use crate::history::{CUTS_OF_A_SEED, Tally, run};
-use crate::seeds::seeds;
+mod expected_state;
+
+mod service;
+
+mod simulation;
+
+use enrich_power::SyncFault;
+
+use crate::counters::Counters;
+use crate::expected_state::Violation;
+use crate::seeds::{CUTS_PER_SEED, seeds};
+use crate::simulation::run;
 
 const CUTS: u64 = 2_000;
 
+/// The number of seeds on a disk with a sync fault.
+const FAULTY_SEEDS: u64 = 100 / CUTS_PER_SEED;
+
 #[test]
-fn whatever_was_told_is_there_after_every_cut() {
-    let mut tally = Tally::default();
+fn acknowledged_changes_survive_every_power_cut() {
+    let mut counters = Counters::default();
     for seed in seeds(CUTS) {
-        match run(seed, Lie::None) {
-            Ok(more) => tally.add(&more),
-            Err(broken) => {
-                panic!("{broken}\nto see it again:\n    POWER_SEED={seed} cargo test -p enrich-power")
+        match run(seed, SyncFault::None) {
+            Ok(more) => counters.add(&more),
+            Err(violation) => {
+                panic!("{violation}\nto reproduce:\n    POWER_SEED={seed} cargo test -p enrich-power")
             }
         }
     }
-    if tally.cuts >= CUTS {
-        tally.assert_that_all_was_tried();
+    if counters.cuts >= CUTS {
+        counters.assert_all_occurred();
     }
 }
 
 #[test]
-fn a_seed_runs_the_same_again() {
+fn same_seed_gives_same_run() {
     for seed in 1..=20 {
-        assert_eq!(run(seed, Lie::None).unwrap(), run(seed, Lie::None).unwrap());
+        assert_eq!(run(seed, SyncFault::None).unwrap(), run(seed, SyncFault::None).unwrap());
     }
 }
 
 #[test]
-fn with_synchronous_normal_spends_that_were_told_are_lost() {
-    let lost = broken(Lie::Commits).filter(|broken| matches!(broken, Broken::SpendLost(_))).count();
-    assert!(lost >= 10, "{lost} of {SEEDS_OF_A_LIE} seeds");
+fn loses_acknowledged_spends_if_log_is_not_synced_at_commit() {
+    let lost = violations(SyncFault::LogNotSynced);
+    let lost = lost.filter(|violation| matches!(violation, Violation::SpendLost(_))).count();
+    assert!(lost >= 10, "{lost} of {FAULTY_SEEDS} seeds");
 }
 
 #[test]
-fn without_the_syncs_of_a_checkpoint_the_database_is_lost() {
-    let corrupt = broken(Lie::Checkpoints).count();
-    assert!(corrupt >= 5, "{corrupt} of {SEEDS_OF_A_LIE} seeds");
+fn corrupts_database_if_it_is_not_synced_at_checkpoint() {
+    let corrupt = violations(SyncFault::DatabaseNotSynced).count();
+    assert!(corrupt >= 5, "{corrupt} of {FAULTY_SEEDS} seeds");
 }
 
-const SEEDS_OF_A_LIE: u64 = 100 / CUTS_OF_A_SEED;
-
-fn broken(lie: Lie) -> impl Iterator<Item = Broken> {
-    (1..=SEEDS_OF_A_LIE).filter_map(move |seed| run(seed, lie).err())
+fn violations(sync_fault: SyncFault) -> impl Iterator<Item = Violation> {
+    (1..=FAULTY_SEEDS).filter_map(move |seed| run(seed, sync_fault).err())
 }

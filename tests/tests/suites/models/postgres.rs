@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
-use enrich_fakes::postgres::Postgres as Fake;
-use enrich_fakes::postgres::books::{Books, Lease, Workspace};
+use enrich_fakes::postgres::{Database, Lease, Postgres as Fake, Workspace};
 use enrich_tests::servers::Postgres;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -125,7 +124,7 @@ async fn compare(database: &str, steps: &[Step]) {
         let (real_result, faked) = (call(&real, step).await, call(&client, step).await);
         assert_eq!(faked, real_result, "{step:?}");
     }
-    assert_eq!(fake.with(|books| summary(books)), real_summary(&real).await);
+    assert_eq!(fake.with(|database| summary(database)), real_summary(&real).await);
 }
 
 /// Executes a call and returns its rows as text, or its SQLSTATE.
@@ -135,7 +134,7 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
         Step::Beat { epoch } => {
             client
                 .query(
-                    "SELECT lives, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)",
+                    "SELECT is_active, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)",
                     &[epoch, &TTL_MS],
                 )
                 .await
@@ -220,14 +219,16 @@ struct Summary {
     spends: Vec<(u8, i64)>,
 }
 
-fn summary(books: &Books) -> Summary {
+fn summary(database: &Database) -> Summary {
     let lease = |(at, l): (&(i64, i64), &Lease)| {
         ([at.0, at.1], [l.taken, l.returned, l.spent, l.held, l.recalled, l.answered])
     };
     Summary {
-        totals: books.workspaces().iter().map(|w| [w.granted, w.spent, w.leased]).collect(),
-        leases: books.leases().iter().map(lease).collect(),
-        spends: (0..LOOKUPS).filter_map(|n| books.spent_by(&id(n).0).map(|credits| (n, credits))).collect(),
+        totals: database.workspaces().iter().map(|w| [w.granted, w.spent, w.leased]).collect(),
+        leases: database.leases().iter().map(lease).collect(),
+        spends: (0..LOOKUPS)
+            .filter_map(|n| database.committed_spend(&id(n).0).map(|credits| (n, credits)))
+            .collect(),
     }
 }
 
@@ -268,10 +269,10 @@ async fn real(database: &str) -> Client {
 
 /// Starts a fake with new tables and connects to it.
 async fn fake() -> (Fake, Client) {
-    let mut books = Books::default();
+    let mut database = Database::default();
     for (id, granted) in WORKSPACES {
         let id = id.to_owned();
-        books.create_workspace(Workspace {
+        database.create_workspace(Workspace {
             id,
             quota_limit: 500,
             window_seconds: 60,
@@ -280,7 +281,7 @@ async fn fake() -> (Fake, Client) {
         });
     }
     let clock = AtomicU64::new(0);
-    let fake = Fake::new(books, move || clock.fetch_add(1, Ordering::Relaxed));
+    let fake = Fake::new(database, move || clock.fetch_add(1, Ordering::Relaxed));
     let (ours, theirs) = tokio::io::duplex(4096);
     let server = fake.clone();
     tokio::spawn(async move { server.serve(theirs).await });

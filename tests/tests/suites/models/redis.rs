@@ -81,7 +81,7 @@ async fn compare(real: &Redis, steps: &[Step]) {
             Step::Forget => {
                 real.ask::<()>("FLUSHALL");
                 real.ask::<()>("SCRIPT FLUSH");
-                fake.forget();
+                fake.clear();
             }
         }
     }

@@ -117,7 +117,7 @@ async fn full_redis_counts_nothing() {
     assert_eq!(count(&windows, &window).await, Ok(1));
     redis.ask::<()>("CONFIG SET maxmemory 1");
     for _ in 0..2 {
-        assert_eq!(count(&windows, &window).await, Err(WindowStoreError::Full));
+        assert_eq!(count(&windows, &window).await, Err(WindowStoreError::OutOfMemory));
     }
     redis.ask::<()>("CONFIG SET maxmemory 0");
     assert_eq!(count(&windows, &window).await, Ok(2), "the connection is kept");

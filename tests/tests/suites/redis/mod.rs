@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a policy with long timeouts, for tests that do not depend on time.
 fn long_timeouts() -> RedisPolicy {
-    RedisPolicy { deadline: TIMEOUT, connect_within: TIMEOUT, ..RedisPolicy::default() }
+    RedisPolicy { deadline: TIMEOUT, connect_timeout: TIMEOUT, ..RedisPolicy::default() }
 }
 
 /// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.
@@ -58,10 +58,10 @@ async fn recovered(windows: &RedisWindows, window: &Window) -> u64 {
     }
 }
 
-/// Returns the fault behind [`WindowStoreError::Resting`], which is returned while no reconnect is due.
+/// Returns the fault behind [`WindowStoreError::Unavailable`], which is returned while no reconnect is due.
 fn cause(fault: WindowStoreError) -> WindowStoreError {
     match fault {
-        WindowStoreError::Resting(fault) => cause(*fault),
+        WindowStoreError::Unavailable(fault) => cause(*fault),
         fault => fault,
     }
 }

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use enrich_postgres::{Database, Ledger, Server, StoreError};
+use enrich_postgres::{Database, Ledger, PostgresError, Server};
+use enrich_store::StoreError;
 use enrich_tests::contract::START;
 use enrich_tests::servers::Postgres;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -44,12 +45,12 @@ async fn rejects_a_database_without_tables() {
     let postgres = Postgres::shared();
     postgres.sql("postgres", "CREATE DATABASE bare").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
-    assert!(matches!(error, StoreError::NotMigrated { found: 0, .. }), "{error}");
+    assert!(matches!(error, PostgresError::NotMigrated { found: 0, .. }), "{error}");
     assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), Database::VERSION);
     assert_eq!(Database::new(postgres.server("bare")).migrate().await.unwrap(), 0);
     postgres.sql("bare", "INSERT INTO migration VALUES (99)").await;
     let error = Ledger::open(postgres.server("bare"), Default::default(), START).await.unwrap_err();
-    assert!(matches!(error, StoreError::NewerSchema), "{error}");
+    assert!(matches!(error, PostgresError::Store(StoreError::NewerSchema(_))), "{error}");
 }
 
 #[tokio::test]

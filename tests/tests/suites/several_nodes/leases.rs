@@ -5,7 +5,8 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::ports::Credits;
-use enrich_postgres::StoreError;
+use enrich_postgres::PostgresError;
+use enrich_store::StoreError;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::world::{LEASE, World, eventually};
@@ -33,7 +34,8 @@ async fn no_402_while_an_unresponsive_node_has_idle_credits() {
     one.ledger.settle(&held, Spend(1)).await.unwrap();
     one.stop_ticking().await;
     let undecided = world.hold(&two, 1).await.1.unwrap_err();
-    assert!(matches!(undecided.downcast_ref(), Some(StoreError::Undecided(_))), "{undecided:?}");
+    let backend = undecided.downcast_ref::<StoreError>().and_then(StoreError::backend);
+    assert!(matches!(backend, Some(PostgresError::Undecided(_))), "{undecided:?}");
     eventually("the lease ends", async || matches!(world.hold(&two, 9).await.1, Ok(Granted))).await;
 }
 

@@ -2,6 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
-mod gathering;
+mod batching;
 mod reconnecting;
 mod world;

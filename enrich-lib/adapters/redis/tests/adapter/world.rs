@@ -14,31 +14,31 @@ use tokio::sync::watch;
 
 /// The behaviour of the server from now on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Mood {
+pub(crate) enum Behavior {
     Works,
     /// Connecting fails.
     Down,
     /// Connections are accepted, but requests get no reply.
-    Stuck,
-    /// Counts are made, but replies are delayed until the mood changes.
-    Late,
+    Hangs,
+    /// Counts are made, but replies are delayed until the behavior changes.
+    DelaysReplies,
     /// Counts fail with this error.
-    Refuses(&'static str),
+    Fails(&'static str),
 }
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    mood: watch::Sender<Mood>,
-    seen: Mutex<Seen>,
+    behavior: watch::Sender<Behavior>,
+    log: Mutex<Log>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Log {
     counts: HashMap<String, u64>,
     /// The number of attempts to connect.
-    tries: usize,
+    connects: usize,
     /// The connection and the number of requests of each round trip.
-    trips: Vec<(usize, u64)>,
+    round_trips: Vec<(usize, u64)>,
 }
 
 pub(crate) struct World {
@@ -52,22 +52,22 @@ impl World {
     }
 
     pub(crate) fn seeded(seed: u64) -> Self {
-        let server = Arc::new(Server { mood: watch::channel(Mood::Works).0, seen: Mutex::default() });
+        let server = Arc::new(Server { behavior: watch::channel(Behavior::Works).0, log: Mutex::default() });
         let connect = Arc::new(Pipe(Arc::clone(&server)));
         let windows = RedisWindows::new(connect, Login::default(), RedisPolicy::default(), seed);
         Self { server, windows: Arc::new(windows) }
     }
 
-    pub(crate) fn set(&self, mood: Mood) {
-        self.server.mood.send_replace(mood);
+    pub(crate) fn set(&self, behavior: Behavior) {
+        self.server.behavior.send_replace(behavior);
     }
 
-    pub(crate) fn tries(&self) -> usize {
-        self.server.seen.lock().unwrap().tries
+    pub(crate) fn connects(&self) -> usize {
+        self.server.log.lock().unwrap().connects
     }
 
-    pub(crate) fn take_trips(&self) -> Vec<(usize, u64)> {
-        std::mem::take(&mut self.server.seen.lock().unwrap().trips)
+    pub(crate) fn take_round_trips(&self) -> Vec<(usize, u64)> {
+        std::mem::take(&mut self.server.log.lock().unwrap().round_trips)
     }
 
     pub(crate) async fn count(&self) -> Result<u64, WindowStoreError> {
@@ -89,11 +89,11 @@ struct Pipe(Arc<Server>);
 impl Connect for Pipe {
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let id = {
-            let mut seen = self.0.seen.lock().unwrap();
-            seen.tries += 1;
-            seen.tries
+            let mut log = self.0.log.lock().unwrap();
+            log.connects += 1;
+            log.connects
         };
-        if *self.0.mood.borrow() == Mood::Down {
+        if *self.0.behavior.borrow() == Behavior::Down {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let (ours, theirs) = duplex(64 * 1024);
@@ -106,16 +106,16 @@ impl Server {
     async fn serve(self: Arc<Self>, id: usize, stream: DuplexStream) {
         let mut stream = BufReader::new(stream);
         while let Ok(command) = read(&mut stream).await {
-            let mut moods = self.mood.subscribe();
-            let _ = moods.wait_for(|mood| *mood != Mood::Stuck).await;
-            let mood = *moods.borrow_and_update();
-            let answer = match (&*command[0], mood) {
+            let mut behaviors = self.behavior.subscribe();
+            let _ = behaviors.wait_for(|behavior| *behavior != Behavior::Hangs).await;
+            let behavior = *behaviors.borrow_and_update();
+            let answer = match (&*command[0], behavior) {
                 ("PING", _) => "+PONG\r\n".to_owned(),
-                ("EVALSHA", Mood::Refuses(error)) => format!("-{error}\r\n"),
+                ("EVALSHA", Behavior::Fails(error)) => format!("-{error}\r\n"),
                 ("EVALSHA", _) => self.count(id, &command),
                 _ => "-ERR unknown command\r\n".to_owned(),
             };
-            let _ = moods.wait_for(|mood| *mood != Mood::Late).await;
+            let _ = behaviors.wait_for(|behavior| *behavior != Behavior::DelaysReplies).await;
             if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
                 return;
             }
@@ -124,10 +124,10 @@ impl Server {
 
     /// Handles `EVALSHA sha 1 key requests expires_at`.
     fn count(&self, id: usize, command: &[String]) -> String {
-        let mut seen = self.seen.lock().unwrap();
+        let mut log = self.log.lock().unwrap();
         let requests: u64 = command[4].parse().unwrap();
-        seen.trips.push((id, requests));
-        let count = seen.counts.entry(command[3].clone()).or_default();
+        log.round_trips.push((id, requests));
+        let count = log.counts.entry(command[3].clone()).or_default();
         *count += requests;
         format!(":{count}\r\n")
     }

@@ -1,4 +1,4 @@
--- The people directory. An email is here only as the keyed hash of its canonical form.
+-- The people directory. Emails are stored only as keyed hashes of their canonical form.
 
 CREATE TABLE person (
     email_hash BLOB PRIMARY KEY CHECK (length(email_hash) = 16),
@@ -6,16 +6,16 @@ CREATE TABLE person (
     confidence REAL NOT NULL CHECK (confidence BETWEEN 0 AND 1)
 ) STRICT, WITHOUT ROWID;
 
--- People who opted out: they are not in `person`, and no import brings them back. Later ones have greater ids.
+-- People who opted out. They are not in `person`, and imports skip them. Later rows have greater ids.
 CREATE TABLE suppressed (
     id         INTEGER PRIMARY KEY,
     email_hash BLOB    NOT NULL UNIQUE CHECK (length(email_hash) = 16),
     at         INTEGER NOT NULL -- milliseconds since the Unix epoch
 ) STRICT;
 
--- How often a part of `person` was changed: the people whose hashes begin with the same 16 bits. Who has a part in
--- memory reads it again when this has grown.
-CREATE TABLE part (
+-- Change counts of the shards of `person`: the people whose hashes begin with the same 16 bits. A process that has a
+-- shard in memory reads it again when its count has increased.
+CREATE TABLE shard (
     id      INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 65535),
     changes INTEGER NOT NULL
 ) STRICT;

@@ -14,9 +14,9 @@ enum Step {
     /// Writes spends in one transaction, as pairs of an id and a workspace. Ids may be late or repeated.
     Write(Vec<(u8, i64)>),
     /// The same, but the transaction is rolled back.
-    Lose(Vec<(u8, i64)>),
+    RollBack(Vec<(u8, i64)>),
     /// Voids the spends with these ids.
-    TakeBack(Vec<u8>),
+    Void(Vec<u8>),
     Reopen,
 }
 
@@ -24,8 +24,8 @@ fn step() -> impl Strategy<Value = Step> {
     let spends = || vec((0..64_u8, 1..=4_i64), 1..5);
     prop_oneof![
         8 => spends().prop_map(Step::Write),
-        1 => spends().prop_map(Step::Lose),
-        3 => vec(0..64_u8, 1..3).prop_map(Step::TakeBack),
+        1 => spends().prop_map(Step::RollBack),
+        3 => vec(0..64_u8, 1..3).prop_map(Step::Void),
         1 => Just(Step::Reopen),
     ]
 }
@@ -34,78 +34,78 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn totals_are_the_sums_of_the_ledgers_after_any_steps(steps in vec(step(), 1..40)) {
-        let mut books = Books::new();
+    fn totals_equal_ledger_sums_after_any_steps(steps in vec(step(), 1..40)) {
+        let mut fixture = Fixture::new();
         for step in steps {
             match step {
-                Step::Write(spends) => books.write(&spends, true).unwrap(),
-                Step::Lose(spends) => books.write(&spends, false).unwrap(),
-                Step::TakeBack(ids) => books.take_back(&ids),
-                Step::Reopen => books.reopen().unwrap(),
+                Step::Write(spends) => fixture.write(&spends, true).unwrap(),
+                Step::RollBack(spends) => fixture.write(&spends, false).unwrap(),
+                Step::Void(ids) => fixture.void(&ids),
+                Step::Reopen => fixture.reopen().unwrap(),
             }
-            prop_assert_eq!(books.totals(), books.sums());
+            prop_assert_eq!(fixture.totals(), fixture.sums());
         }
-        books.reopen().unwrap();
-        prop_assert_eq!(books.rows(), books.sums());
+        fixture.reopen().unwrap();
+        prop_assert_eq!(fixture.rows(), fixture.sums());
     }
 }
 
 #[test]
-fn the_rows_follow_a_few_with_each_commit() {
-    let mut books = Books::new();
-    books.totals.bounds = [8, 8];
+fn updates_few_rows_per_commit() {
+    let mut fixture = Fixture::new();
+    fixture.totals.bounds = [8, 8];
     for id in 0..8 {
-        books.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
+        fixture.write(&[(2 * id + 1, 1 + i64::from(id % 4))], true).unwrap();
     }
     // The ninth commit finds a tail of eight spends and updates one row. A late spend is added to its row at once.
-    books.write(&[(17, 4)], true).unwrap();
-    assert_eq!((books.rows(), books.totals()), (vec![2, 0, 0, 0], vec![2, 2, 2, 3]));
-    books.write(&[(2, 1), (4, 4)], true).unwrap();
-    assert_eq!((books.rows(), books.totals()), (vec![3, 2, 2, 0], vec![3, 2, 2, 4]));
-    books.write(&[(19, 1)], true).unwrap();
-    assert_eq!((books.rows(), books.totals()), (vec![3, 2, 2, 3], vec![4, 2, 2, 4]));
+    fixture.write(&[(17, 4)], true).unwrap();
+    assert_eq!((fixture.rows(), fixture.totals()), (vec![2, 0, 0, 0], vec![2, 2, 2, 3]));
+    fixture.write(&[(2, 1), (4, 4)], true).unwrap();
+    assert_eq!((fixture.rows(), fixture.totals()), (vec![3, 2, 2, 0], vec![3, 2, 2, 4]));
+    fixture.write(&[(19, 1)], true).unwrap();
+    assert_eq!((fixture.rows(), fixture.totals()), (vec![3, 2, 2, 3], vec![4, 2, 2, 4]));
 }
 
 #[test]
-fn what_was_not_granted_is_not_committed() {
-    let mut books = Books::new();
-    books.sql("UPDATE workspace SET granted = 2");
-    books.write(&[(1, 1), (2, 1)], true).unwrap();
+fn rejects_spend_above_grants() {
+    let mut fixture = Fixture::new();
+    fixture.sql("UPDATE workspace SET granted = 2");
+    fixture.write(&[(1, 1), (2, 1)], true).unwrap();
     for more in [[(3, 1)], [(0, 1)]] {
-        let refused = books.write(&more, true).unwrap_err();
+        let refused = fixture.write(&more, true).unwrap_err();
         assert!(refused.is_constraint(), "{refused}");
     }
-    assert_eq!(books.totals(), books.sums());
-    books.take_back(&[2]);
-    books.write(&[(3, 1)], true).unwrap();
-    books.sql("UPDATE workspace SET granted = 3");
-    books.write(&[(4, 1)], true).unwrap();
-    assert_eq!(books.totals()[0], 3);
+    assert_eq!(fixture.totals(), fixture.sums());
+    fixture.void(&[2]);
+    fixture.write(&[(3, 1)], true).unwrap();
+    fixture.sql("UPDATE workspace SET granted = 3");
+    fixture.write(&[(4, 1)], true).unwrap();
+    assert_eq!(fixture.totals()[0], 3);
 }
 
 #[test]
-fn a_row_that_was_made_too_small_holds_up_no_spend_and_is_told_of_by_the_next_start() {
-    let mut books = Books::new();
-    books.write(&[(1, 1), (2, 2), (3, 3)], true).unwrap();
-    books.sql("UPDATE workspace SET granted = 0 WHERE rowid = 2");
+fn skips_overspent_row_and_reports_it_at_next_start() {
+    let mut fixture = Fixture::new();
+    fixture.write(&[(1, 1), (2, 2), (3, 3)], true).unwrap();
+    fixture.sql("UPDATE workspace SET granted = 0 WHERE rowid = 2");
     for id in 4..9 {
-        books.write(&[(id, 3)], true).unwrap();
+        fixture.write(&[(id, 3)], true).unwrap();
     }
-    assert_eq!((books.rows(), books.totals()), (vec![1, 0, 0, 0], vec![1, 1, 6, 0]));
-    assert!(books.reopen().unwrap_err().is_constraint());
-    books.sql("UPDATE workspace SET granted = 1 WHERE rowid = 2");
-    books.reopen().unwrap();
-    assert_eq!(books.rows(), [1, 1, 6, 0]);
+    assert_eq!((fixture.rows(), fixture.totals()), (vec![1, 0, 0, 0], vec![1, 1, 6, 0]));
+    assert!(fixture.reopen().unwrap_err().is_constraint());
+    fixture.sql("UPDATE workspace SET granted = 1 WHERE rowid = 2");
+    fixture.reopen().unwrap();
+    assert_eq!(fixture.rows(), [1, 1, 6, 0]);
 }
 
 /// Four workspaces and their totals.
-struct Books {
+struct Fixture {
     db: Connection,
     totals: Totals,
     _dir: TempDir,
 }
 
-impl Books {
+impl Fixture {
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
         let mut db = database::create(&dir.path().join("accounts.db"), Schema::Accounts).unwrap();
@@ -119,7 +119,7 @@ impl Books {
     }
 
     /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit.
-    fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), StoreError> {
+    fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), SqliteError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         for (id, workspace) in spends {
@@ -131,12 +131,12 @@ impl Books {
         self.totals.write(&tx, &mut change)?;
         if is_committed {
             tx.commit()?;
-            self.totals.committed(change);
+            self.totals.apply(change);
         }
         Ok(())
     }
 
-    fn take_back(&mut self, ids: &[u8]) {
+    fn void(&mut self, ids: &[u8]) {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let mut change = self.totals.change();
         for id in ids {
@@ -145,15 +145,15 @@ impl Books {
             if tx.execute(insert, [[*id; 16]]).unwrap() == 1 {
                 let select = "SELECT workspace FROM credit_spend WHERE lookup_id = ?";
                 let workspace = tx.query_row(select, [[*id; 16]], |row| row.get(0)).unwrap();
-                change.take_back(workspace, LookupId::from_bytes([*id; 16]), 1);
+                change.add_void(workspace, LookupId::from_bytes([*id; 16]), 1);
             }
         }
         self.totals.write(&tx, &mut change).unwrap();
         tx.commit().unwrap();
-        self.totals.committed(change);
+        self.totals.apply(change);
     }
 
-    fn reopen(&mut self) -> Result<(), StoreError> {
+    fn reopen(&mut self) -> Result<(), SqliteError> {
         self.totals = Totals::open_with(self.totals.bounds, &mut self.db)?;
         Ok(())
     }

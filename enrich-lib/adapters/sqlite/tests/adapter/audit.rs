@@ -1,7 +1,7 @@
 //! An audit adds up the rows itself, and so finds errors that no balance shows.
 
-use enrich_lib::records::{AuditRow, Tally};
 use enrich_sqlite::Ledger;
+use enrich_store::records::{AuditRow, Tally};
 
 use crate::world::{Files, START, World, message, workspace};
 
@@ -10,13 +10,13 @@ fn even(total: u64) -> Tally {
 }
 
 #[test]
-fn an_audit_reconciles_while_another_process_serves() {
+fn audit_reconciles_while_another_process_serves() {
     let world = World::with_credits(10);
     world.create_workspace("new", 0);
     world.spend(&world.hold(3)).unwrap();
     world.admin().grant(&workspace("demo"), 5, START).unwrap();
-    let untold = world.hold(2);
-    drop(world.queue_spend(&untold));
+    let dropped = world.hold(2);
+    drop(world.queue_spend(&dropped));
     world.tick(START);
 
     let audit = world.admin().audit().unwrap();
@@ -28,7 +28,7 @@ fn an_audit_reconciles_while_another_process_serves() {
 }
 
 #[test]
-fn a_spend_that_was_voided_does_not_count() {
+fn audit_excludes_voided_spends() {
     let files = Files::with_credits(10);
     // Its lookup id sorts before those of the tail, so the view does not add it to the total.
     let spend = "INSERT INTO credit_spend SELECT zeroblob(16), rowid, 4, 0 FROM workspace";
@@ -39,7 +39,7 @@ fn a_spend_that_was_voided_does_not_count() {
 }
 
 #[test]
-fn a_total_that_was_tampered_with_is_found() {
+fn audit_reports_changed_totals() {
     for (tampering, granted, spent) in [
         ("UPDATE workspace SET granted = 11", Tally { total: 11, rows: 10 }, even(0)),
         ("UPDATE workspace SET spent = 1", even(10), Tally { total: 1, rows: 0 }),
@@ -64,7 +64,7 @@ fn a_total_that_was_tampered_with_is_found() {
 }
 
 #[test]
-fn a_workspace_that_spent_more_than_it_was_granted_is_found() {
+fn audit_reports_overspent_workspace() {
     let files = Files::with_credits(10);
     files
         .sql()
@@ -78,16 +78,16 @@ fn a_workspace_that_spent_more_than_it_was_granted_is_found() {
 }
 
 #[test]
-fn rows_that_belong_to_nothing_and_triggers_that_are_gone_are_found() {
-    for (tampering, told) in [
+fn audit_reports_orphan_rows_and_missing_triggers() {
+    for (tampering, expected) in [
         ("INSERT INTO credit_grant (workspace, credits, at) VALUES (9, 5, 0)", "1 grants of no workspace"),
         ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 5, 0)", "1 spends of no workspace"),
         ("INSERT INTO credit_void VALUES (randomblob(16), 0)", "1 voids of no spend"),
-        ("DROP TRIGGER credit_spend_remains", "the trigger credit_spend_remains is missing"),
+        ("DROP TRIGGER credit_spend_no_delete", "the trigger credit_spend_no_delete is missing"),
     ] {
         let files = Files::with_credits(10);
         files.sql().execute_batch(&format!("PRAGMA foreign_keys = off; {tampering}")).unwrap();
         let audit = files.admin().audit().unwrap();
-        assert!(!audit.reconciles() && audit.errors[0].contains(told), "{tampering}: {audit:?}");
+        assert!(!audit.reconciles() && audit.errors[0].contains(expected), "{tampering}: {audit:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use crate::world::{Files, QueuedSpend, START, World, commits, poll, totals, workspace};
 
 #[test]
-fn spends_that_gather_are_one_commit() {
+fn commits_queued_spends_as_one_batch() {
     let world = World::with_credits(300);
     let holds: Vec<_> = (0..300).map(|n| world.hold(n)).collect();
     let before = commits(&world);
@@ -17,7 +17,7 @@ fn spends_that_gather_are_one_commit() {
 }
 
 #[test]
-fn a_crowd_of_spends_is_a_few_commits_of_bounded_size() {
+fn splits_many_spends_into_batches_of_bounded_size() {
     let world = World::with_credits(2_000);
     let holds: Vec<_> = (0..2_000).map(|n| world.hold(n)).collect();
     let before = commits(&world);
@@ -29,7 +29,7 @@ fn a_crowd_of_spends_is_a_few_commits_of_bounded_size() {
 }
 
 #[test]
-fn the_rows_of_workspaces_follow_after_some_thousand_spends() {
+fn updates_workspace_rows_after_some_thousand_spends() {
     let files = Files::new();
     let names = ["a", "b", "c"];
     names.iter().for_each(|name| files.create_workspace(name, 3_000));
@@ -46,7 +46,7 @@ fn the_rows_of_workspaces_follow_after_some_thousand_spends() {
 }
 
 #[test]
-fn a_spend_that_is_repeated_among_many_is_charged_once_and_so_are_they() {
+fn charges_once_when_batch_contains_repeated_spends() {
     let world = World::with_credits(100);
     world.spend(&world.hold(99)).unwrap();
     // Spends that are older than those of an earlier process are added to their workspace's row at once.
@@ -60,7 +60,7 @@ fn a_spend_that_is_repeated_among_many_is_charged_once_and_so_are_they() {
 }
 
 #[test]
-fn a_spend_alone_is_written_at_once() {
+fn commits_single_spend_at_once() {
     let world = World::with_credits(3);
     let before = commits(&world);
     for n in 0..3 {
@@ -71,61 +71,61 @@ fn a_spend_alone_is_written_at_once() {
 }
 
 #[test]
-fn the_first_spend_wakes_the_writer_for_all_when_it_is_its_turn_again() {
+fn first_spend_notifies_writer_after_yielding() {
     let world = World::with_credits(3);
     let holds = [1, 2, 3].map(|n| world.hold(n));
-    let is_woken = world.rest_writer();
+    let is_notified = world.idle_writer();
     let mut spends = holds.each_ref().map(|hold| world.queue_spend(hold));
     for _ in 0..2 {
-        assert!(!is_woken(), "others may be about to spend");
+        assert!(!is_notified(), "it yields to other tasks first");
         assert!(poll(spends[0].as_mut()).is_pending());
     }
-    assert!(is_woken());
+    assert!(is_notified());
     world.write();
     assert!(spends.iter_mut().all(|spend| poll(spend.as_mut()).is_ready()));
 }
 
 #[test]
-fn a_first_spend_that_is_given_up_wakes_the_writer_for_the_others() {
+fn dropping_first_spend_notifies_writer_for_the_others() {
     let world = World::with_credits(2);
     let [first, other] = [1, 2].map(|n| world.hold(n));
-    let is_woken = world.rest_writer();
+    let is_notified = world.idle_writer();
     let spends = (world.queue_spend(&first), world.queue_spend(&other));
     drop(spends.0);
-    assert!(is_woken());
+    assert!(is_notified());
     world.drive(spends.1).unwrap();
 }
 
 #[test]
-fn a_tick_wakes_the_writer_whoever_was_to_do_it() {
+fn tick_notifies_writer() {
     let world = World::with_credits(1);
     let hold = world.hold(1);
-    let is_woken = world.rest_writer();
+    let is_notified = world.idle_writer();
     let _queued = world.queue_spend(&hold);
     assert!(poll(pin!(world.ledger.tick(START))).is_pending());
-    assert!(is_woken());
+    assert!(is_notified());
 }
 
 #[test]
-fn a_spend_that_its_row_refuses_fails_alone() {
-    let world = world_of_poor_and_rich();
+fn rejected_spend_does_not_fail_the_rest_of_its_batch() {
+    let world = world_with_two_workspaces();
     let holds = [world.hold_of("rich", 1), world.hold_of("poor", 2), world.hold_of("rich", 3)];
-    impoverish(&world);
+    revoke_grants_of_poor(&world);
     let spends = holds.each_ref().map(|hold| world.queue_spend(hold));
     world.write();
     assert_eq!(spends.map(|spend| world.drive(spend).is_ok()), [true, false, true]);
     assert_eq!(totals(world.balance_of("rich")), (8, 0, 2));
-    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0), "held as before, neither lost nor spent");
+    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0), "the credits are held as before");
     assert_eq!(spend_rows(&world), 2);
 }
 
 #[test]
-fn a_failed_spend_can_be_tried_again() {
-    let world = world_of_poor_and_rich();
+fn failed_spend_can_be_retried() {
+    let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
-    impoverish(&world);
+    revoke_grants_of_poor(&world);
     let failed = world.spend(&hold).unwrap_err().to_string();
-    assert!(failed.starts_with("the spend was not written: "), "{failed}");
+    assert!(failed.starts_with("the spend was not committed: "), "{failed}");
     world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
     world.spend(&hold).unwrap();
     assert_eq!(totals(world.balance_of("poor")), (9, 0, 1));
@@ -133,19 +133,19 @@ fn a_failed_spend_can_be_tried_again() {
 }
 
 #[test]
-fn of_two_attempts_at_a_spend_that_fail_both_are_told_and_the_hold_stays() {
-    let world = world_of_poor_and_rich();
+fn reports_failure_to_both_attempts_and_keeps_hold() {
+    let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
-    impoverish(&world);
+    revoke_grants_of_poor(&world);
     let attempts = [world.queue_spend(&hold), world.queue_spend(&hold)];
     world.write();
     assert_eq!(attempts.map(|attempt| world.drive(attempt).is_err()), [true, true]);
     assert_eq!(totals(world.balance_of("poor")), (9, 1, 0));
     world.tick(hold.expires_at);
-    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "with no attempt under way it expires");
+    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "without a pending spend, the hold expires");
 }
 
-fn world_of_poor_and_rich() -> World {
+fn world_with_two_workspaces() -> World {
     let files = Files::new();
     files.create_workspace("poor", 10);
     files.create_workspace("rich", 10);
@@ -153,7 +153,7 @@ fn world_of_poor_and_rich() -> World {
 }
 
 /// Reduces the grants in the row of `poor` without changing its account in memory.
-fn impoverish(world: &World) {
+fn revoke_grants_of_poor(world: &World) {
     world.sql().execute("UPDATE workspace SET granted = 0 WHERE id = 'poor'", []).unwrap();
 }
 

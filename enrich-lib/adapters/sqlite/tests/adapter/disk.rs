@@ -30,7 +30,7 @@ fn grants_spends_and_voids_are_append_only() {
 }
 
 #[test]
-fn the_totals_of_a_workspace_are_the_sums_of_its_ledgers() {
+fn totals_equal_sums_of_rows() {
     let world = World::with_credits(10);
     world.admin().grant(&workspace("demo"), 5, START).unwrap();
     for n in 0..4 {
@@ -50,7 +50,7 @@ fn the_totals_of_a_workspace_are_the_sums_of_its_ledgers() {
 }
 
 #[test]
-fn files_of_a_newer_version_are_left_alone() {
+fn rejects_files_of_newer_version() {
     let files = Files::with_credits(10);
     People::open(&files.dir, 0.8, [7; 16]).unwrap();
     for name in ["accounts.db", "people.db"] {
@@ -68,7 +68,7 @@ fn files_of_a_newer_version_are_left_alone() {
 }
 
 #[test]
-fn opening_what_is_current_writes_nothing() {
+fn opening_current_files_writes_nothing() {
     let files = Files::with_credits(10);
     drop(People::open(&files.dir, 0.8, [7; 16]).unwrap());
     for name in ["accounts.db", "people.db"] {
@@ -83,7 +83,7 @@ fn opening_what_is_current_writes_nothing() {
 }
 
 #[test]
-fn no_email_and_no_key_is_anywhere_on_the_disk() {
+fn stores_no_email_and_no_key() {
     let world = World::with_credits(10);
     let (used, unused) = (key(1), key(2));
     world.admin().create_key(&workspace("demo"), "shop", &used, START).unwrap();
@@ -107,14 +107,14 @@ fn no_email_and_no_key_is_anywhere_on_the_disk() {
     let secrets = [used.reveal(), unused.reveal(), &used.reveal()[4..], &unused.reveal()[4..]];
     let emails = ["grace.quimby", "gracequimby", "quimby", "otto.zwist", "zwist", "gmail.com", "posteo.net"];
     // Check first with the write-ahead logs, then without: closing moves their content into the databases.
-    assert_found_nowhere(&world, &secrets, &emails);
+    assert_absent(&world, &secrets, &emails);
     assert!(world.path("people.db-wal").exists() && world.path("accounts.db-wal").exists());
     drop(people);
-    assert_found_nowhere(&world.close(), &secrets, &emails);
+    assert_absent(&world.close(), &secrets, &emails);
 }
 
 #[test]
-fn the_profile_of_a_person_who_opted_out_is_overwritten() {
+fn overwrites_profile_of_opted_out_person() {
     let files = Files::new();
     let people = People::open(&files.dir, 0.8, [7; 16]).unwrap();
     let email = Email::parse("otto.zwist@posteo.net").unwrap();
@@ -123,12 +123,12 @@ fn the_profile_of_a_person_who_opted_out_is_overwritten() {
     import.finish().unwrap();
     people.suppress(&email, START).unwrap();
     drop(people);
-    assert_found_nowhere(&files, &[], &["otto-zwist-4712"]);
+    assert_absent(&files, &[], &["otto-zwist-4712"]);
 }
 
 #[cfg(unix)]
 #[test]
-fn the_directory_and_its_secret_are_their_owners_alone() {
+fn directory_and_people_key_are_private_to_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let files = Files::with_credits(10);
@@ -140,7 +140,7 @@ fn the_directory_and_its_secret_are_their_owners_alone() {
 
 #[cfg(unix)]
 #[test]
-fn files_are_private_and_become_private_when_the_directory_is_opened() {
+fn opening_directory_makes_files_private() {
     use std::os::unix::fs::PermissionsExt;
 
     let files = Files::with_credits(10);
@@ -164,7 +164,7 @@ fn files_are_private_and_become_private_when_the_directory_is_opened() {
 }
 
 /// Asserts that no file contains one of `exact`, or one of `words` in any case.
-fn assert_found_nowhere(files: &Files, exact: &[&str], words: &[&str]) {
+fn assert_absent(files: &Files, exact: &[&str], words: &[&str]) {
     for entry in fs::read_dir(files.dir.path()).unwrap() {
         let path = entry.unwrap().path();
         let bytes = fs::read(&path).unwrap();

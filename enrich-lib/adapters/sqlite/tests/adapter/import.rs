@@ -3,32 +3,32 @@
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::Imported;
 
-use crate::people::{Town, parse};
+use crate::people::{Directory, parse};
 
 #[test]
-fn an_import_is_idempotent() {
+fn import_is_idempotent() {
     let rows = [("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)];
-    let town = Town::new();
-    assert_eq!(import(&town, &rows), Imported { changed: 2, unchanged: 0 });
-    assert_eq!(import(&town, &rows), Imported { changed: 0, unchanged: 2 });
-    assert_eq!(town.people.stats().unwrap().people, 2);
+    let directory = Directory::new();
+    assert_eq!(import(&directory, &rows), Imported { changed: 2, unchanged: 0 });
+    assert_eq!(import(&directory, &rows), Imported { changed: 0, unchanged: 2 });
+    assert_eq!(directory.people.stats().unwrap().people, 2);
 }
 
 #[test]
-fn a_row_that_differs_replaces_the_one_before() {
-    let town = Town::new();
-    import(&town, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)]);
+fn changed_row_replaces_previous_row() {
+    let directory = Directory::new();
+    import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.5)]);
     let better = [("ada@posteo.net", "ada-m", 0.9), ("bob@posteo.net", "bob", 0.9)];
-    assert_eq!(import(&town, &better), Imported { changed: 2, unchanged: 0 });
-    assert_eq!(town.find("ada@posteo.net").as_deref(), Some("ada-m"));
-    assert_eq!(town.find("bob@posteo.net").as_deref(), Some("bob"), "it is trusted now");
+    assert_eq!(import(&directory, &better), Imported { changed: 2, unchanged: 0 });
+    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada-m"));
+    assert_eq!(directory.find("bob@posteo.net").as_deref(), Some("bob"), "it is trusted now");
 }
 
 #[test]
-fn the_last_row_of_a_person_counts() {
-    let town = Town::new();
+fn last_row_of_person_wins() {
+    let directory = Directory::new();
     import(
-        &town,
+        &directory,
         &[
             ("adamarlowe@gmail.com", "first", 0.9),
             ("bob@posteo.net", "bob", 0.9),
@@ -36,58 +36,58 @@ fn the_last_row_of_a_person_counts() {
             ("Ada.Marlowe+x@googlemail.com", "last", 0.85),
         ],
     );
-    assert_eq!(town.find("adamarlowe@gmail.com").as_deref(), Some("last"));
-    assert_eq!(town.people.stats().unwrap().people, 2);
+    assert_eq!(directory.find("adamarlowe@gmail.com").as_deref(), Some("last"));
+    assert_eq!(directory.people.stats().unwrap().people, 2);
 }
 
 #[test]
-fn the_last_row_counts_even_if_it_is_not_trusted() {
-    let town = Town::new();
-    import(&town, &[("ada@posteo.net", "ada", 0.9), ("ada@posteo.net", "ada", 0.1)]);
-    assert_eq!(town.find("ada@posteo.net"), None);
+fn last_row_wins_even_below_confidence_min() {
+    let directory = Directory::new();
+    import(&directory, &[("ada@posteo.net", "ada", 0.9), ("ada@posteo.net", "ada", 0.1)]);
+    assert_eq!(directory.find("ada@posteo.net"), None);
 }
 
 #[test]
-fn rows_of_people_who_opted_out_count_as_unchanged() {
-    let town = Town::new();
-    town.suppress("ada@posteo.net");
-    let done = import(&town, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
+fn counts_rows_of_opted_out_people_as_unchanged() {
+    let directory = Directory::new();
+    directory.suppress("ada@posteo.net");
+    let done = import(&directory, &[("ada@posteo.net", "ada", 0.9), ("bob@posteo.net", "bob", 0.9)]);
     assert_eq!(done, Imported { changed: 1, unchanged: 1 });
 }
 
 #[test]
-fn an_import_that_is_not_finished_leaves_nothing_of_its_last_batch() {
-    let town = Town::new();
-    let mut broken_off = town.people.import().unwrap();
-    broken_off.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
-    drop(broken_off);
-    assert_eq!(town.people.stats().unwrap().people, 0);
+fn dropped_import_writes_no_partial_batch() {
+    let directory = Directory::new();
+    let mut unfinished = directory.people.import().unwrap();
+    unfinished.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
+    drop(unfinished);
+    assert_eq!(directory.people.stats().unwrap().people, 0);
 }
 
 #[test]
-fn a_confidence_that_is_none_is_refused() {
-    let town = Town::new();
+fn rejects_confidence_out_of_range() {
+    let directory = Directory::new();
     for confidence in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-        let mut import = town.people.import().unwrap();
+        let mut import = directory.people.import().unwrap();
         import.add(&parse("ada@posteo.net"), &ProfileUrl::from_name("ada").unwrap(), confidence).unwrap();
         assert!(import.finish().is_err(), "{confidence}");
     }
-    assert_eq!(town.people.stats().unwrap().people, 0);
+    assert_eq!(directory.people.stats().unwrap().people, 0);
 }
 
 #[test]
-fn a_profile_comes_back_as_it_was_imported() {
-    let town = Town::new();
-    import(&town, &[("zoe@posteo.net", "zo%C3%AB-5", 0.9)]);
-    assert_eq!(town.find("zoe@posteo.net").as_deref(), Some("zo%C3%AB-5"));
+fn returns_profile_as_imported() {
+    let directory = Directory::new();
+    import(&directory, &[("zoe@posteo.net", "zo%C3%AB-5", 0.9)]);
+    assert_eq!(directory.find("zoe@posteo.net").as_deref(), Some("zo%C3%AB-5"));
 }
 
-fn import(town: &Town, rows: &[(&str, &str, f64)]) -> Imported {
-    let mut import = town.people.import().unwrap();
+fn import(directory: &Directory, rows: &[(&str, &str, f64)]) -> Imported {
+    let mut import = directory.people.import().unwrap();
     for (email, profile, confidence) in rows {
         import.add(&parse(email), &ProfileUrl::from_name(profile).unwrap(), *confidence).unwrap();
     }
     let done = import.finish().unwrap();
-    town.refresh();
+    directory.refresh();
     done
 }

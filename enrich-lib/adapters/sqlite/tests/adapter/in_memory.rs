@@ -8,7 +8,7 @@ use enrich_sqlite::People;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::people::{Town, find, open, parse};
+use crate::people::{Directory, find, open, parse};
 use crate::world::START;
 
 #[derive(Clone, Debug)]
@@ -36,82 +36,82 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn memory_and_disk_give_the_same_answers(steps in steps()) {
-        let mut town = Town::new();
+    fn memory_and_disk_return_same_results(steps in steps()) {
+        let mut directory = Directory::new();
         for step in steps {
             match step {
                 Step::Import(rows) => {
-                    let mut import = town.people.import().unwrap();
+                    let mut import = directory.people.import().unwrap();
                     for (person, profile, confidence) in rows {
                         import.add(&parse(&email(person)), &name(profile), confidence).unwrap();
                     }
                     import.finish().unwrap();
                 }
-                Step::OptOut(person) => town.people.suppress(&parse(&email(person)), START).unwrap(),
+                Step::OptOut(person) => directory.people.suppress(&parse(&email(person)), START).unwrap(),
                 Step::Refresh => {}
-                Step::Reopen => town.in_memory = open(&town.files).in_memory().unwrap(),
+                Step::Reopen => directory.in_memory = open(&directory.files).in_memory().unwrap(),
             }
-            town.refresh();
+            directory.refresh();
             for person in 0..20 {
-                let is_suppressed = town.is_suppressed(&email(person));
-                assert!(!(is_suppressed && town.find(&email(person)).is_some()));
+                let is_suppressed = directory.is_suppressed(&email(person));
+                assert!(!(is_suppressed && directory.find(&email(person)).is_some()));
             }
         }
     }
 }
 
 #[test]
-fn an_import_of_many_people_is_found_whole() {
-    let town = Town::new();
-    let mut import = town.people.import().unwrap();
+fn finds_all_people_of_large_import() {
+    let directory = Directory::new();
+    let mut import = directory.people.import().unwrap();
     for n in 0..3_000 {
         let name = ProfileUrl::from_name(&format!("p-{n}")).unwrap();
         import.add(&parse(&format!("p{n}@posteo.net")), &name, 1.0).unwrap();
     }
     assert_eq!(import.finish().unwrap().changed, 3_000);
-    town.refresh();
+    directory.refresh();
     for n in 0..3_000 {
-        assert_eq!(town.find(&format!("p{n}@posteo.net")), Some(format!("p-{n}")));
+        assert_eq!(directory.find(&format!("p{n}@posteo.net")), Some(format!("p-{n}")));
     }
 }
 
 #[test]
-fn a_lookup_while_the_directory_is_read_again_answers_old_or_new() {
-    let town = Town::new();
-    town.import("ada@posteo.net", "p-0", 1.0);
-    town.import("gone@posteo.net", "gone", 1.0);
-    town.suppress("gone@posteo.net");
+fn lookup_during_refresh_returns_old_or_new_profile() {
+    let directory = Directory::new();
+    directory.import("ada@posteo.net", "p-0", 1.0);
+    directory.import("gone@posteo.net", "gone", 1.0);
+    directory.suppress("gone@posteo.net");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let (mut last, mut count) = (0, 0_u64);
             while !is_over.load(Ordering::Relaxed) || count == 0 {
-                let found = find(&town.in_memory, "ada@posteo.net").expect("she is always there");
+                let found = find(&directory.in_memory, "ada@posteo.net").expect("she is always there");
                 let profile: u32 = found.strip_prefix("p-").unwrap().parse().unwrap();
                 assert!(profile >= last, "{profile} after {last}");
-                assert_eq!(find(&town.in_memory, "gone@posteo.net"), None);
+                assert_eq!(find(&directory.in_memory, "gone@posteo.net"), None);
                 (last, count) = (profile, count + 1);
             }
         });
         for n in 1..50 {
-            town.import("ada@posteo.net", &format!("p-{n}"), 1.0);
+            directory.import("ada@posteo.net", &format!("p-{n}"), 1.0);
         }
         is_over.store(true, Ordering::Relaxed);
         reader.join().unwrap();
     });
-    assert_eq!(town.find("ada@posteo.net").as_deref(), Some("p-49"));
+    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("p-49"));
 }
 
 #[test]
-fn what_was_not_refreshed_is_not_seen_yet_and_nothing_else_is() {
-    let town = Town::new();
-    town.import("ada@posteo.net", "ada", 1.0);
-    let mut import = town.people.import().unwrap();
+fn changes_become_visible_with_refresh() {
+    let directory = Directory::new();
+    directory.import("ada@posteo.net", "ada", 1.0);
+    let mut import = directory.people.import().unwrap();
     import.add(&parse("ada@posteo.net"), &name(7), 1.0).unwrap();
     import.finish().unwrap();
-    assert_eq!(find(&town.in_memory, "ada@posteo.net").as_deref(), Some("ada"));
-    town.refresh();
-    assert_eq!(town.find("ada@posteo.net").as_deref(), Some("p-7"));
+    assert_eq!(find(&directory.in_memory, "ada@posteo.net").as_deref(), Some("ada"));
+    directory.refresh();
+    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("p-7"));
 }
 
 fn email(person: u8) -> String {

@@ -4,48 +4,47 @@ use std::fs::{self, File};
 use std::thread;
 
 use enrich_lib::key::ApiKey;
-use enrich_sqlite::{Admin, DataDir, Ledger, StoreError};
+use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError};
+use enrich_store::StoreError;
 
 use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
 
 #[test]
-fn a_second_ledger_is_refused_and_told_what_to_do() {
+fn rejects_second_ledger_with_advice() {
     let world = World::with_credits(10);
     let refused = message(Ledger::open(&world.dir, START, drop));
     let path = world.dir.path().display();
     assert_eq!(
         refused,
-        format!(
-            "{path} is already being served by another process; stop that one first, or name another data directory"
-        )
+        format!("{path} is already being served by another process; stop it, or use another data directory")
     );
 }
 
 #[test]
-fn a_directory_is_served_until_the_queue_is_worked_off() {
+fn stays_locked_until_queue_is_empty() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     drop(world.queue_spend(&hold));
     let mut writer = None;
-    let refused = Ledger::open(&world.dir, START, |work| writer = Some(work));
-    assert!(matches!(refused, Err(StoreError::Served(_))) && writer.is_none());
+    let second = Ledger::open(&world.dir, START, |work| writer = Some(work));
+    assert!(matches!(second, Err(SqliteError::Served(_))) && writer.is_none());
     let files = world.close();
     assert!(!files.dir.is_served());
     assert_eq!(totals(World::serve(files).balance()), (10, 0, 0));
 }
 
 #[test]
-fn a_ledger_that_was_dropped_with_work_left_still_has_the_directory() {
+fn dropped_ledger_with_queued_spends_keeps_lock() {
     let files = Files::with_credits(10);
     let mut work = None;
     drop(Ledger::open(&files.dir, START, |writer| work = Some(writer)).unwrap());
-    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(StoreError::Served(_))));
+    assert!(matches!(Ledger::open(&files.dir, START, drop), Err(SqliteError::Served(_))));
     drop(work);
     assert!(Ledger::open(&files.dir, START, drop).is_ok());
 }
 
 #[test]
-fn operators_who_look_at_once_do_not_take_each_other_for_a_server() {
+fn concurrent_is_served_checks_do_not_detect_each_other() {
     let files = Files::with_credits(10);
     assert!(!files.dir.is_served());
     let other_operator = File::open(files.path("serve.lock")).unwrap();
@@ -54,7 +53,7 @@ fn operators_who_look_at_once_do_not_take_each_other_for_a_server() {
 }
 
 #[test]
-fn an_operator_works_while_another_process_serves() {
+fn admin_works_while_another_process_serves() {
     let world = World::with_credits(10);
     let mut admin = world.admin();
     admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
@@ -67,7 +66,7 @@ fn an_operator_works_while_another_process_serves() {
 }
 
 #[test]
-fn a_revoked_key_is_refused_after_one_tick() {
+fn rejects_revoked_key_after_one_tick() {
     let world = World::with_credits(10);
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
@@ -77,7 +76,7 @@ fn a_revoked_key_is_refused_after_one_tick() {
 }
 
 #[test]
-fn a_key_that_was_unknown_is_found_once_it_is_made() {
+fn finds_key_created_after_failed_lookup() {
     let world = World::with_credits(10);
     assert!(!world.finds(&key(1)));
     create_key(&world, 1);
@@ -86,11 +85,11 @@ fn a_key_that_was_unknown_is_found_once_it_is_made() {
 }
 
 #[test]
-fn a_grant_of_another_process_is_usable_after_one_tick() {
+fn grant_of_another_process_is_usable_after_one_tick() {
     let world = World::with_credits(10);
     assert_eq!(totals(world.balance()), (10, 0, 0));
-    let told = world.admin().grant(&workspace("demo"), 5, START).unwrap();
-    assert_eq!(totals(told), (15, 0, 0));
+    let balance = world.admin().grant(&workspace("demo"), 5, START).unwrap();
+    assert_eq!(totals(balance), (15, 0, 0));
     world.tick(START);
     assert_eq!(totals(world.balance()), (15, 0, 0));
     world.tick(START);
@@ -98,7 +97,7 @@ fn a_grant_of_another_process_is_usable_after_one_tick() {
 }
 
 #[test]
-fn a_grant_between_two_spends_counts() {
+fn grant_between_two_spends_is_applied() {
     let world = World::with_credits(1);
     let first = world.hold(1);
     world.spend(&first).unwrap();
@@ -110,7 +109,7 @@ fn a_grant_between_two_spends_counts() {
 }
 
 #[test]
-fn a_list_of_keys_shows_their_use_and_never_a_key() {
+fn key_list_shows_last_use_and_no_plaintext() {
     let world = World::with_credits(10);
     create_key(&world, 1);
     create_key(&world, 2);
@@ -131,7 +130,7 @@ fn a_list_of_keys_shows_their_use_and_never_a_key() {
 }
 
 #[test]
-fn what_is_held_shows_while_it_is_served_and_not_after() {
+fn balance_shows_held_credits_only_while_served() {
     let world = World::with_credits(10);
     world.hold(1);
     let settled = world.hold(2);
@@ -147,7 +146,7 @@ fn what_is_held_shows_while_it_is_served_and_not_after() {
 }
 
 #[test]
-fn an_expired_hold_disappears_from_the_show() {
+fn expired_hold_disappears_from_balance() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.tick(START);
@@ -157,7 +156,7 @@ fn an_expired_hold_disappears_from_the_show() {
 }
 
 #[test]
-fn a_tick_without_news_writes_nothing() {
+fn tick_without_changes_writes_nothing() {
     let world = World::with_credits(10);
     world.hold(1);
     world.tick(START);
@@ -168,7 +167,7 @@ fn a_tick_without_news_writes_nothing() {
 }
 
 #[test]
-fn operators_are_told_what_does_not_exist_or_exists() {
+fn reports_unknown_and_existing_names() {
     let files = Files::with_credits(10);
     let mut admin = files.admin();
     let stranger = workspace("stranger");
@@ -184,7 +183,7 @@ fn operators_are_told_what_does_not_exist_or_exists() {
 }
 
 #[test]
-fn a_key_revoked_twice_keeps_its_first_date() {
+fn revoking_key_twice_keeps_first_date() {
     let files = Files::with_credits(10);
     let mut admin = files.admin();
     let id = admin.create_key(&workspace("demo"), "x", &key(1), START).unwrap();
@@ -194,19 +193,19 @@ fn a_key_revoked_twice_keeps_its_first_date() {
 }
 
 #[test]
-fn a_grant_too_large_to_count_is_refused_whole() {
+fn rejects_grant_that_overflows() {
     let files = Files::with_credits(10);
     for credits in [u64::MAX, i64::MAX as u64] {
         assert!(matches!(
             files.admin().grant(&workspace("demo"), credits, START),
-            Err(StoreError::Account(_))
+            Err(SqliteError::Store(StoreError::Account(_)))
         ));
     }
     assert_eq!(totals(files.on_disk()), (10, 0, 0));
 }
 
 #[test]
-fn a_directory_without_accounts_is_not_opened_by_mistake() {
+fn open_rejects_directory_without_data() {
     let files = Files::new();
     let wrong = files.path("wrong");
     assert_eq!(message(DataDir::open(&wrong)), format!("there is no data in {}", wrong.display()));
@@ -214,7 +213,7 @@ fn a_directory_without_accounts_is_not_opened_by_mistake() {
 }
 
 #[test]
-fn processes_that_start_at_once_make_one_set_of_accounts() {
+fn concurrent_creation_makes_one_set_of_accounts() {
     let files = Files::new();
     thread::scope(|scope| {
         for n in 0..8 {

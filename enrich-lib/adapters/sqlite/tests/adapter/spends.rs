@@ -9,7 +9,7 @@ use enrich_sqlite::{Durability, Ledger};
 use crate::world::{Files, START, World, lookup, message, poll, totals};
 
 #[test]
-fn a_spend_is_on_the_disk_before_it_is_answered() {
+fn spend_is_durable_before_reply() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     let mut spend = world.queue_spend(&hold);
@@ -20,7 +20,7 @@ fn a_spend_is_on_the_disk_before_it_is_answered() {
 }
 
 #[test]
-fn a_spend_leaves_a_row_with_its_lookup_and_no_more_than_it_cost() {
+fn spend_row_has_lookup_workspace_and_cost_only() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.spend(&hold).unwrap();
@@ -34,7 +34,7 @@ fn a_spend_leaves_a_row_with_its_lookup_and_no_more_than_it_cost() {
 }
 
 #[test]
-fn a_release_does_not_wait_for_the_disk() {
+fn release_does_not_wait_for_writer() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.end_writer();
@@ -43,7 +43,7 @@ fn a_release_does_not_wait_for_the_disk() {
 }
 
 #[test]
-fn balances_survive_a_reopen_and_holds_do_not() {
+fn reopen_keeps_balances_and_drops_holds() {
     let world = World::with_credits(10);
     let (spent, held) = (world.hold(1), world.hold(2));
     world.spend(&spent).unwrap();
@@ -58,7 +58,7 @@ fn balances_survive_a_reopen_and_holds_do_not() {
 
 /// The lookup began before one that the earlier process has finished.
 #[test]
-fn a_late_spend_is_in_the_total_and_so_is_its_void() {
+fn late_spend_and_its_void_update_total() {
     let world = World::with_credits(10);
     world.spend(&world.hold(9)).unwrap();
     let world = World::serve(world.close());
@@ -74,7 +74,7 @@ fn a_late_spend_is_in_the_total_and_so_is_its_void() {
 }
 
 #[test]
-fn a_late_spend_that_is_repeated_is_charged_once() {
+fn repeated_late_spend_is_charged_once() {
     let world = World::with_credits(10);
     world.spend(&world.hold(9)).unwrap();
     let world = World::serve(world.close());
@@ -86,7 +86,7 @@ fn a_late_spend_that_is_repeated_is_charged_once() {
 }
 
 #[test]
-fn a_settle_that_is_given_up_before_it_is_written_is_not_charged() {
+fn spend_dropped_before_commit_is_not_charged() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     drop(world.queue_spend(&hold));
@@ -97,10 +97,10 @@ fn a_settle_that_is_given_up_before_it_is_written_is_not_charged() {
 }
 
 #[test]
-fn a_settle_that_is_given_up_before_its_answer_is_taken_is_voided() {
+fn spend_dropped_after_commit_is_voided() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
-    written_and_given_up(&world, &hold);
+    commit_and_drop(&world, &hold);
     assert_eq!(
         (totals(world.balance()), totals(world.on_disk())),
         ((9, 1, 0), (9, 0, 1)),
@@ -114,7 +114,7 @@ fn a_settle_that_is_given_up_before_its_answer_is_taken_is_voided() {
 
 /// The machine slept or the clock jumped. When the reply is dropped, the account has already forgotten the hold.
 #[test]
-fn a_settle_that_is_given_up_after_its_hold_is_forgotten_is_voided() {
+fn spend_dropped_after_tombstone_expired_is_voided() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     let spend = world.queue_spend(&hold);
@@ -127,10 +127,10 @@ fn a_settle_that_is_given_up_after_its_hold_is_forgotten_is_voided() {
 }
 
 #[test]
-fn a_settle_that_is_given_up_and_tried_again_at_once_is_charged_once() {
+fn dropped_and_retried_spend_is_charged_once() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
-    written_and_given_up(&world, &hold);
+    commit_and_drop(&world, &hold);
     let mut again = world.queue_spend(&hold);
     world.write();
     assert!(matches!(poll(again.as_mut()), Poll::Ready(Ok(()))));
@@ -138,14 +138,14 @@ fn a_settle_that_is_given_up_and_tried_again_at_once_is_charged_once() {
 }
 
 #[test]
-fn a_void_that_the_disk_refuses_is_made_up_for_by_a_later_tick() {
+fn tick_retries_failed_void() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
-    written_and_given_up(&world, &hold);
+    commit_and_drop(&world, &hold);
     let refuse =
         "CREATE TRIGGER refuse BEFORE INSERT ON credit_void BEGIN SELECT RAISE(ABORT, 'refused'); END";
     world.sql().execute_batch(refuse).unwrap();
-    assert!(world.drive(world.ledger.tick(START)).is_err(), "a tick tells that it could not void");
+    assert!(world.drive(world.ledger.tick(START)).is_err(), "the tick reports the failed void");
     assert_eq!((totals(world.balance()), world.on_disk().spent), ((9, 1, 0), 1));
     world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
     world.tick(hold.expires_at);
@@ -153,7 +153,7 @@ fn a_void_that_the_disk_refuses_is_made_up_for_by_a_later_tick() {
 }
 
 /// Writes a spend and drops its reply.
-fn written_and_given_up(world: &World, hold: &Hold) {
+fn commit_and_drop(world: &World, hold: &Hold) {
     let spend = world.queue_spend(hold);
     world.write();
     assert_eq!(totals(world.balance()), (9, 0, 1));
@@ -161,7 +161,7 @@ fn written_and_given_up(world: &World, hold: &Hold) {
 }
 
 #[test]
-fn a_settle_that_is_repeated_while_the_first_is_queued_is_charged_once() {
+fn repeated_queued_spend_is_charged_once() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     let (mut first, mut second) = (world.queue_spend(&hold), world.queue_spend(&hold));
@@ -171,7 +171,7 @@ fn a_settle_that_is_repeated_while_the_first_is_queued_is_charged_once() {
 }
 
 #[test]
-fn a_queued_spend_does_not_expire_and_is_not_released() {
+fn queued_spend_neither_expires_nor_is_released() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     let mut spend = world.queue_spend(&hold);
@@ -185,7 +185,7 @@ fn a_queued_spend_does_not_expire_and_is_not_released() {
 }
 
 #[test]
-fn when_the_writer_has_ended_spends_fail_and_credits_stay_held() {
+fn spends_fail_after_writer_ended_and_credits_stay_held() {
     let world = World::with_credits(10);
     let (queued, late) = (world.hold(1), world.hold(2));
     let first = world.queue_spend(&queued);
@@ -201,7 +201,7 @@ fn when_the_writer_has_ended_spends_fail_and_credits_stay_held() {
 }
 
 #[test]
-fn a_spend_of_nothing_needs_no_disk() {
+fn spend_of_zero_credits_needs_no_writer() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.end_writer();
@@ -210,16 +210,16 @@ fn a_spend_of_nothing_needs_no_disk() {
 }
 
 #[test]
-fn an_unknown_workspace_is_a_failure_and_not_a_lack_of_credits() {
+fn hold_of_unknown_workspace_is_an_error() {
     let world = World::with_credits(10);
     let failed = world.drive(world.ledger.hold(&lookup("stranger", 1)));
     assert_eq!(failed.unwrap_err().to_string(), "there is no workspace stranger");
 }
 
 #[test]
-fn a_writer_on_a_thread_answers() {
+fn writer_runs_on_thread() {
     let files = Files::with_credits(10);
-    let ledger = Ledger::open(&files.dir, START, |work| Durability::Strict.on_a_thread(work)).unwrap();
+    let ledger = Ledger::open(&files.dir, START, |work| Durability::Strict.run_on_thread(work)).unwrap();
     let hold = lookup("demo", 1);
     futures_executor::block_on(async {
         ledger.hold(&hold).await.unwrap();

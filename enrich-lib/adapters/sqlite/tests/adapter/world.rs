@@ -16,7 +16,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger, StoreError, Work};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -118,7 +118,7 @@ impl World {
 
     /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken since
     /// then.
-    pub(crate) fn rest_writer(&self) -> impl Fn() -> bool {
+    pub(crate) fn idle_writer(&self) -> impl Fn() -> bool {
         self.write();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -141,7 +141,7 @@ impl World {
             }
             self.write();
         }
-        panic!("nothing moves any more");
+        panic!("neither the step nor the writer makes progress");
     }
 
     pub(crate) fn tick(&self, now: Timestamp) {
@@ -167,7 +167,7 @@ impl World {
     /// Begins to spend the credit of `hold`, up to the point where it waits for the writer.
     pub(crate) fn queue_spend<'w>(&'w self, hold: &'w Hold) -> QueuedSpend<'w> {
         let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
-        assert!(poll(spend.as_mut()).is_pending(), "a spend waits for the disk");
+        assert!(poll(spend.as_mut()).is_pending(), "a spend waits for the writer");
         spend
     }
 
@@ -245,7 +245,7 @@ pub(crate) fn totals(balance: Balance) -> (u64, u64, u64) {
 }
 
 /// Returns the error message that an operator would read.
-pub(crate) fn message<T>(result: Result<T, StoreError>) -> String {
+pub(crate) fn message<T>(result: Result<T, SqliteError>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 

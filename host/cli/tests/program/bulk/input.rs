@@ -79,7 +79,7 @@ fn keeps_invalid_csv_rows_without_a_request() {
          line 4: the email is not UTF-8\n\
          line 5: there is no email\n\
          line 6: the email is longer than 254 characters\n\
-         error: 5 rows have an error for a status\n"
+         error: 5 rows have an error status\n"
     );
     assert!(!ran.success);
 }
@@ -160,7 +160,7 @@ fn stops_at_an_unreadable_row_after_answering_earlier_rows() {
     let out = command.stdin(std::fs::File::open(file).unwrap()).output().unwrap();
     let [stdout, stderr] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(
-        !out.status.success() && stderr.contains("stopped after 1 rows: stdin: line 3: the quote"),
+        !out.status.success() && stderr.contains("stopped after 1 row: stdin: line 3: the quote"),
         "{stderr}"
     );
     assert_eq!(stdout.lines().count(), 2);

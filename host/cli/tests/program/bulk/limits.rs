@@ -57,7 +57,7 @@ fn resumes_after_402_without_repeating_paid_rows() {
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&summary["stopped"], &summary["matches"]), (&"insufficient_credits".into(), &15.into()));
     assert_eq!(ran.code, Some(3));
-    for told in ["no credits left", "enrich credits grant", "goes on where this stopped"] {
+    for told in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
     enrich.ok(&["credits", "grant", "demo", "100"]);
@@ -82,7 +82,7 @@ fn stops_when_the_key_is_rejected() {
     let server = enrich.serve(&[]);
     let file = enrich.file("crm.csv", table(50));
     let ran = enrich.run(&bulk(&server.url, "enr_wrong", &[file.to_str().unwrap(), "-o", "out.csv"]));
-    assert!(ran.code == Some(3) && ran.stderr.contains("the server refuses the key"), "{}", ran.stderr);
+    assert!(ran.code == Some(3) && ran.stderr.contains("the server refused the API key"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("enr_wrong"));
     assert_eq!(server.stop().matches("unauthorized").count(), 1, "one request finds out");
 }
@@ -138,7 +138,7 @@ fn reports_unreachable_and_foreign_servers() {
     let file = enrich.file("crm.csv", table(100));
     let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
     let other = FakeServer::start(|_, _| error(404, "invalid_request", ""));
-    for (url, told, code) in [("http://127.0.0.1:1", "can't reach", 4), (&other.url, "is --url right?", 1)] {
+    for (url, told, code) in [("http://127.0.0.1:1", "cannot reach", 4), (&other.url, "check --url", 1)] {
         let ran = run(url);
         assert!(ran.code == Some(code) && ran.stderr.contains(told), "{}", ran.stderr);
         assert!(!ran.stderr.contains("gmail"), "{}", ran.stderr);

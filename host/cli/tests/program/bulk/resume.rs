@@ -34,11 +34,11 @@ fn ctrl_c_finishes_requests_in_flight_and_bills_no_match_twice() {
         send("-INT", &run);
         let ran = wait(run);
         assert_eq!(ran.code, Some(130));
-        assert!(ran.stderr.contains("goes on where this stopped"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("run the same command again to resume"), "{}", ran.stderr);
         assert!(lines(&out) < ROWS, "it was not in the middle any more");
     }
     let ran = enrich.run(&args);
-    assert!(ran.success && ran.stderr.contains("rows are done already"), "{}", ran.stderr);
+    assert!(ran.success && ran.stderr.contains("resuming after"), "{}", ran.stderr);
     assert_whole(&enrich);
     assert_eq!(spent(&enrich), ROWS as u64);
     assert!(enrich.run(&args).success, "and again there is nothing to do");
@@ -82,7 +82,7 @@ fn second_ctrl_c_exits_immediately() {
     let mut stderr = std::io::BufReader::new(run.stderr.take().unwrap());
     let mut told = String::new();
     std::io::BufRead::read_line(&mut stderr, &mut told).unwrap();
-    assert!(told.contains("Ctrl-C again ends at once"), "{told}");
+    assert!(told.contains("Ctrl-C again to exit immediately"), "{told}");
     send("-INT", &run);
     assert_eq!(run.wait().unwrap().code(), Some(130));
 }
@@ -140,7 +140,7 @@ fn keeps_out_of_order_replies_across_a_resume() {
     eventually("the others are answered", || (lines(&journal) == 19).then_some(()));
     release.send(()).unwrap();
     let ran = wait(run);
-    assert!(!ran.success && ran.stderr.contains("stopped after 1 rows"), "{}", ran.stderr);
+    assert!(!ran.success && ran.stderr.contains("stopped after 1 row:"), "{}", ran.stderr);
     assert!(!enrich.run(&args).success, "there are no credits yet");
     assert!(enrich.run(&args).success);
     assert_eq!(lines(&enrich.path("out.csv")), 22);

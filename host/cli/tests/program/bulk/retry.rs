@@ -64,14 +64,14 @@ fn temporary_errors_are_looked_up_again_and_other_errors_on_demand() {
     let enrich = Enrich::new();
     let ran = run(&enrich, &server, 4, &[]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("the same command looks up temporary errors again"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("run the same command again to retry temporary errors"), "{}", ran.stderr);
     assert_eq!(read(&enrich), output(["found", "lookup_error", "invalid_email", "found"]));
 
     is_well.store(true, Ordering::SeqCst);
     let before = server.asked().len();
     let ran = run(&enrich, &server, 4, &[]);
     assert!(
-        ran.stderr.contains("3 rows are done already\n1 rows with an error are looked up again\n"),
+        ran.stderr.contains("resuming after 3 completed rows\nretrying 1 row with an error\n"),
         "{}",
         ran.stderr
     );
@@ -187,7 +187,7 @@ fn ctrl_c_keeps_received_replies_and_exits_with_130() {
         send(signal, &child);
         let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
-        while !told.contains("finishing 1 lookups in flight") {
+        while !told.contains("finishing 1 lookup in flight") {
             assert_ne!(std::io::BufRead::read_line(&mut stderr, &mut told).unwrap(), 0, "{told}");
         }
         release.send(()).unwrap();

@@ -1,0 +1,19 @@
+//! Outgoing connections of the adapters.
+//!
+//! * [`Connect`] opens byte streams to one server: [`Tcp`], [`Tls`], [`Unix`], or an own implementation, such as a simulated
+//!   network.
+//! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies certificates, with
+//!   rustls and ring.
+//!
+//! Connecting has no timeout of its own; the caller applies one.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod connect;
+mod tls;
+
+pub use connect::{Connect, Stream, Tcp, Tls, Unix};
+pub use tls::{RootsError, client_config, pem_roots, system_roots};
+
+pub use rustls::{ClientConfig, RootCertStore};

@@ -1,9 +1,0 @@
-//! Lock types and helpers.
-
-use std::sync::PoisonError;
-pub(crate) use std::sync::{Mutex, MutexGuard, RwLock};
-
-/// Locks `mutex` and ignores poisoning: every critical section of this crate keeps the data consistent even if it panics.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

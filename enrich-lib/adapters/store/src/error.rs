@@ -1,0 +1,54 @@
+//! Errors of a store. Every message says what to do, and none contains an email, a key or a password.
+
+use std::error::Error;
+
+use enrich_lib::credit::AccountError;
+use enrich_lib::model::WorkspaceId;
+use enrich_lib::refusal::PortError;
+use thiserror::Error;
+
+/// An error of a store.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No workspace has this name.
+    #[error("there is no workspace {0}")]
+    UnknownWorkspace(WorkspaceId),
+    /// A workspace with this name already exists.
+    #[error("there is already a workspace {0}")]
+    WorkspaceExists(WorkspaceId),
+    /// No key has this id.
+    #[error("there is no key with the id {0}")]
+    UnknownKey(String),
+    /// The account rejected the operation.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The schema of this file or database is newer than this program.
+    #[error("{0} was written by a newer version of this program; use that version, or restore a backup")]
+    NewerSchema(String),
+    /// The spend was not committed, for this reason.
+    #[error("the spend was not committed: {0}")]
+    NotCommitted(String),
+    /// The writer has ended.
+    #[error("the store has stopped writing")]
+    Stopped,
+    /// The backend failed. The source is the error type of the store's crate.
+    #[error(transparent)]
+    Backend(Box<dyn Error + Send + Sync>),
+}
+
+impl StoreError {
+    /// Returns the error of the backend, if it has type `E`.
+    pub fn backend<E: Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Backend(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for PortError {
+    fn from(error: StoreError) -> Self {
+        Self::new(error)
+    }
+}

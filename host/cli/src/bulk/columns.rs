@@ -1,0 +1,107 @@
+//! The columns that `bulk` adds to each row, in CSV and JSON Lines.
+
+use csv::{ReaderBuilder, StringRecord, WriterBuilder};
+use enrich_files::Form;
+use serde_json::{Map, Value};
+
+use super::row_result::RowResult;
+
+/// The columns that are added to each row.
+#[derive(Clone)]
+pub struct Columns {
+    form: Form,
+    names: [String; 3],
+}
+
+impl Columns {
+    pub fn names(prefix: &str) -> [String; 3] {
+        ["linkedin_url", "status", "lookup_id"].map(|name| format!("{prefix}{name}"))
+    }
+
+    pub fn new(form: Form, prefix: &str) -> Self {
+        Self { form, names: Self::names(prefix) }
+    }
+
+    /// Returns the text to append to the header.
+    pub fn header_end(&self) -> Vec<u8> {
+        let Form::Csv { delimiter } = self.form else { return Vec::new() };
+        csv_end(delimiter, self.names.each_ref().map(String::as_str))
+    }
+
+    /// Returns the text to append to a row that begins with `text`.
+    pub fn row_end(&self, text: &[u8], result: &RowResult) -> Vec<u8> {
+        let RowResult { linkedin_url, status, lookup_id } = result;
+        if let Form::Csv { delimiter } = self.form {
+            let [url, id] = [linkedin_url, lookup_id].map(|cell| cell.as_deref().unwrap_or_default());
+            return csv_end(delimiter, [url, status, id]);
+        }
+        let values = [linkedin_url.clone().into(), Value::from(status.as_str()), lookup_id.clone().into()];
+        let fields = self.names.iter().zip(values).map(|(name, value)| {
+            let name = Value::from(name.as_str());
+            format!("{name}:{value}")
+        });
+        let comma = if text == b"{" { "" } else { "," };
+        format!("{comma}{}}}\n", fields.collect::<Vec<_>>().join(",")).into_bytes()
+    }
+
+    /// Parses the end of a row that begins with `text`. Returns `None` if [`row_end`](Self::row_end) would write it
+    /// differently.
+    pub fn parse_row_end(&self, text: &[u8], end: &[u8]) -> Option<RowResult> {
+        let result = match self.form {
+            Form::Csv { delimiter } => Self::parse_csv_end(delimiter, end)?,
+            Form::JsonLines => self.parse_json_end(end)?,
+        };
+        (self.row_end(text, &result) == end).then_some(result)
+    }
+
+    fn parse_csv_end(delimiter: u8, end: &[u8]) -> Option<RowResult> {
+        let cells = end.strip_prefix(&[delimiter])?;
+        let mut reader = ReaderBuilder::new();
+        let mut reader = reader.delimiter(delimiter).has_headers(false).flexible(true).from_reader(cells);
+        let mut record = StringRecord::new();
+        reader.read_record(&mut record).ok()?;
+        let cell = |index| record.get(index).map(str::to_owned);
+        let non_empty = |text: String| Some(text).filter(|text| !text.is_empty());
+        Some(RowResult {
+            linkedin_url: non_empty(cell(0)?),
+            status: cell(1)?,
+            lookup_id: non_empty(cell(2)?),
+        })
+    }
+
+    fn parse_json_end(&self, end: &[u8]) -> Option<RowResult> {
+        let fields = [b"{", end.strip_prefix(b",").unwrap_or(end)].concat();
+        let fields: Map<String, Value> = serde_json::from_slice(&fields).ok()?;
+        let [url, status, id] =
+            self.names.each_ref().map(|name| fields.get(name).and_then(Value::as_str).map(str::to_owned));
+        Some(RowResult { linkedin_url: url, status: status?, lookup_id: id })
+    }
+}
+
+fn csv_end(delimiter: u8, cells: [&str; 3]) -> Vec<u8> {
+    let mut writer = WriterBuilder::new();
+    let mut writer = writer.delimiter(delimiter).buffer_capacity(256).from_writer(vec![delimiter]);
+    // Writing to a vector does not fail.
+    writer.write_record(cells).ok().and_then(|()| writer.into_inner().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row_result::tests::{FOUND, parse};
+    use super::*;
+
+    #[test]
+    fn parses_the_columns_that_it_writes_in_both_forms() {
+        let found = parse(200, FOUND).unwrap();
+        for form in [Form::Csv { delimiter: b',' }, Form::Csv { delimiter: b';' }, Form::JsonLines] {
+            let columns = Columns::new(form, "their \"");
+            for result in [found.clone(), RowResult::error("no_email")] {
+                for text in [&b"{"[..], b"{\"a\":1"] {
+                    let end = columns.row_end(text, &result);
+                    assert_eq!(columns.parse_row_end(text, &end), Some(result.clone()));
+                    assert_eq!(columns.parse_row_end(text, &end[1..]), None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The lookup of one email: its attempts, the delays between them, and failures that stop the run.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::rate_limit::RateLimiter;
+use super::row_result::{RowResult, temporary};
+use super::stop::StopReason;
+use crate::client::{Client, RequestError, Response};
+
+/// Maximum number of attempts per lookup.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Delay before the second attempt. Doubles with each further attempt.
+const BACKOFF: Duration = Duration::from_millis(500);
+
+/// Sends lookups. All lookups of a run share it.
+pub struct LookupClient {
+    pub http: Client,
+    pub limiter: RateLimiter,
+    /// Stops the run when cancelled: requests in flight finish, and no more are sent.
+    pub stop: CancellationToken,
+}
+
+pub enum LookupOutcome {
+    Completed(RowResult),
+    /// Failed after all attempts. Contains the status to report.
+    Failed(&'static str),
+    /// Not sent, or not retried, because the run stops.
+    Skipped,
+    /// Failed in a way that applies to all further lookups.
+    Stop(StopReason),
+}
+
+impl LookupClient {
+    /// Looks up an email, with retries after temporary failures.
+    pub async fn lookup(&self, email: &str) -> LookupOutcome {
+        let mut attempts = 0;
+        loop {
+            let permit = self.stop.run_until_cancelled(self.limiter.acquire()).await;
+            // The permit may become available at the same time as the stop.
+            let Some(permit) = permit.filter(|_| !self.stop.is_cancelled()) else {
+                return LookupOutcome::Skipped;
+            };
+            attempts += 1;
+            let status = match self.http.enrich(email).await {
+                Ok(response) => {
+                    let class = match classify(&response) {
+                        ResponseClass::Final(LookupOutcome::Stop(StopReason::OutOfCredits))
+                            if !permit.credits_refused() =>
+                        {
+                            ResponseClass::NotExecuted
+                        }
+                        class => class,
+                    };
+                    if let ResponseClass::Final(LookupOutcome::Stop(_)) = class {
+                        // Stops the run before other lookups acquire a permit.
+                        self.stop.cancel();
+                    }
+                    permit.complete(&response);
+                    match class {
+                        ResponseClass::Final(outcome) => return outcome,
+                        ResponseClass::Failed(status) => status,
+                        ResponseClass::NotExecuted => {
+                            attempts -= 1;
+                            continue;
+                        }
+                    }
+                }
+                Err(error @ RequestError::Unreachable(_)) if attempts == ATTEMPTS_MAX => {
+                    self.stop.cancel();
+                    return LookupOutcome::Stop(StopReason::Unreachable(error));
+                }
+                Err(_) => {
+                    drop(permit);
+                    temporary::NO_ANSWER
+                }
+            };
+            if attempts == ATTEMPTS_MAX {
+                return LookupOutcome::Failed(status);
+            }
+            self.stop.run_until_cancelled(sleep(backoff(attempts))).await;
+        }
+    }
+}
+
+enum ResponseClass {
+    Final(LookupOutcome),
+    /// Failed with this status; retried up to [`ATTEMPTS_MAX`] times in total.
+    Failed(&'static str),
+    /// Refused without being executed. The [`RateLimiter`] determines when to retry.
+    NotExecuted,
+}
+
+fn classify(response: &Response) -> ResponseClass {
+    let stop = |reason| ResponseClass::Final(LookupOutcome::Stop(reason));
+    match response.status.as_u16() {
+        401 => stop(StopReason::KeyRefused),
+        402 => stop(StopReason::OutOfCredits),
+        429 => ResponseClass::NotExecuted,
+        502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
+        503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),
+        500..=599 => ResponseClass::Failed(temporary::SERVER_ERROR),
+        _ => match RowResult::parse(response) {
+            Some(result) => ResponseClass::Final(LookupOutcome::Completed(result)),
+            None => stop(StopReason::UnexpectedResponse(response.status)),
+        },
+    }
+}
+
+/// Returns the delay after `attempts` attempts, with a jitter of 50 % in both directions, so that clients that failed
+/// together do not retry together.
+fn backoff(attempts: u32) -> Duration {
+    (BACKOFF * 2_u32.pow(attempts - 1)).mul_f64(rand::random_range(0.5..1.5))
+}

@@ -1,0 +1,156 @@
+//! The rows that an earlier run wrote to OUT. The last row may be truncated.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use enrich_files::TableRow;
+
+use super::columns::Columns;
+use super::input::Input;
+use super::row_result::{RowResult, email_key, temporary};
+use crate::failure::Failure;
+
+/// The errors of an earlier run that this run looks up again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// Only errors that may disappear with another attempt.
+    Temporary,
+    AllErrors,
+}
+
+impl RetryPolicy {
+    pub fn includes(self, result: &RowResult) -> bool {
+        temporary::includes(&result.status) || (self == Self::AllErrors && result.is_error())
+    }
+}
+
+/// The results of earlier runs.
+#[derive(Default)]
+pub struct PreviousRun {
+    /// The number of rows in OUT by status, without `failed`.
+    pub statuses: BTreeMap<String, u64>,
+    /// Results by the [`email_key`] of their row.
+    pub results: HashMap<String, RowResult>,
+    /// The [`email_key`]s of results that are in the journal but not in OUT yet.
+    pub journaled: Vec<String>,
+    /// The rows in OUT to look up again.
+    pub failed: Vec<FailedRow>,
+    /// The truncated row at the end of OUT, to write again. It is already consumed from the input.
+    pub truncated: Option<TableRow>,
+    /// Length of OUT without the truncated row, in bytes.
+    pub bytes: u64,
+}
+
+/// A row in OUT with an error.
+pub struct FailedRow {
+    pub email: String,
+    pub status: String,
+    /// The byte range of its result in OUT.
+    pub position: Range<u64>,
+}
+
+impl PreviousRun {
+    /// Reads OUT and the corresponding input rows. Also returns the header, if it must be written first. Fails if OUT and
+    /// the input differ.
+    pub fn read(
+        path: &Path,
+        file: &File,
+        columns: &Columns,
+        input: &mut Input,
+        retries: RetryPolicy,
+    ) -> Result<(Self, Vec<u8>), Failure> {
+        let mut out = Out { path, input: &input.path.clone(), text: BufReader::new(file) };
+        let mut run = Self::default();
+        if let Some(header) = input.header() {
+            let header = [header, &columns.header_end()].concat();
+            let start = out.read_up_to(header.len())?;
+            if start != header {
+                return if header.starts_with(&start) {
+                    Ok((run, header))
+                } else {
+                    Err(out.mismatch("its header"))
+                };
+            }
+            run.bytes = header.len() as u64;
+        }
+        while !out.is_at_end()? {
+            let Some(row) = input.next() else { return Err(out.mismatch("the number of rows")) };
+            let row = row?;
+            let Some((result, bytes)) = out.read_row(&row, columns)? else {
+                run.truncated = Some(row);
+                break;
+            };
+            let result_start = run.bytes + row.text.len() as u64;
+            run.bytes += bytes;
+            match row.email {
+                Ok(email) if retries.includes(&result) => {
+                    let position = result_start..run.bytes;
+                    run.failed.push(FailedRow { email, status: result.status, position });
+                }
+                email => run.add(email.ok(), result),
+            }
+        }
+        Ok((run, Vec::new()))
+    }
+
+    fn add(&mut self, email: Option<String>, result: RowResult) {
+        *self.statuses.entry(result.status.clone()).or_default() += 1;
+        if let Some(email) = email {
+            self.results.insert(email_key(&email), result);
+        }
+    }
+}
+
+/// A reader of OUT.
+struct Out<'a> {
+    path: &'a Path,
+    input: &'a Path,
+    text: BufReader<&'a File>,
+}
+
+impl Out<'_> {
+    /// Reads the result of `row`. Returns it with the length of the whole row in bytes, or `None` if the row is truncated.
+    fn read_row(&mut self, row: &TableRow, columns: &Columns) -> Result<Option<(RowResult, u64)>, Failure> {
+        let start = self.read_up_to(row.text.len())?;
+        let mut end = Vec::new();
+        self.text.read_until(b'\n', &mut end).map_err(|e| self.read_error(e))?;
+        if !end.ends_with(b"\n") {
+            let is_truncated = is_truncated(&row.text, &start);
+            return if is_truncated { Ok(None) } else { Err(self.mismatch("its last row")) };
+        }
+        let result = columns.parse_row_end(&row.text, &end).filter(|_| start == row.text);
+        let result = result.ok_or_else(|| self.mismatch(&format!("the row for line {}", row.line)))?;
+        Ok(Some((result, (start.len() + end.len()) as u64)))
+    }
+
+    fn is_at_end(&mut self) -> Result<bool, Failure> {
+        Ok(self.text.fill_buf().map_err(|e| Failure::file("read", self.path, e))?.is_empty())
+    }
+
+    /// Reads this number of bytes, or fewer at the end of the file.
+    fn read_up_to(&mut self, bytes: usize) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        self.text.by_ref().take(bytes as u64).read_to_end(&mut text).map_err(|e| self.read_error(e))?;
+        Ok(text)
+    }
+
+    fn read_error(&self, error: io::Error) -> Failure {
+        Failure::file("read", self.path, error)
+    }
+
+    fn mismatch(&self, part: &str) -> Failure {
+        let (path, input) = (self.path.display(), self.input.display());
+        Failure::new(format!("{path} is not the output for {input}: {part} differs"))
+            .advise("choose another file with -o, or overwrite this one and its results with --force")
+    }
+}
+
+/// Returns whether `start` is a prefix of `text`, possibly followed by zero bytes, which a power loss may leave in place of
+/// the rest.
+fn is_truncated(text: &[u8], start: &[u8]) -> bool {
+    let common = text.iter().zip(start).take_while(|(a, b)| a == b).count();
+    start[common..].iter().all(|&byte| byte == 0)
+}

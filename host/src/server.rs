@@ -1,0 +1,128 @@
+//! The accept loop and the graceful shutdown.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+
+use enrich_lib::drive::Service;
+use enrich_tower::{Arrivals, Endpoint, Lookups, SystemArrivals};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{self, Connections};
+use crate::handler::RequestHandler;
+use crate::limits::Limits;
+use crate::listener::{self, Listener};
+use crate::log::Log;
+
+/// The configuration of [`run`].
+#[derive(Clone)]
+pub struct Services {
+    /// Runs the lookups.
+    pub service: Service,
+    /// The source of time and randomness.
+    pub arrivals: Arc<dyn Arrivals>,
+    /// Limits on resources that clients can consume.
+    pub limits: Limits,
+    /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
+    pub date_header: bool,
+}
+
+impl Services {
+    /// Returns a configuration for plain HTTP with the system clock and the default limits.
+    pub fn new(service: Service) -> Self {
+        let (arrivals, limits) = (Arc::new(SystemArrivals), Limits::default());
+        Self { service, arrivals, limits, tls: None, date_header: true }
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, limits, tls, date_header, .. } = self;
+        f.debug_struct("Services")
+            .field("service", service)
+            .field("limits", limits)
+            .field("tls", &tls.is_some())
+            .field("date_header", date_header)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Serves connections until `shutdown` resolves.
+///
+/// The server then stops accepting, closes idle connections, and waits for requests and lookups in flight, at most for
+/// [`Limits::shutdown_time_max`].
+///
+/// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
+/// not cancel the lookups.
+pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
+    let accept = async move || (listener::accept(&mut listener).await.0, ());
+    serve(accept, services, Log::new(), shutdown).await;
+}
+
+/// Serves the connections that `accept` returns. Each connection holds its guard until it is closed. `accept` must be cancel
+/// safe.
+pub(crate) async fn serve<Io, Guard>(
+    mut accept: impl AsyncFnMut() -> (Io, Guard),
+    services: Services,
+    log: Log,
+    shutdown: impl Future<Output = ()>,
+) where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    Guard: Send + 'static,
+{
+    let Services { service, arrivals, limits, tls, date_header } = services;
+    let (observer, lookups) = (Arc::new(log.clone()), Lookups::default());
+    let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
+    let handler = Arc::new(RequestHandler { endpoint, limits });
+    let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
+    let shared = Arc::new(Connections {
+        handler: handler.clone(),
+        http1: connection::http1(limits, date_header),
+        http2: connection::http2(limits, date_header),
+        tls: tls.map(Into::into),
+        shutdown: CancellationToken::new(),
+    });
+
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! { biased;
+            () = &mut shutdown => break,
+            Some(closed) = connections.join_next() => log_panic(closed),
+            (io, guard) = accept(), if connections.len() < limits.connections_max => {
+                connections.spawn(shared.clone().serve(io, guard));
+            }
+        }
+    }
+
+    drop(accept); // closes the listener
+    shared.shutdown.cancel();
+    let drained = async {
+        while let Some(closed) = connections.join_next().await {
+            log_panic(closed);
+        }
+        lookups.finished().await;
+    };
+    if timeout(limits.shutdown_time_max, drained).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            lookups = lookups.count(),
+            "shutdown timed out; dropping open connections and lookups"
+        );
+    }
+    log.flush();
+}
+
+/// Logs that a connection's task panicked. Other connections are not affected. The panic message is not logged because it
+/// could quote a request.
+fn log_panic(closed: Result<(), JoinError>) {
+    if closed.is_err_and(|error| error.is_panic()) {
+        tracing::error!("a connection's task panicked");
+    }
+}

@@ -1,0 +1,146 @@
+//! Timeouts of slow clients.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::sleep;
+
+use crate::client::{Client, request_head, valid_request};
+use crate::test_server::TestServer;
+
+#[tokio::test(start_paused = true)]
+async fn closes_connection_without_a_request_after_10_s() {
+    let server = TestServer::new();
+    assert_eq!(server.connect().read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_connection_whose_head_takes_more_than_10_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    for byte in valid_request().bytes() {
+        if client.try_write(&[byte]).await.is_err() {
+            break;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 10 + 1, "the first write after the close fails");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_connection_with_incomplete_http2_preface_after_10_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    client.write("PRI * HTTP/2.0\r\n").await;
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_idle_connection_after_75_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    sleep(Duration::from_secs(74)).await;
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 74 + 75);
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_a_later_head_from_its_first_byte() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    sleep(Duration::from_secs(60)).await;
+    client.write("POST /").await;
+    assert_eq!(client.read_to_end().await, "");
+    assert_eq!(server.elapsed_seconds(), 60 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepts_a_later_head_that_takes_9_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    let (first, second) = (&valid_request()[..20], &valid_request()[20..]);
+    client.write(first).await;
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(client.send(second).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_missing_body_after_5_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    let reply = client.send(format!("{}content-length: 40\r\n\r\n{{", request_head())).await;
+    assert!(reply.is_invalid_request(), "{reply:?}");
+    assert_eq!(reply.header("connection"), Some("close"));
+    assert_eq!(server.elapsed_seconds(), 5);
+    assert_eq!(client.read_to_end().await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_slow_body_after_5_s() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    client.write(format!("{}transfer-encoding: chunked\r\n\r\n", request_head())).await;
+    for _ in 0..6 {
+        client.write("1\r\n \r\n").await;
+        sleep(Duration::from_millis(900)).await;
+    }
+    assert!(client.read_reply().await.is_invalid_request());
+    assert_eq!(server.elapsed_seconds(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_5_s_for_the_body_before_401_too() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    let without_key = "POST /api/v1/person/enrich HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n";
+    let reply = client.send(without_key).await;
+    assert_eq!((reply.status, reply.header("connection")), (401, Some("close")));
+    assert_eq!(server.elapsed_seconds(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_connection_whose_client_reads_no_reply_after_idle_timeout() {
+    let server = TestServer::new();
+    let mut io = server.connect_raw(64);
+    let (mut reader, writer) = tokio::io::split(&mut io);
+    Client::new(tokio::io::join(tokio::io::empty(), writer)).write(valid_request()).await;
+    sleep(Duration::from_secs(200)).await;
+    let mut received = Vec::new();
+    reader.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received.len(), 64, "only the bytes that fit into the buffer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drops_connection_that_the_client_does_not_close_within_5_s() {
+    let server = TestServer::with_limits(|limits| limits.connections_max = 1);
+    let mut client = server.connect();
+    assert!(client.send("garbage\r\n\r\n").await.is_invalid_request());
+    assert_eq!(server.connect().send(valid_request()).await.status, 200); // accepted once the previous connection is closed
+    assert_eq!(server.elapsed_seconds(), 5);
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepts_at_most_connections_max_connections() {
+    let server = TestServer::with_limits(|limits| limits.connections_max = 2);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    assert_eq!(first.send(valid_request()).await.status, 200);
+    assert_eq!(second.send(valid_request()).await.status, 200);
+
+    let mut third = server.connect();
+    third.write(valid_request()).await;
+    tokio::select! {
+        _ = third.read_reply() => panic!("a third connection was accepted"),
+        () = sleep(Duration::from_secs(30)) => {}
+    }
+    drop(first);
+    assert_eq!(third.read_reply().await.status, 200);
+    assert_eq!(server.elapsed_seconds(), 30);
+}

@@ -1,0 +1,324 @@
+//! A Rust model of the SQL functions in the PostgreSQL adapter's migrations, which is also the fake's storage.
+//!
+//! A test makes the same random calls to the model and to PostgreSQL and compares the results
+//! (`tests/tests/postgres_model.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rows::{
+    Heartbeat, Key, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall, Spend,
+    SpendRequest, Violation, Workspace,
+};
+
+/// The state of all workspaces. Times are in milliseconds, by the server's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Database {
+    /// Indexed by row id, from 1.
+    workspaces: Vec<Workspace>,
+    keys: Vec<Key>,
+    /// Keyed by epoch.
+    nodes: BTreeMap<i64, Node>,
+    epochs: i64,
+    /// Keyed by workspace and epoch.
+    leases: BTreeMap<(i64, i64), Lease>,
+    spends: BTreeMap<Lookup, Spend>,
+    voids: BTreeSet<Lookup>,
+    revision: i64,
+    notifications: u64,
+}
+
+/// Operator commands, and inspection for tests.
+impl Database {
+    /// Creates a workspace and returns its row id.
+    pub fn create_workspace(&mut self, workspace: Workspace) -> i64 {
+        self.workspaces.push(workspace);
+        self.workspaces.len() as i64
+    }
+
+    /// Stores a key.
+    pub fn create_key(&mut self, workspace: i64, digest: &[u8]) {
+        self.keys.push(Key { digest: digest.to_vec(), workspace, is_revoked: false });
+    }
+
+    /// Revokes a key, and notifies the nodes.
+    pub fn revoke_key(&mut self, digest: &[u8]) {
+        self.keys.iter_mut().filter(|key| key.digest == digest).for_each(|key| key.is_revoked = true);
+        self.revision += 1;
+        self.notifications += 1;
+    }
+
+    /// Grants credits to a workspace.
+    pub fn grant(&mut self, workspace: i64, credits: i64) {
+        self.workspace_mut(workspace).granted += credits;
+    }
+
+    /// Returns the workspaces, ordered by row id from 1.
+    pub fn workspaces(&self) -> &[Workspace] {
+        &self.workspaces
+    }
+
+    /// Returns the leases, keyed by workspace and epoch.
+    pub fn leases(&self) -> &BTreeMap<(i64, i64), Lease> {
+        &self.leases
+    }
+
+    /// Returns the nodes, keyed by epoch.
+    pub fn nodes(&self) -> &BTreeMap<i64, Node> {
+        &self.nodes
+    }
+
+    /// Returns the number of change notifications sent.
+    pub fn notifications(&self) -> u64 {
+        self.notifications
+    }
+
+    /// Returns the credits that a lookup has spent, or `None` if it has no spend or a voided one.
+    pub fn committed_spend(&self, lookup: &Lookup) -> Option<i64> {
+        self.spends.get(lookup).filter(|_| !self.voids.contains(lookup)).map(|spend| spend.credits)
+    }
+
+    /// Returns the spends that are not voided: the lookup, its workspace, and the credits.
+    pub fn committed_spends(&self) -> impl Iterator<Item = (&Lookup, i64, i64)> {
+        let spends = self.spends.iter().filter(|(lookup, _)| !self.voids.contains(*lookup));
+        spends.map(|(lookup, spend)| (lookup, spend.workspace, spend.credits))
+    }
+
+    /// Returns true if the lookup's spend was committed or voided.
+    pub fn is_settled(&self, lookup: &Lookup) -> bool {
+        self.spends.contains_key(lookup) || self.voids.contains(lookup)
+    }
+
+    fn workspace(&self, rowid: i64) -> &Workspace {
+        &self.workspaces[rowid as usize - 1]
+    }
+
+    fn workspace_mut(&mut self, rowid: i64) -> &mut Workspace {
+        &mut self.workspaces[rowid as usize - 1]
+    }
+}
+
+/// The SQL functions and queries of a node. Each is one transaction and has no effect if it fails.
+impl Database {
+    /// Returns the workspace of an active key.
+    pub fn find_key(&self, digest: &[u8]) -> Option<KeyFound<'_>> {
+        let index = self.keys.iter().position(|key| key.digest == digest && !key.is_revoked)?;
+        Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
+    }
+
+    /// Models `node_begin`.
+    pub fn node_begin(&mut self, name: &str, ttl_ms: i64, now: i64) -> i64 {
+        self.epochs += 1;
+        self.nodes.insert(self.epochs, Node { name: name.to_owned(), expires_at: now + ttl_ms });
+        self.epochs
+    }
+
+    /// Models `node_beat`.
+    pub fn node_beat(&mut self, epoch: i64, ttl_ms: i64, now: i64) -> Heartbeat {
+        let node = self.nodes.get_mut(&epoch).filter(|node| node.expires_at > now);
+        let is_active = node.map(|node| node.expires_at = now + ttl_ms).is_some();
+        let recalled =
+            self.leases.iter().filter(|((_, of), lease)| *of == epoch && lease.recalled > lease.answered);
+        let recalls = recalled.map(|((workspace, _), lease)| Recall {
+            name: self.workspace(*workspace).id.clone(),
+            workspace: *workspace,
+            taken: lease.taken,
+            number: lease.recalled,
+        });
+        Heartbeat { is_active, revision: self.revision, recalls: recalls.collect() }
+    }
+
+    /// Models `node_leave`.
+    pub fn node_leave(&mut self, epoch: i64, now: i64) {
+        if let Some(node) = self.nodes.get_mut(&epoch) {
+            node.expires_at = now.min(node.expires_at);
+        }
+    }
+
+    /// Models `nodes_end`.
+    pub fn nodes_end(&mut self, now: i64) -> i64 {
+        let expired: Vec<_> =
+            self.nodes.iter().filter(|(_, node)| node.expires_at <= now).map(|(epoch, _)| *epoch).collect();
+        for epoch in &expired {
+            let leases: Vec<_> = self.leases.keys().filter(|(_, of)| of == epoch).copied().collect();
+            for id in leases {
+                if let Some(lease) = self.leases.remove(&id) {
+                    let row = self.workspace_mut(id.0);
+                    row.leased -= lease.taken - lease.returned;
+                    row.spent += lease.spent;
+                }
+            }
+            self.nodes.remove(epoch);
+        }
+        expired.len() as i64
+    }
+
+    /// Models `lease_take`.
+    pub fn lease_take(
+        &mut self,
+        epoch: i64,
+        workspace: &str,
+        request: LeaseRequest,
+        now: i64,
+    ) -> Result<LeaseOutcome, Violation> {
+        if self.nodes.get(&epoch).is_none_or(|node| node.expires_at <= now) {
+            return Ok(LeaseOutcome::Ended);
+        }
+        let Some(index) = self.workspaces.iter().position(|w| w.id == workspace) else {
+            return Ok(LeaseOutcome::Unknown);
+        };
+        let workspace = index as i64 + 1;
+        let free = self.workspaces[index].free();
+        let lease = self.leases.entry((workspace, epoch)).or_default();
+        if lease.taken > request.known {
+            return Ok(LeaseOutcome::Taken(LeaseTotal { workspace, taken: lease.taken }));
+        }
+        if free >= request.needs {
+            let nodes = self.nodes.values().filter(|node| node.expires_at > now).count() as i64;
+            let credits = request.needs.max(request.wants.min(free / (2 * nodes)));
+            let extended = Lease { taken: lease.taken + credits, ..lease.clone() };
+            extended.check()?;
+            let taken = extended.taken;
+            *lease = extended;
+            self.workspaces[index].leased += credits;
+            return Ok(LeaseOutcome::Taken(LeaseTotal { workspace, taken }));
+        }
+        let total = LeaseTotal { workspace, taken: lease.taken };
+        let may_return = self.recall(workspace, epoch, request.again, now);
+        Ok(if may_return { LeaseOutcome::Recalled(total) } else { LeaseOutcome::Short(total) })
+    }
+
+    /// Returns true if nodes other than `epoch` may have idle credits of `workspace`. The first request also sends recalls
+    /// to them.
+    fn recall(&mut self, workspace: i64, epoch: i64, again: bool, now: i64) -> bool {
+        let mut may_return = false;
+        let mut has_notified = false;
+        for ((of, other), lease) in &mut self.leases {
+            if *of != workspace || *other == epoch || lease.remaining() == 0 {
+                continue;
+            }
+            if !again && lease.recalled == lease.answered {
+                lease.recalled += 1;
+                has_notified = true;
+            }
+            may_return |= lease.recalled > lease.answered || self.nodes[other].expires_at <= now;
+        }
+        self.notifications += u64::from(has_notified);
+        may_return
+    }
+
+    /// Models `lease_return`.
+    pub fn lease_return(
+        &mut self,
+        epoch: i64,
+        workspace: i64,
+        returns: i64,
+        seen: i64,
+    ) -> Result<(), Violation> {
+        let Some(lease) = self.leases.get_mut(&(workspace, epoch)) else { return Ok(()) };
+        let credits = (returns - lease.returned).max(0);
+        let returned =
+            Lease { returned: lease.returned + credits, answered: lease.answered.max(seen), ..lease.clone() };
+        returned.check()?;
+        *lease = returned;
+        self.workspace_mut(workspace).leased -= credits;
+        Ok(())
+    }
+
+    /// Models `lease_show`.
+    pub fn lease_show(&mut self, epoch: i64, holds: impl IntoIterator<Item = (i64, i64)>) {
+        for (workspace, held) in holds {
+            if let Some(lease) = self.leases.get_mut(&(workspace, epoch)) {
+                lease.held = held;
+            }
+        }
+    }
+
+    /// Models the view `account` without the held credits. Returns the credits granted, spent, and left in leases.
+    pub fn account(&self, workspace: i64) -> [i64; 3] {
+        let leases = self.leases.iter().filter(|((of, _), _)| *of == workspace);
+        let spent: i64 = leases.map(|(_, lease)| lease.spent).sum();
+        let row = self.workspace(workspace);
+        [row.granted, row.spent + spent, row.leased - spent]
+    }
+
+    /// Returns the credits granted, spent, and held by nodes other than `epoch`.
+    pub fn balance(&self, workspace: &str, epoch: i64) -> Option<[i64; 3]> {
+        let index = self.workspaces.iter().position(|w| w.id == workspace)?;
+        let others = self.leases.iter().filter(|((of, other), _)| *of == index as i64 + 1 && *other != epoch);
+        let held = others.map(|(_, lease)| lease.held.min(lease.remaining())).sum();
+        let [granted, spent, _] = self.account(index as i64 + 1);
+        Some([granted, spent, held])
+    }
+
+    /// Models `settle`. Returns for each spend whether it is in effect, or `None` if its lease cannot pay.
+    pub fn settle(&mut self, batch: &[SpendRequest]) -> Result<Vec<Option<bool>>, Violation> {
+        let new_spends = self.new_spends(batch);
+        // Total cost per lease. A lease pays for all of its spends or none.
+        let mut costs: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        for request in &new_spends {
+            *costs.entry((request.workspace, request.epoch)).or_default() += request.cost;
+        }
+        costs.retain(|lease, cost| self.leases.get(lease).is_some_and(|lease| lease.remaining() >= *cost));
+        for SpendRequest { epoch, workspace, lookup, cost } in new_spends {
+            if costs.contains_key(&(workspace, epoch))
+                && let Some(lease) = self.leases.get_mut(&(workspace, epoch))
+            {
+                lease.spent += cost;
+                lease.check()?;
+                self.spends.insert(lookup, Spend { workspace, credits: cost, epoch: Some(epoch) });
+            }
+        }
+        let is_committed = |lookup| match (self.voids.contains(lookup), self.spends.contains_key(lookup)) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => None,
+        };
+        Ok(batch.iter().map(|request| is_committed(&request.lookup)).collect())
+    }
+
+    /// Models `charge`. Returns for each spend whether it is in effect.
+    pub fn charge(&mut self, batch: &[SpendRequest]) -> Result<Vec<bool>, Violation> {
+        let mut after = self.clone();
+        for SpendRequest { epoch, workspace, lookup, cost } in self.new_spends(batch) {
+            let lease = after.leases.get_mut(&(workspace, epoch)).filter(|lease| lease.remaining() >= cost);
+            let paid_by = lease.map(|lease| lease.spent += cost).map(|()| epoch);
+            if paid_by.is_none() {
+                let row = after.workspace_mut(workspace);
+                if row.free() < cost {
+                    continue;
+                }
+                row.spent += cost;
+                row.check()?;
+            }
+            after.spends.insert(lookup, Spend { workspace, credits: cost, epoch: paid_by });
+        }
+        *self = after;
+        let is_committed = |lookup| self.spends.contains_key(lookup) && !self.voids.contains(lookup);
+        Ok(batch.iter().map(|request| is_committed(&request.lookup)).collect())
+    }
+
+    /// Returns the spends of `batch` that were neither committed nor voided before, one per lookup, ordered by lookup id.
+    fn new_spends(&self, batch: &[SpendRequest]) -> Vec<SpendRequest> {
+        let mut new_spends: BTreeMap<Lookup, SpendRequest> = BTreeMap::new();
+        for request in batch {
+            if !self.spends.contains_key(&request.lookup) && !self.voids.contains(&request.lookup) {
+                new_spends.entry(request.lookup).or_insert(*request);
+            }
+        }
+        new_spends.into_values().collect()
+    }
+
+    /// Models `void`.
+    pub fn void(&mut self, lookups: impl IntoIterator<Item = Lookup>) {
+        for lookup in lookups {
+            if !self.voids.insert(lookup) {
+                continue;
+            }
+            let Some(&Spend { workspace, credits, epoch }) = self.spends.get(&lookup) else { continue };
+            match epoch.and_then(|epoch| self.leases.get_mut(&(workspace, epoch))) {
+                Some(lease) => lease.spent -= credits,
+                None => self.workspace_mut(workspace).spent -= credits,
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The server: its data, clock and notifications.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::database::Database;
+
+/// A fake PostgreSQL server. Its data outlives connections. Cheap to clone.
+#[derive(Clone)]
+pub struct Postgres {
+    database: Arc<Mutex<Database>>,
+    notifications: watch::Sender<u64>,
+    now: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Postgres {
+    /// Creates a server with this data. `now` returns its clock, in milliseconds since the Unix epoch.
+    pub fn new(database: Database, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let notifications = watch::Sender::new(database.notifications());
+        Self { database: Arc::new(Mutex::new(database)), notifications, now: Arc::new(now) }
+    }
+
+    /// Runs `transaction` on the data atomically, and sends the notifications that it causes.
+    pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
+        let mut database = self.lock();
+        let result = transaction(&mut database);
+        let notifications = database.notifications();
+        self.notifications.send_if_modified(|sent| std::mem::replace(sent, notifications) != notifications);
+        result
+    }
+
+    pub(super) fn now_ms(&self) -> i64 {
+        i64::try_from((self.now)()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn notifications(&self) -> watch::Receiver<u64> {
+        self.notifications.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Database> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("database", &*self.lock()).finish_non_exhaustive()
+    }
+}

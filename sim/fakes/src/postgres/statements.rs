@@ -1,0 +1,318 @@
+//! The SQL statements that the fake supports, each recognized by a function or table name.
+
+use std::error::Error;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use pgwire::messages::data::DataRow;
+use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+use super::database::Database;
+use super::rows::{Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, SpendRequest, Violation};
+
+/// The channel for change notifications.
+pub(super) const CHANNEL: &str = "enrich";
+
+/// The number of migrations that the fake reports as applied.
+const MIGRATIONS: i32 = 2;
+
+/// A supported statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Statement {
+    FindKey,
+    Begin,
+    Beat,
+    Leave,
+    End,
+    Take,
+    Return,
+    Show,
+    Settle,
+    Charge,
+    Void,
+    /// Updates the time of last use of keys. The fake ignores it.
+    RecordUse,
+    Balance,
+    /// Reads the number of applied migrations.
+    Version,
+    Listen,
+    /// Has no effect in the fake, such as the settings of a connection.
+    NoOp,
+}
+
+/// An error reply of the fake.
+#[derive(Debug)]
+pub(super) struct SqlError {
+    /// The SQLSTATE code (PostgreSQL documentation, appendix A).
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+impl SqlError {
+    pub(super) fn new(code: &'static str, message: &str) -> Self {
+        Self { code, message: message.to_owned() }
+    }
+}
+
+impl From<Violation> for SqlError {
+    fn from(violation: Violation) -> Self {
+        Self::new("23514", &violation.to_string())
+    }
+}
+
+impl From<Box<dyn Error + Sync + Send>> for SqlError {
+    fn from(error: Box<dyn Error + Sync + Send>) -> Self {
+        Self::new("22P03", &error.to_string())
+    }
+}
+
+/// The text that identifies each statement. The first match applies.
+const NAMES: [(&str, Statement); 16] = [
+    ("node_begin(", Statement::Begin),
+    ("node_beat(", Statement::Beat),
+    ("node_leave(", Statement::Leave),
+    ("nodes_end(", Statement::End),
+    ("lease_take(", Statement::Take),
+    ("lease_return(", Statement::Return),
+    ("lease_show(", Statement::Show),
+    ("settle(", Statement::Settle),
+    ("charge(", Statement::Charge),
+    ("void(", Statement::Void),
+    ("UPDATE api_key", Statement::RecordUse),
+    ("FROM api_key", Statement::FindKey),
+    ("FROM account a WHERE a.id", Statement::Balance),
+    ("FROM migration", Statement::Version),
+    ("LISTEN", Statement::Listen),
+    ("SET ", Statement::NoOp),
+];
+
+impl Statement {
+    pub(super) fn parse(sql: &str) -> Result<Self, SqlError> {
+        if sql.is_empty() {
+            return Ok(Self::NoOp);
+        }
+        let statement = NAMES.iter().find(|(name, _)| sql.contains(name)).map(|(_, statement)| *statement);
+        statement.ok_or_else(|| {
+            SqlError::new("0A000", &format!("the fake does not support this statement: {sql}"))
+        })
+    }
+
+    /// Returns the types of the parameters.
+    pub(super) fn parameters(self) -> &'static [Type] {
+        match self {
+            Self::FindKey => &[Type::BYTEA],
+            Self::Begin => &[Type::TEXT, Type::INT8],
+            Self::Beat => &[Type::INT8, Type::INT8],
+            Self::Leave => &[Type::INT8],
+            Self::Take => &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BOOL],
+            Self::Return => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            Self::Show => &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY],
+            Self::Settle => &[
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::UUID_ARRAY,
+                Type::INT4_ARRAY,
+                Type::INT8_ARRAY,
+                Type::TIMESTAMPTZ_ARRAY,
+            ],
+            Self::Charge => &[
+                Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
+                Type::UUID_ARRAY,
+                Type::INT8_ARRAY,
+                Type::TIMESTAMPTZ_ARRAY,
+            ],
+            Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            Self::Balance => &[Type::TEXT, Type::INT8],
+            Self::End | Self::Version | Self::Listen | Self::NoOp => &[],
+        }
+    }
+
+    /// Returns the names and types of the result columns.
+    pub(super) fn columns(self) -> &'static [(&'static str, Type)] {
+        match self {
+            Self::FindKey => &[
+                ("rowid", Type::INT8),
+                ("id", Type::TEXT),
+                ("quota_limit", Type::INT8),
+                ("window_seconds", Type::INT4),
+            ],
+            Self::Begin => &[("node_begin", Type::INT8)],
+            Self::Beat => &[
+                ("is_active", Type::BOOL),
+                ("revision", Type::INT8),
+                ("names", Type::TEXT_ARRAY),
+                ("workspaces", Type::INT8_ARRAY),
+                ("takes", Type::INT8_ARRAY),
+                ("recalls", Type::INT8_ARRAY),
+            ],
+            Self::End => &[("nodes_end", Type::INT8)],
+            Self::Take => &[("outcome", Type::TEXT), ("of_workspace", Type::INT8), ("taken", Type::INT8)],
+            Self::Settle => &[("settle", Type::BOOL_ARRAY)],
+            Self::Charge => &[("charge", Type::BOOL_ARRAY)],
+            Self::Leave => &[("node_leave", Type::VOID)],
+            Self::Return => &[("lease_return", Type::VOID)],
+            Self::Show => &[("lease_show", Type::VOID)],
+            Self::Void => &[("void", Type::VOID)],
+            Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
+            Self::Version => &[("n", Type::INT4)],
+            Self::RecordUse | Self::Listen | Self::NoOp => &[],
+        }
+    }
+
+    /// Executes the statement and returns its rows.
+    pub(super) fn run(
+        self,
+        database: &mut Database,
+        now: i64,
+        arguments: &[Option<Bytes>],
+    ) -> Result<Vec<DataRow>, SqlError> {
+        let arguments = Arguments { types: self.parameters(), values: arguments };
+        let row = |values: &[&(dyn ToSql + Sync)]| row(self.columns(), values).map(|row| vec![row]);
+        let void = || Ok(vec![DataRow::new(BytesMut::from(&0_i32.to_be_bytes()[..]), 1)]);
+        match self {
+            Self::FindKey => match database.find_key(&arguments.get::<Vec<u8>>(0)?) {
+                Some(found) => {
+                    let w = found.workspace;
+                    row(&[&found.rowid, &w.id, &w.quota_limit, &w.window_seconds])
+                }
+                None => Ok(Vec::new()),
+            },
+            Self::Begin => row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)]),
+            Self::Beat => {
+                let Heartbeat { is_active, revision, recalls } =
+                    database.node_beat(arguments.get(0)?, arguments.get(1)?, now);
+                let names: Vec<_> = recalls.iter().map(|recall| recall.name.as_str()).collect();
+                let workspaces: Vec<_> = recalls.iter().map(|recall| recall.workspace).collect();
+                let takes: Vec<_> = recalls.iter().map(|recall| recall.taken).collect();
+                let numbers: Vec<_> = recalls.iter().map(|recall| recall.number).collect();
+                row(&[&is_active, &revision, &names, &workspaces, &takes, &numbers])
+            }
+            Self::Leave => {
+                database.node_leave(arguments.get(0)?, now);
+                void()
+            }
+            Self::End => row(&[&database.nodes_end(now)]),
+            Self::Take => {
+                let request = LeaseRequest {
+                    known: arguments.get(2)?,
+                    needs: arguments.get(3)?,
+                    wants: arguments.get(4)?,
+                    again: arguments.get(5)?,
+                };
+                let taken =
+                    database.lease_take(arguments.get(0)?, &arguments.get::<String>(1)?, request, now)?;
+                let (outcome, total) = outcome(taken);
+                row(&[&outcome, &total.map(|s| s.workspace), &total.map(|s| s.taken)])
+            }
+            Self::Return => {
+                database.lease_return(
+                    arguments.get(0)?,
+                    arguments.get(1)?,
+                    arguments.get(2)?,
+                    arguments.get(3)?,
+                )?;
+                void()
+            }
+            Self::Show => {
+                let (workspaces, holds): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
+                database.lease_show(arguments.get(0)?, workspaces.into_iter().zip(holds));
+                void()
+            }
+            Self::Settle => row(&[&database.settle(&spends_by_lease_index(&arguments)?)?]),
+            Self::Charge => row(&[&database.charge(&spends(&arguments)?)?]),
+            Self::Void => {
+                database.void(arguments.get::<Vec<Uuid>>(2)?.into_iter().map(|id| id.0));
+                void()
+            }
+            Self::Balance => match database.balance(&arguments.get::<String>(0)?, arguments.get(1)?) {
+                Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
+                None => Ok(Vec::new()),
+            },
+            Self::Version => row(&[&MIGRATIONS]),
+            Self::RecordUse | Self::Listen | Self::NoOp => Ok(Vec::new()),
+        }
+    }
+}
+
+fn outcome(taken: LeaseOutcome) -> (&'static str, Option<LeaseTotal>) {
+    match taken {
+        LeaseOutcome::Ended => ("ended", None),
+        LeaseOutcome::Unknown => ("unknown", None),
+        LeaseOutcome::Taken(total) => ("taken", Some(total)),
+        LeaseOutcome::Recalled(total) => ("recalled", Some(total)),
+        LeaseOutcome::Short(total) => ("short", Some(total)),
+    }
+}
+
+fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
+    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
+    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (arguments.get(2)?, arguments.get(3)?);
+    let rows = epochs.into_iter().zip(workspaces).zip(lookups).zip(costs);
+    Ok(rows
+        .map(|(((epoch, workspace), lookup), cost)| SpendRequest { epoch, workspace, lookup: lookup.0, cost })
+        .collect())
+}
+
+/// Reads the arguments of `settle`, which refer to leases by their index, from 1.
+fn spends_by_lease_index(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
+    let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
+    let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (arguments.get(3)?, arguments.get(4)?);
+    let rows = lookups.into_iter().zip(leases).zip(arguments.get::<Vec<i64>>(5)?);
+    Ok(rows
+        .map(|((lookup, lease), cost)| {
+            let at = lease as usize - 1;
+            SpendRequest { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
+        })
+        .collect())
+}
+
+struct Arguments<'a> {
+    types: &'static [Type],
+    values: &'a [Option<Bytes>],
+}
+
+impl Arguments<'_> {
+    fn get<T: for<'b> FromSql<'b>>(&self, at: usize) -> Result<T, SqlError> {
+        let value = self.values.get(at).and_then(Option::as_deref);
+        Ok(T::from_sql_nullable(&self.types[at], value)?)
+    }
+}
+
+fn row(columns: &[(&str, Type)], values: &[&(dyn ToSql + Sync)]) -> Result<DataRow, SqlError> {
+    let mut data = BytesMut::new();
+    for ((_, type_), value) in columns.iter().zip(values) {
+        let mut field = BytesMut::new();
+        match value.to_sql_checked(type_, &mut field)? {
+            IsNull::Yes => data.put_i32(-1),
+            IsNull::No => {
+                data.put_i32(field.len() as i32);
+                data.put_slice(&field);
+            }
+        }
+    }
+    Ok(DataRow::new(data, columns.len() as i16))
+}
+
+/// A lookup id as a `uuid` value.
+#[derive(Clone, Copy, Debug)]
+struct Uuid(Lookup);
+
+impl<'a> FromSql<'a> for Uuid {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw.try_into()?))
+    }
+
+    accepts!(UUID);
+}
+
+impl ToSql for Uuid {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(UUID);
+    to_sql_checked!();
+}

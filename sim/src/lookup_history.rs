@@ -1,0 +1,133 @@
+//! Groups the trace by lookup.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use enrich_lib::credit::{Balance, Settlement};
+use enrich_lib::model::{LookupId, WorkspaceId};
+
+use crate::event::{Event, LogLine, PortCall, PortResult, StoreEffect};
+use crate::fault::PortFault;
+use crate::trace::Entry;
+
+/// The events of one lookup.
+#[derive(Clone, Debug, Default)]
+pub struct LookupHistory {
+    /// The lookup's node.
+    pub node: usize,
+    /// The host's port calls and their results, in order.
+    pub port_events: Vec<PortEvent>,
+    /// The faults that affected its settlement, one per affected attempt.
+    pub settlement_faults: Vec<PortFault>,
+    /// The operations of the credit store, with their times.
+    pub store_effects: Vec<(Duration, StoreEffect)>,
+    /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a crash.
+    pub logged_statuses: Vec<u16>,
+    /// True if the node crashed before the lookup ended.
+    pub is_interrupted: bool,
+    /// True if the node crashed at any time after the lookup began.
+    pub node_crashed: bool,
+    /// The credits of its committed spend at the end of the run, if the stores are on servers.
+    pub committed_credits: Option<i64>,
+}
+
+/// A port call or its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// The host called a port.
+    Called(PortCall),
+    /// The call returned.
+    Returned(PortResult),
+}
+
+impl LookupHistory {
+    /// Returns whether the lookup has ended.
+    pub fn has_ended(&self) -> bool {
+        self.is_interrupted || !self.logged_statuses.is_empty()
+    }
+
+    /// Returns whether the host made this call.
+    pub fn has_called(&self, call: PortCall) -> bool {
+        self.port_events.contains(&PortEvent::Called(call))
+    }
+
+    /// Returns whether the host requested a spend.
+    pub fn has_requested_spend(&self) -> bool {
+        self.port_events.iter().any(PortEvent::requests_spend)
+    }
+
+    /// Returns whether the lookup went past its rate limit: it held credits or called the resolver.
+    pub fn is_executed(&self) -> bool {
+        self.has_called(PortCall::Hold)
+            || self.has_called(PortCall::Resolve)
+            || !self.store_effects.is_empty()
+    }
+
+    /// Returns whether the store spent credits for the lookup.
+    pub fn is_spent(&self) -> bool {
+        let is_spend = |effect: &StoreEffect| matches!(effect, StoreEffect::Settled(_, Settlement::Spend(_)));
+        self.store_effects.iter().any(|(_, effect)| is_spend(effect))
+    }
+}
+
+impl PortEvent {
+    /// Returns whether this is a call that settles with a spend.
+    pub fn requests_spend(&self) -> bool {
+        matches!(self, Self::Called(PortCall::Settle(Settlement::Spend(_))))
+    }
+}
+
+/// Returns all lookups of a run, in the order of their ids.
+pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHistory> {
+    let mut histories = BTreeMap::<LookupId, LookupHistory>::new();
+    for Entry { at, event } in entries {
+        match event {
+            Event::LookupStarted(node, lookup) => history(&mut histories, lookup).node = *node,
+            Event::PortCalled(lookup, call) => {
+                history(&mut histories, lookup).port_events.push(PortEvent::Called(*call));
+            }
+            Event::PortReturned(lookup, result) => {
+                history(&mut histories, lookup).port_events.push(PortEvent::Returned(*result));
+            }
+            Event::SettlementFault(lookup, fault) => {
+                history(&mut histories, lookup).settlement_faults.push(*fault);
+            }
+            Event::StoreEffect(lookup, effect) => {
+                history(&mut histories, lookup).store_effects.push((*at, effect.clone()));
+            }
+            Event::Logged(LogLine { lookup_end: Some((lookup, status)), .. }) => {
+                history(&mut histories, lookup).logged_statuses.push(*status);
+            }
+            Event::NodeCrashed(node) => {
+                for history in histories.values_mut().filter(|history| history.node == *node) {
+                    history.is_interrupted |= !history.has_ended();
+                    history.node_crashed = true;
+                }
+            }
+            Event::CommittedSpends(spends) => {
+                for (lookup, credits) in spends {
+                    history(&mut histories, lookup).committed_credits = Some(*credits);
+                }
+            }
+            _ => {}
+        }
+    }
+    histories
+}
+
+fn history<'h>(
+    histories: &'h mut BTreeMap<LookupId, LookupHistory>,
+    lookup: &LookupId,
+) -> &'h mut LookupHistory {
+    histories.entry(*lookup).or_default()
+}
+
+/// Returns the latest balance of each workspace.
+pub(crate) fn last_balances(entries: &[Entry]) -> BTreeMap<WorkspaceId, Balance> {
+    let balances = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Balance(workspace, _, balance) => Some((workspace.clone(), *balance)),
+        Event::SharedAccount(workspace, account) => Some((workspace.clone(), account.balance())),
+        _ => None,
+    });
+    balances.collect()
+}

@@ -1,0 +1,112 @@
+//! The outermost layer of a node's ports: records the port calls of each lookup and their results.
+//!
+//! Most calls do not identify their lookup. This layer can still attribute them because the chain makes its next call right
+//! after the previous one returns, before any other task runs on the node.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use enrich_host::Arrivals;
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyDigest;
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl};
+use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::{Window, Workspace};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::clock::Clock;
+use crate::event::{Event, PortCall, PortResult};
+use crate::trace::Trace;
+
+/// Tracks the lookups of one node.
+#[derive(Debug)]
+pub(crate) struct PortRecorder {
+    node: usize,
+    clock: Clock,
+    trace: Trace,
+    rng: Mutex<StdRng>,
+    /// The lookup that is currently running.
+    current: Mutex<LookupId>,
+}
+
+impl PortRecorder {
+    pub(crate) fn new(node: usize, clock: Clock, seed: u64, trace: Trace) -> Self {
+        let (rng, none) = (StdRng::seed_from_u64(seed), LookupId::from_bytes([0; 16]));
+        Self { node, clock, trace, rng: Mutex::new(rng), current: Mutex::new(none) }
+    }
+
+    async fn record<T>(
+        &self,
+        call: PortCall,
+        future: impl Future<Output = Result<T, PortError>>,
+        result: impl FnOnce(&T) -> PortResult,
+    ) -> Result<T, PortError> {
+        let lookup = *self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.trace.record(Event::PortCalled(lookup, call));
+        let returned = future.await;
+        self.trace.record(Event::PortReturned(lookup, returned.as_ref().map_or(PortResult::Failed, result)));
+        self.set_current(lookup);
+        returned
+    }
+
+    fn set_current(&self, lookup: LookupId) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = lookup;
+    }
+}
+
+/// Uses the node's clock, and randomness from the seed.
+impl Arrivals for PortRecorder {
+    fn arrive(&self) -> Arrival {
+        let random = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random();
+        let arrival = Arrival::new(self.clock.now(), random);
+        self.trace.record(Event::LookupStarted(self.node, arrival.id));
+        self.set_current(arrival.id);
+        arrival
+    }
+}
+
+/// A port of one node that records its calls.
+pub(crate) struct RecordedPort<P: ?Sized> {
+    pub(crate) port: Arc<P>,
+    pub(crate) recorder: Arc<PortRecorder>,
+}
+
+#[async_trait]
+impl Keys for RecordedPort<dyn Keys> {
+    async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
+        let result = |found: &Option<Workspace>| PortResult::KeyFound(found.is_some());
+        self.recorder.record(PortCall::FindKey, self.port.find(key), result).await
+    }
+}
+
+#[async_trait]
+impl Windows for RecordedPort<dyn Windows> {
+    async fn count(&self, window: &Window) -> Result<u64, PortError> {
+        let limit = window.admit(0, self.recorder.clock.now()).map_or_else(|s| s.limit, |s| s.limit);
+        let result = |&count: &u64| PortResult::Counted(count, window.closes_at(), limit);
+        self.recorder.record(PortCall::CountRequest, self.port.count(window), result).await
+    }
+}
+
+#[async_trait]
+impl Credits for RecordedPort<dyn Credits> {
+    async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        self.recorder.record(PortCall::Hold, self.port.hold(hold), |&held| PortResult::Hold(held)).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+        let call = PortCall::Settle(settlement);
+        self.recorder.record(call, self.port.settle(hold, settlement), |()| PortResult::Settled).await
+    }
+}
+
+#[async_trait]
+impl Resolver for RecordedPort<dyn Resolver> {
+    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        let result = |found: &Option<ProfileUrl>| PortResult::ProfileFound(found.is_some());
+        self.recorder.record(PortCall::Resolve, self.port.find(query), result).await
+    }
+}

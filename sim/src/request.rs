@@ -1,0 +1,100 @@
+//! The requests of a run's clients.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+use crate::clock::random_ms;
+
+/// One request of a client.
+#[derive(Clone, Debug)]
+pub struct PlannedRequest {
+    /// How long the client waits before the request.
+    pub pause: Duration,
+    /// The node to send the request to, counted from 0.
+    pub node: usize,
+    /// The kind of request.
+    pub kind: RequestKind,
+    /// The number of a person that other requests may look up as well, or `None` for a person unique to this request.
+    pub shared_person: Option<usize>,
+    /// The HTTP version.
+    pub http: HttpVersion,
+    /// If true, reuse the connection of the client's previous request if it is still open.
+    pub reuses_connection: bool,
+    /// How long to wait for the reply before hanging up.
+    pub timeout: Duration,
+}
+
+/// The HTTP version.
+///
+/// The host detects that a client hung up immediately on HTTP/2, but only when it writes the reply on HTTP/1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2
+    Http2,
+}
+
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestKind {
+    /// A person with a profile.
+    Known,
+    /// A person without a profile.
+    Unknown,
+    /// A person with a profile who opted out.
+    OptedOut,
+    /// An invalid email.
+    InvalidEmail,
+    /// A role account, which is not looked up.
+    RoleAccount,
+    /// A body with an unknown field.
+    UnknownField,
+    /// A person with a profile, without an API key.
+    NoKey,
+    /// A person with a profile, with a well-formed but unknown API key.
+    UnknownKey,
+}
+
+impl HttpVersion {
+    pub(crate) fn draw(rng: &mut StdRng) -> Self {
+        if rng.random_bool(0.5) { Self::Http1 } else { Self::Http2 }
+    }
+}
+
+impl PlannedRequest {
+    /// Draws a request. `fixed` is the client's fixed node and HTTP version, if it has them.
+    pub(crate) fn draw(rng: &mut StdRng, nodes: usize, fixed: Option<(usize, HttpVersion)>) -> Self {
+        const REFUSED: [RequestKind; 5] = [
+            RequestKind::InvalidEmail,
+            RequestKind::RoleAccount,
+            RequestKind::UnknownField,
+            RequestKind::NoKey,
+            RequestKind::UnknownKey,
+        ];
+        let kind = match rng.random_range(0..10) {
+            0..6 => RequestKind::Known,
+            6 => RequestKind::Unknown,
+            7 => *[RequestKind::Unknown, RequestKind::OptedOut].choose(rng).expect("not empty"),
+            _ => *REFUSED.choose(rng).expect("not empty"),
+        };
+        // Refused requests must not share a person: invariant 3 checks that the vendor never receives a request for that
+        // person.
+        let can_share = matches!(kind, RequestKind::Known | RequestKind::Unknown | RequestKind::OptedOut);
+        let shared_person = (can_share && rng.random_bool(0.4)).then(|| rng.random_range(0..2));
+        let timeout_ms = if rng.random_bool(0.2) { 1..1_000 } else { 1_000..15_000 };
+        let (node, http) = fixed.unwrap_or_else(|| (rng.random_range(0..nodes), HttpVersion::draw(rng)));
+        Self {
+            pause: random_ms(rng, 0..1_000),
+            node,
+            kind,
+            shared_person,
+            http,
+            reuses_connection: rng.random_bool(0.8),
+            timeout: random_ms(rng, timeout_ms),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The simulation: nodes, clients and the nemesis on one network and clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use enrich_lib::email::Email;
+use enrich_lib::lookup::Policy;
+use enrich_lib::memory::Directory;
+use enrich_middleware::{EmailHasher, HashedOptOuts};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use turmoil::{Builder, Sim};
+
+use crate::client::Client;
+use crate::clock::{SKEW_MAX, timestamp};
+use crate::event::Event;
+use crate::faulty_port::ActiveFaults;
+use crate::log_recorder::LogRecorder;
+use crate::lookup_history::{last_balances, lookup_histories};
+use crate::nemesis::Nemesis;
+use crate::node::Node;
+use crate::plan::Plan;
+use crate::port_recorder::PortRecorder;
+use crate::run::Run;
+use crate::servers;
+use crate::stores::Stores;
+use crate::topology::{PROBER, VENDOR, client_name, node_name};
+use crate::trace::Trace;
+use crate::vendor::Vendor;
+
+/// The start time of every run, since the Unix epoch.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+/// Time to wait after the last fault for nodes to restart.
+const RECOVERY_TIME: Duration = Duration::from_secs(1);
+
+/// Time to wait after the last fault if the stores are on servers. Nodes reconnect, and those that failed to start try
+/// again.
+const RECOVERY_TIME_ON_SERVERS: Duration = Duration::from_secs(3);
+
+/// Longer than any run. A run that takes this long is stuck.
+const RUN_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// A run in progress.
+pub struct Simulation<'p> {
+    plan: &'p Plan,
+    sim: Sim<'static>,
+    nemesis: Nemesis,
+    stores: Arc<Stores>,
+    trace: Trace,
+}
+
+impl<'p> Simulation<'p> {
+    /// Runs the plan with all its requests and faults. After healing, sends one more request to each node and waits until
+    /// all holds have ended.
+    pub fn run(plan: &Plan) -> Run {
+        let trace = Trace::default();
+        let log = tracing::subscriber::set_default(LogRecorder(trace.clone()));
+        let result = Simulation::new(plan, &trace).and_then(Simulation::execute);
+        drop(log);
+        Run::new(plan.clone(), trace.with(std::mem::take), result.err().map(|error| error.to_string()))
+    }
+
+    fn new(plan: &'p Plan, trace: &Trace) -> turmoil::Result<Self> {
+        let mut rng = StdRng::seed_from_u64(plan.seed);
+        let mut sim = Builder::new()
+            .rng_seed(rng.random())
+            .epoch(UNIX_EPOCH + EPOCH)
+            .tick_duration(plan.tick)
+            .simulation_duration(RUN_TIME_MAX)
+            .min_message_latency(Duration::from_millis(1))
+            .max_message_latency(Duration::from_millis(50))
+            .enable_random_order()
+            .build();
+        let stores = Arc::new(Stores::new(plan, trace, timestamp(sim.since_epoch()))?);
+        let faults: Vec<_> = (0..plan.stores.nodes())
+            .map(|_| Arc::new(ActiveFaults::new(rng.random(), trace.clone())))
+            .collect();
+        let opt_outs = Arc::new(opt_outs(plan)?);
+        for (number, faults) in faults.iter().enumerate() {
+            let clock = plan.clocks[number];
+            let recorder = Arc::new(PortRecorder::new(number, clock, rng.random(), trace.clone()));
+            let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
+            let (opt_outs, middleware) = (opt_outs.clone(), plan.has_middleware.then(|| rng.random()));
+            let node = Node { number, clock, stores, faults, recorder, trace, opt_outs, middleware };
+            sim.host(node_name(number), move || node.clone().serve());
+        }
+        let people = Arc::new(people(plan)?);
+        let vendor = Vendor {
+            people,
+            faults: Arc::new(ActiveFaults::new(rng.random(), trace.clone())),
+            trace: trace.clone(),
+        };
+        let vendor_faults = vendor.faults.clone();
+        sim.host(VENDOR, move || vendor.clone().serve());
+        for number in 0..plan.clients.len() {
+            sim.client(client_name(number), Client::new(plan, number).run(plan.clone(), trace.clone()));
+        }
+        for &server in stores.servers() {
+            let stores = stores.clone();
+            sim.host(server.name(), move || stores.clone().serve(server));
+            for node in 0..plan.stores.nodes() {
+                sim.set_link_max_message_latency(node_name(node), server.name(), servers::LATENCY_MAX);
+            }
+        }
+        let nemesis = Nemesis::new(plan, faults, vendor_faults, stores.clone(), trace.clone());
+        Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
+    }
+
+    fn execute(mut self) -> turmoil::Result {
+        while !(self.step()? && self.nemesis.is_done()) {}
+        self.trace.record_at(self.sim.elapsed(), Event::Healed);
+        self.advance(if self.stores.servers().is_empty() {
+            RECOVERY_TIME
+        } else {
+            RECOVERY_TIME_ON_SERVERS
+        })?;
+
+        let prober = Client::prober(self.plan).run(self.plan.clone(), self.trace.clone());
+        self.sim.client(PROBER, prober);
+        while !self.step()? {}
+
+        let hold_ttl = Policy::default().hold_ttl;
+        let deadline = self.sim.elapsed() + hold_ttl + SKEW_MAX + RECOVERY_TIME;
+        while !self.is_idle() && self.sim.elapsed() < deadline {
+            self.advance(RECOVERY_TIME)?;
+        }
+        self.stores.close(self.sim.elapsed());
+        Ok(())
+    }
+
+    /// Advances the simulation by `time`.
+    fn advance(&mut self, time: Duration) -> turmoil::Result {
+        let until = self.sim.elapsed() + time;
+        while self.sim.elapsed() < until {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Advances the simulation by one step. Returns whether all clients have finished.
+    fn step(&mut self) -> turmoil::Result<bool> {
+        self.nemesis.act(&mut self.sim);
+        let is_finished = self.sim.step()?;
+        self.stores.audit(self.sim.elapsed(), timestamp(self.sim.since_epoch()));
+        Ok(is_finished)
+    }
+
+    /// Returns whether no lookup is in flight and no credits are held.
+    fn is_idle(&self) -> bool {
+        self.trace.with(|entries| {
+            let have_ended = lookup_histories(entries).values().all(|history| history.has_ended());
+            have_ended && last_balances(entries).values().all(|balance| balance.held == 0)
+        })
+    }
+}
+
+/// Returns the people that the vendor has profiles of.
+fn people(plan: &Plan) -> turmoil::Result<Directory> {
+    let people = Directory::default();
+    for (email, profile) in plan.people() {
+        people.insert(&Email::parse(&email)?, profile);
+    }
+    Ok(people)
+}
+
+fn opt_outs(plan: &Plan) -> turmoil::Result<HashedOptOuts> {
+    let hasher = EmailHasher::new([7; 32]);
+    let mut hashes = Vec::new();
+    for email in plan.opt_outs() {
+        hashes.push(hasher.hash(&Email::parse(&email)?));
+    }
+    Ok(HashedOptOuts::new(hasher, hashes))
+}
+
+impl fmt::Debug for Simulation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("plan", self.plan).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+//! Nodes with resolver middleware and a failing vendor. Every run also checks all invariants.
+
+use std::time::Duration;
+
+use enrich_sim::{
+    Event, FaultKind, Link, Peer, Plan, PortCall, PortFault, PortResult, RequestKind, Run, Simulation, seeds,
+};
+
+const SEEDS: u64 = 20;
+
+/// The vendor requests of the prober: one per node.
+const PROBES: usize = 2;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn for_each_seed(plan: impl Fn(Plan) -> Plan, check: impl Fn(Run)) {
+    for seed in seeds(SEEDS) {
+        check(Simulation::run(&Plan { has_middleware: true, ..plan(Plan::empty(seed)) }).check());
+    }
+}
+
+/// Returns the number of requests that the vendor received.
+fn vendor_requests(run: &Run) -> usize {
+    run.trace.iter().filter(|entry| matches!(entry.event, Event::VendorCalled(..))).count()
+}
+
+#[test]
+fn failed_vendor_request_is_retried_and_billed_once() {
+    let fails_sometimes = FaultKind::Vendor(PortFault::Error, 0.3);
+    for_each_seed(
+        |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, 10 * SECOND, fails_sometimes.clone()),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(200));
+            assert_eq!(run.balance().spent, 1);
+        },
+    );
+}
+
+#[test]
+fn hanging_vendor_gives_502_within_deadline_for_free() {
+    let hangs = FaultKind::Vendor(PortFault::Hang, 1.0);
+    for_each_seed(
+        |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, 12 * SECOND, hangs.clone()),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(502));
+            assert_eq!(run.balance().spent, 0);
+            assert_eq!(run.lookups()[0].logged_statuses, [502]);
+        },
+    );
+}
+
+#[test]
+fn breaker_opens_while_vendor_fails_and_closes_after_recovery() {
+    let fails = FaultKind::Vendor(PortFault::Error, 1.0);
+    let with_requests = |plan: Plan| (0..12).fold(plan, |plan, _| plan.request(RequestKind::Known));
+    for_each_seed(
+        |plan| with_requests(plan).fault(Duration::ZERO, 6 * SECOND, fails.clone()),
+        |run| {
+            let statuses = run.statuses();
+            assert!(statuses[..12].contains(&Some(502)), "{statuses:?}");
+            // Without the breaker each lookup would make six requests: three tries under each of two names.
+            assert!(vendor_requests(&run) < 6 * 12, "{} requests", vendor_requests(&run));
+            assert!(statuses[12..].iter().all(|status| *status == Some(200)), "{statuses:?}");
+        },
+    );
+}
+
+#[test]
+fn hedged_request_replaces_hanging_request() {
+    // The fault ends before the hedged request is sent.
+    let hangs = FaultKind::Vendor(PortFault::Hang, 1.0);
+    for_each_seed(
+        |plan| plan.request(RequestKind::Known).fault(Duration::ZERO, SECOND, hangs.clone()),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(200));
+            assert_eq!((run.balance().spent, vendor_requests(&run)), (1, 2 + PROBES));
+            let failure = run.lines().into_iter().find(|line| line.contains("vendor request failed"));
+            assert_eq!(failure, None, "the vendor must not count as failed");
+        },
+    );
+}
+
+#[test]
+fn concurrent_lookups_of_one_person_share_a_request_and_both_spend() {
+    // So slow that the second lookup starts before the first one has its response.
+    let slow = FaultKind::Latency(Link { peer: Peer::Vendor, node: 0 }, Duration::from_millis(60));
+    let pause = Duration::from_millis(10);
+    for_each_seed(
+        |plan| {
+            let plan = plan.request_shared_person(0, pause).request_shared_person(1, pause);
+            plan.fault(Duration::ZERO, 3 * SECOND, slow.clone())
+        },
+        |run| {
+            assert_eq!(run.statuses()[..2], [Some(200); 2]);
+            assert_eq!((run.balance().spent, vendor_requests(&run)), (2, 1 + PROBES));
+            assert_eq!(resolver_events(&run)[..4], [CALLED, CALLED, FOUND, FOUND]);
+        },
+    );
+}
+
+#[test]
+fn cached_profile_is_billed_and_requested_again_after_its_ttl() {
+    let (short_pause, long_pause) = (Duration::from_millis(10), 3 * SECOND);
+    for_each_seed(
+        |plan| {
+            plan.request_shared_person(0, short_pause)
+                .request_shared_person(0, short_pause)
+                .request_shared_person(0, long_pause)
+        },
+        |run| {
+            assert_eq!(run.statuses()[..3], [Some(200); 3]);
+            assert_eq!((run.balance().spent, vendor_requests(&run)), (3, 2 + PROBES));
+        },
+    );
+}
+
+#[test]
+fn opted_out_person_gives_404_without_vendor_request() {
+    for_each_seed(
+        |plan| plan.request(RequestKind::OptedOut),
+        |run| {
+            assert_eq!(run.statuses()[0], Some(404));
+            assert_eq!((run.balance().spent, vendor_requests(&run)), (0, PROBES));
+        },
+    );
+}
+
+const CALLED: &str = "called";
+const FOUND: &str = "found";
+
+/// Returns the resolver's calls and found profiles, in order.
+fn resolver_events(run: &Run) -> Vec<&'static str> {
+    let name = |event: &Event| match event {
+        Event::PortCalled(_, PortCall::Resolve) => Some(CALLED),
+        Event::PortReturned(_, PortResult::ProfileFound(true)) => Some(FOUND),
+        _ => None,
+    };
+    run.trace.iter().filter_map(|entry| name(&entry.event)).collect()
+}

@@ -1,0 +1,69 @@
+//! An operator makes changes while the ledger reads the same data.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_writer, workspace};
+use enrich_lib::ports::Keys;
+use enrich_lib::window::Quota;
+use enrich_sqlite::Ledger;
+use shuttle::future::block_on;
+use shuttle::thread;
+
+const SCHEDULES: usize = 1_500;
+
+#[test]
+fn grant_is_available_after_next_tick() {
+    explore(SCHEDULES, || {
+        let (fixture, work) = LedgerFixture::open();
+        // An account that is already in memory adds steps to a tick.
+        let other = "other".parse().unwrap();
+        fixture.admin().create_workspace(&other, Quota::default(), 1, START).unwrap();
+        fixture.ledger.balance(&other).unwrap();
+        let writer = spawn_writer(work);
+        let early = thread::spawn({
+            let ledger = fixture.ledger.clone();
+            move || block_on(ledger.tick(START)).unwrap()
+        });
+        let operator = thread::spawn({
+            let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
+            move || {
+                admin.grant(&workspace(), 2, START).unwrap();
+                block_on(ledger.tick(START)).unwrap();
+            }
+        });
+        // The first call reads the account from disk.
+        let before = fixture.ledger.balance(&workspace()).unwrap().granted;
+        assert!([GRANTED, GRANTED + 2].contains(&before));
+        early.join().unwrap();
+        operator.join().unwrap();
+        assert_eq!(fixture.ledger.balance(&workspace()).unwrap().granted, GRANTED + 2);
+        fixture.close(writer, &[]);
+    });
+}
+
+#[test]
+fn revoked_key_is_unknown_after_next_tick() {
+    fn is_known(ledger: &Ledger) -> bool {
+        block_on(ledger.find(&key().digest())).unwrap().is_some()
+    }
+    explore(SCHEDULES, || {
+        let (fixture, work) = LedgerFixture::open();
+        let writer = spawn_writer(work);
+        let operator = thread::spawn({
+            let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
+            move || {
+                let id = &admin.keys(&workspace()).unwrap()[0].id;
+                admin.revoke_key(id, START).unwrap();
+                block_on(ledger.tick(START)).unwrap();
+                assert!(!is_known(&ledger));
+            }
+        });
+        // A result read during the change must not stay in the cache.
+        is_known(&fixture.ledger);
+        is_known(&fixture.ledger);
+        operator.join().unwrap();
+        assert!(!is_known(&fixture.ledger));
+        fixture.close(writer, &[]);
+    });
+}

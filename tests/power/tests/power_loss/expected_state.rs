@@ -1,0 +1,239 @@
+//! The state that the disk must have after a cut: every acknowledged change.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use enrich_lib::credit::{Balance, Hold};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_sqlite::{Admin, DataDir, Ledger};
+use rusqlite::Connection;
+
+use crate::counters::Counters;
+
+type Lookup = [u8; 16];
+
+/// A violated guarantee.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Violation {
+    #[error("the acknowledged spend of lookup {0:02x?} is not on disk")]
+    SpendLost(Lookup),
+    #[error("workspace {0} was granted {1:?} credits, but has {2:?} on disk")]
+    GrantLost(WorkspaceId, Option<u64>, Option<u64>),
+    #[error("the spend of lookup {0:02x?} is on disk, but was never requested or was withdrawn")]
+    UnexpectedSpend(Lookup),
+    #[error("the voided spend of lookup {0:02x?} is on disk without its void")]
+    VoidLost(Lookup),
+    #[error("the totals of workspace {0} are wrong: {1}")]
+    Totals(WorkspaceId, String),
+    #[error("the database is damaged: {0}")]
+    Corrupt(String),
+    #[error("an operation failed although the power was on: {0}")]
+    OperationFailed(String),
+}
+
+/// The progress of a spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpendState {
+    /// Requested but not acknowledged. It may be on disk, and it may be voided.
+    InFlight,
+    Acknowledged,
+    /// Dropped by its caller before it was written.
+    Withdrawn,
+    Voided,
+}
+
+#[derive(Debug)]
+pub(crate) struct ExpectedState {
+    spends: BTreeMap<Lookup, (WorkspaceId, SpendState)>,
+    grants: BTreeMap<WorkspaceId, Granted>,
+    counters: Counters,
+}
+
+/// The granted credits of a workspace. `None` means that the workspace does not exist.
+#[derive(Clone, Copy, Debug, Default)]
+struct Granted {
+    acknowledged: Option<u64>,
+    /// The value if the pending grant is committed.
+    pending: Option<u64>,
+}
+
+impl Default for ExpectedState {
+    fn default() -> Self {
+        let grants = ["north", "south"].map(|id| (id.parse().unwrap(), Granted::default()));
+        Self { spends: BTreeMap::new(), grants: BTreeMap::from(grants), counters: Counters::default() }
+    }
+}
+
+/// Recording of requests and replies.
+impl ExpectedState {
+    pub(crate) fn workspaces(&self) -> Vec<WorkspaceId> {
+        self.grants.keys().cloned().collect()
+    }
+
+    /// Returns the workspaces that do not exist yet.
+    pub(crate) fn missing(&self) -> Vec<WorkspaceId> {
+        let missing = self.grants.iter().filter(|(_, granted)| granted.acknowledged.is_none());
+        missing.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(crate) fn grant_requested(&mut self, workspace: &WorkspaceId, credits: u64) {
+        let granted = &mut self.grants.get_mut(workspace).unwrap();
+        granted.pending = Some(granted.acknowledged.unwrap_or(0) + credits);
+    }
+
+    pub(crate) fn grant_acknowledged(&mut self, workspace: &WorkspaceId) {
+        let granted = &mut self.grants.get_mut(workspace).unwrap();
+        granted.acknowledged = granted.pending.take();
+    }
+
+    pub(crate) fn spend_requested(&mut self, hold: &Hold) {
+        self.set_state(hold, SpendState::InFlight);
+    }
+
+    pub(crate) fn spend_acknowledged(&mut self, hold: &Hold) {
+        self.set_state(hold, SpendState::Acknowledged);
+    }
+
+    pub(crate) fn spend_withdrawn(&mut self, hold: &Hold) {
+        self.set_state(hold, SpendState::Withdrawn);
+    }
+
+    pub(crate) fn spend_voided(&mut self, hold: &Hold) {
+        self.set_state(hold, SpendState::Voided);
+    }
+
+    fn set_state(&mut self, hold: &Hold, state: SpendState) {
+        self.spends.insert(*hold.lookup_id.as_bytes(), (hold.workspace.clone(), state));
+    }
+
+    pub(crate) fn into_counters(self) -> Counters {
+        self.counters
+    }
+}
+
+/// Comparison with the disk.
+impl ExpectedState {
+    /// Compares the records with the disk after a cut. Each pending operation is then recorded as it was found.
+    pub(crate) fn audit(&mut self, dir: &DataDir) -> Result<(), Violation> {
+        let disk = DiskContent::read(dir).map_err(|error| Violation::OperationFailed(error.to_string()))?;
+        if !disk.damage.is_empty() {
+            return Err(Violation::Corrupt(disk.damage));
+        }
+        self.audit_spends(&disk)?;
+        self.audit_grants(&disk)?;
+        self.audit_totals(&disk)?;
+        self.counters.cuts += 1;
+        Ok(())
+    }
+
+    fn audit_spends(&mut self, disk: &DiskContent) -> Result<(), Violation> {
+        if let Some(unexpected) = disk.spends.keys().find(|lookup| !self.spends.contains_key(*lookup)) {
+            return Err(Violation::UnexpectedSpend(*unexpected));
+        }
+        let counters = &mut self.counters;
+        for (lookup, (_, state)) in &mut self.spends {
+            let voided = disk.spends.get(lookup);
+            match (*state, voided) {
+                (SpendState::Acknowledged, Some(false)) => counters.acknowledged += 1,
+                (SpendState::Acknowledged, _) => return Err(Violation::SpendLost(*lookup)),
+                (SpendState::Withdrawn, None) => {}
+                (SpendState::Withdrawn, Some(_)) => return Err(Violation::UnexpectedSpend(*lookup)),
+                (SpendState::Voided, Some(true)) => counters.voided += 1,
+                (SpendState::Voided, _) => return Err(Violation::VoidLost(*lookup)),
+                (SpendState::InFlight, Some(false)) => {
+                    counters.pending_kept += 1;
+                    *state = SpendState::Acknowledged;
+                }
+                (SpendState::InFlight, Some(true)) => *state = SpendState::Voided,
+                (SpendState::InFlight, None) => {
+                    counters.pending_lost += 1;
+                    *state = SpendState::Withdrawn;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_grants(&mut self, disk: &DiskContent) -> Result<(), Violation> {
+        for (id, granted) in &mut self.grants {
+            let found = disk.totals.get(id).map(|totals| totals.granted);
+            if found != granted.acknowledged && (granted.pending.is_none() || found != granted.pending) {
+                return Err(Violation::GrantLost(id.clone(), granted.acknowledged, found));
+            }
+            if granted.pending.is_some() {
+                let kept = found == granted.pending;
+                *(if kept { &mut self.counters.grants_kept } else { &mut self.counters.grants_lost }) += 1;
+            }
+            *granted = Granted { acknowledged: found, pending: None };
+        }
+        Ok(())
+    }
+
+    fn audit_totals(&self, disk: &DiskContent) -> Result<(), Violation> {
+        for (id, totals) in &disk.totals {
+            let is_committed = |(lookup, (of, _)): &(&Lookup, &(WorkspaceId, SpendState))| {
+                of == id && disk.spends.get(*lookup) == Some(&false)
+            };
+            let spent = self.spends.iter().filter(is_committed).count() as u64;
+            let expected = Balance {
+                granted: totals.grants,
+                available: totals.grants.saturating_sub(spent),
+                held: 0,
+                spent,
+            };
+            if [totals.ledger, totals.admin] != [expected; 2] || totals.granted != totals.grants {
+                return Err(Violation::Totals(id.clone(), format!("{totals:?}, expected {expected:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The content of a disk.
+struct DiskContent {
+    /// Faults found by SQLite's own checks; empty if there are none.
+    damage: String,
+    /// Committed spends, each with a flag that is set if it is voided.
+    spends: BTreeMap<Lookup, bool>,
+    totals: BTreeMap<WorkspaceId, Totals>,
+}
+
+#[derive(Debug)]
+struct Totals {
+    granted: u64,
+    /// The sum of the individual grants.
+    grants: u64,
+    ledger: Balance,
+    admin: Balance,
+}
+
+impl DiskContent {
+    /// Reads the data with the adapter, and directly with SQLite.
+    fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
+        let admin = Admin::open(dir)?;
+        let mut writer = None;
+        let ledger = Ledger::open(dir, Timestamp::from_unix_ms(0), |work| writer = Some(work))?;
+        let db = Connection::open(dir.path().join("accounts.db"))?;
+        let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+        let orphaned_rows: u64 =
+            db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))?;
+        let damage = if (check.as_str(), orphaned_rows) == ("ok", 0) {
+            String::new()
+        } else {
+            format!("{check}; {orphaned_rows} orphaned rows")
+        };
+        let spends = db
+            .prepare("SELECT lookup_id, lookup_id IN (SELECT lookup_id FROM credit_void) FROM credit_spend")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        let mut totals = BTreeMap::new();
+        for row in admin.workspaces()? {
+            let sum = "SELECT sum(credits) FROM credit_grant JOIN workspace ON workspace.rowid = workspace WHERE id = ?";
+            let grants = db.query_row(sum, [row.id.as_str()], |row| row.get(0))?;
+            let ledger = ledger.balance(&row.id)?;
+            totals
+                .insert(row.id, Totals { granted: row.balance.granted, grants, ledger, admin: row.balance });
+        }
+        Ok(Self { damage, spends, totals })
+    }
+}

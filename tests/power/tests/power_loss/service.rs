@@ -1,0 +1,211 @@
+//! A service and its operator at work until the power is cut.
+
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::ports::Credits;
+use enrich_lib::window::Quota;
+use enrich_power::Disk;
+use enrich_sqlite::{Admin, DataDir, Ledger, Work};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rusqlite::Connection;
+
+use crate::expected_state::ExpectedState;
+
+const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+/// Maximum number of spends in a batch.
+const BATCH_MAX: usize = 20;
+
+/// An error means that the power is off or the disk is faulty. The caller checks the power to distinguish them.
+type StepResult = Result<(), Box<dyn Error>>;
+
+/// Runs the service until the power is cut, or until a graceful shutdown.
+pub(crate) fn run_until_cut(
+    dir: &DataDir,
+    disk: &Disk,
+    expected: &mut ExpectedState,
+    rng: &mut StdRng,
+) -> StepResult {
+    let mut run = ServiceRun::start(dir, expected, rng)?;
+    while disk.is_on() {
+        match run.rng.random_range(0..100) {
+            0..60 => run.spend()?,
+            60..75 => run.grant()?,
+            75..85 => run.tick()?,
+            85..90 => run.release()?,
+            90..95 => run.checkpoint()?,
+            _ => {
+                run.close();
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+struct ServiceRun<'a> {
+    dir: &'a DataDir,
+    expected: &'a mut ExpectedState,
+    rng: &'a mut StdRng,
+    admin: Admin,
+    ledger: Ledger,
+    writer: Work,
+}
+
+impl<'a> ServiceRun<'a> {
+    fn start(
+        dir: &'a DataDir,
+        expected: &'a mut ExpectedState,
+        rng: &'a mut StdRng,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut admin = Admin::open(dir)?;
+        for workspace in expected.missing() {
+            let credits = rng.random_range(1..=50);
+            expected.grant_requested(&workspace, credits);
+            admin.create_workspace(&workspace, Quota::default(), credits, START)?;
+            expected.grant_acknowledged(&workspace);
+        }
+        let mut writer = None;
+        let ledger = Ledger::open(dir, START, |work| writer = Some(work))?;
+        Ok(Self {
+            dir,
+            expected,
+            rng,
+            admin,
+            ledger,
+            writer: writer.ok_or("the ledger did not start its writer")?,
+        })
+    }
+
+    /// Spends in one batch. Some spends are abandoned before the commit, some after it.
+    fn spend(&mut self) -> StepResult {
+        let count = self.rng.random_range(1..=BATCH_MAX);
+        let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
+        let holds: Vec<Hold> = holds.into_iter().flatten().collect();
+        let mut waiting = Vec::new();
+        for hold in &holds {
+            let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
+            if poll(spend.as_mut()).is_ready() {
+                return Err("a spend returned before it was written".into());
+            }
+            if self.rng.random_bool(0.05) {
+                drop(spend);
+                self.expected.spend_withdrawn(hold);
+            } else {
+                self.expected.spend_requested(hold);
+                waiting.push((hold, spend));
+            }
+        }
+        run_writer(&mut self.writer)?;
+        let mut unacknowledged = Vec::new();
+        for (hold, mut spend) in waiting {
+            if self.rng.random_bool(0.05) {
+                unacknowledged.push(hold);
+                continue;
+            }
+            let Poll::Ready(result) = poll(spend.as_mut()) else {
+                return Err("a written spend did not return".into());
+            };
+            result?;
+            self.expected.spend_acknowledged(hold);
+        }
+        // These spends were dropped without taking their replies, so they must be voided.
+        if !unacknowledged.is_empty() && self.rng.random_bool(0.8) {
+            self.tick()?;
+            unacknowledged.into_iter().for_each(|hold| self.expected.spend_voided(hold));
+        }
+        Ok(())
+    }
+
+    /// Holds a credit and perhaps releases it. Neither leaves a trace on disk.
+    fn release(&mut self) -> StepResult {
+        let Some(hold) = self.hold()? else { return Ok(()) };
+        self.expected.spend_withdrawn(&hold);
+        if self.rng.random_bool(0.5) {
+            self.drive(|ledger| ledger.settle(&hold, Settlement::Release))??;
+        }
+        Ok(())
+    }
+
+    /// Holds one credit. Returns `None` if the workspace has no credits.
+    fn hold(&mut self) -> Result<Option<Hold>, Box<dyn Error>> {
+        let hold = Hold {
+            lookup_id: LookupId::new(START, self.rng.random()),
+            workspace: self.workspace(),
+            credits: 1,
+            placed_at: START,
+            expires_at: START + Duration::from_secs(60),
+        };
+        let outcome = self.drive(|ledger| ledger.hold(&hold))??;
+        Ok((outcome == HoldOutcome::Granted).then_some(hold))
+    }
+
+    fn grant(&mut self) -> StepResult {
+        let (workspace, credits) = (self.workspace(), self.rng.random_range(1..=50));
+        self.expected.grant_requested(&workspace, credits);
+        self.admin.grant(&workspace, credits, START)?;
+        self.expected.grant_acknowledged(&workspace);
+        self.tick()
+    }
+
+    fn tick(&mut self) -> StepResult {
+        Ok(self.drive(|ledger| Box::pin(ledger.tick(START)))??)
+    }
+
+    /// Runs a checkpoint on a separate connection, as a backup does.
+    fn checkpoint(&mut self) -> StepResult {
+        let db = Connection::open(self.dir.path().join("accounts.db"))?;
+        let mode = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"].choose(self.rng).unwrap();
+        db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Closes all connections. The last one moves the log into the database.
+    fn close(self) {
+        let Self { admin, ledger, mut writer, .. } = self;
+        drop(ledger);
+        assert!(poll(writer.as_mut()).is_ready(), "the writer ends with its ledger");
+        drop(writer);
+        drop(admin);
+    }
+
+    fn workspace(&mut self) -> WorkspaceId {
+        self.expected.workspaces().choose(self.rng).unwrap().clone()
+    }
+
+    /// Polls an operation of the ledger, and the writer if the operation waits for it.
+    fn drive<'s, T>(
+        &'s mut self,
+        step: impl FnOnce(&'s Ledger) -> Pin<Box<dyn Future<Output = T> + Send + 's>>,
+    ) -> Result<T, Box<dyn Error>> {
+        let mut step = pin!(step(&self.ledger));
+        if let Poll::Ready(done) = poll(step.as_mut()) {
+            return Ok(done);
+        }
+        run_writer(&mut self.writer)?;
+        match poll(step.as_mut()) {
+            Poll::Ready(done) => Ok(done),
+            Poll::Pending => Err("the operation is still pending after the writer ran".into()),
+        }
+    }
+}
+
+/// Runs the writer until it has finished all queued jobs.
+fn run_writer(writer: &mut Work) -> StepResult {
+    match poll(writer.as_mut()) {
+        Poll::Ready(()) => Err("the writer ended before its ledger".into()),
+        Poll::Pending => Ok(()),
+    }
+}
+
+/// Polls a future once, with a waker that does nothing.
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
