@@ -2,7 +2,7 @@
 //! `instructions.txt`.
 //!
 //! ```sh
-//! cargo build -p enrich && cargo build --release -p enrich-benches --bins
+//! cargo build --release -p enrich -p enrich-benches --bins
 //! target/release/instructions                    # fails if a cost has increased
 //! target/release/instructions --accept           # rewrites the figures
 //! target/release/instructions --functions found  # lists the most expensive functions
@@ -36,9 +36,9 @@ struct Args {
     /// Print the functions with the most instructions of a case
     #[arg(long, value_name = "CASE")]
     functions: Option<String>,
-    /// Program whose system calls are counted; it needs no optimisation
-    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/enrich"))]
-    enrich: PathBuf,
+    /// Program whose system calls are counted, instead of the one beside this; it needs no optimisation
+    #[arg(long, value_name = "FILE")]
+    enrich: Option<PathBuf>,
     /// Run a case this many times (used internally, under valgrind)
     #[arg(long, num_args = 2, value_names = ["CASE", "TIMES"], hide = true)]
     run: Option<Vec<String>>,
@@ -95,7 +95,8 @@ fn compare(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut counted = Figures { toolchain: toolchain()?, lines: Vec::new() };
     let mut verdicts = Vec::new();
-    let launch = Launch { enrich: args.enrich.clone(), ..Launch::beside_this()? };
+    let beside = Launch::beside_this()?;
+    let launch = Launch { enrich: args.enrich.clone().unwrap_or(beside.enrich.clone()), ..beside };
     println!("{}", Figures::COLUMNS);
     for case in cases {
         let count = count(case)?;

@@ -40,8 +40,8 @@ impl Enrich {
     /// Creates a data directory with no people and accounts in this database. It is the only node.
     pub fn on_database(url: String) -> Self {
         let enrich = Self { database: Some(url), ..Self::new() };
-        let nobody = enrich.file("nobody.csv", "email,linkedin_url\n");
-        enrich.ok(&["people", "import", nobody.to_str().unwrap()]);
+        let empty = enrich.file("empty.csv", "email,linkedin_url\n");
+        enrich.ok(&["people", "import", empty.to_str().unwrap()]);
         enrich
     }
 
@@ -259,7 +259,7 @@ impl Server {
     pub fn stop(mut self) -> String {
         self.terminate();
         let status = eventually("it stops", || self.child.try_wait().unwrap());
-        assert!(status.success(), "a server that was asked to stop stops well: {status}");
+        assert!(status.success(), "the server failed to stop gracefully: {status}");
         self.take_log()
     }
 

@@ -64,7 +64,7 @@ mod key {
         enrich.file("blank.key", "\n");
         enrich.file("two.key", "enr_one\nenr_two\n");
         enrich.file("long.key", "x".repeat(10_000));
-        for (flags, variable, told) in [
+        for (flags, variable, expected) in [
             (&[][..], None, "no API key is given"),
             (&[], Some(""), "no API key is given"),
             (&[], Some("enr_ a"), "ENRICH_KEY does not contain an API key"),
@@ -80,7 +80,7 @@ mod key {
             (&["--key-file", "two.key", "--key", "enr_x"], None, "cannot be used with"),
         ] {
             let error = sent(&enrich, flags, variable, "").unwrap_err();
-            assert!(error.contains(told) && !error.contains("enr_"), "{flags:?}: {error}");
+            assert!(error.contains(expected) && !error.contains("enr_"), "{flags:?}: {error}");
         }
         enrich.file("crm.csv", "email\n");
         let error = enrich.err(&["bulk", "-", "--key-file", "-"]);

@@ -58,9 +58,9 @@ fn rejects_other_certificates_with_the_reason() {
     nameless.subject_alt_names = Vec::new();
     let mut leaf = CertificateParams::new(["enrich.example".to_owned()]).unwrap();
     leaf.is_ca = IsCa::ExplicitNoCa;
-    let mut stranger = leaf.clone();
-    stranger.distinguished_name.push(DnType::CommonName, "stranger");
-    for (params, tls_ca, told) in [
+    let mut unknown = leaf.clone();
+    unknown.distinguished_name.push(DnType::CommonName, "unknown");
+    for (params, tls_ca, expected) in [
         (&openssl("enrich.example"), Some("server.pem"), "is for another host"),
         (&openssl("127.0.0.2"), Some("server.pem"), "is for another host"),
         (&leaf, Some("server.pem"), "is for another host"),
@@ -70,12 +70,12 @@ fn rejects_other_certificates_with_the_reason() {
         (&for_clients, Some("server.pem"), "is not meant for servers"),
         (&openssl("127.0.0.1"), Some("other.pem"), "is not trusted itself"),
         (&openssl("127.0.0.1"), None, "use --tls-ca FILE"),
-        (&stranger, Some("other.pem"), "is not issued by a trusted authority"),
+        (&unknown, Some("other.pem"), "is not issued by a trusted authority"),
         (&leaf, Some("other.pem"), "is not signed by the authority that it names"),
     ] {
         let ran = lookup(params, tls_ca);
-        assert_eq!(ran.code, Some(4), "{told}: {}", ran.stdout);
-        assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
+        assert_eq!(ran.code, Some(4), "{expected}: {}", ran.stdout);
+        assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
         for debug in ["CaUsed", "NotValid", "Unknown", "Expired", "InvalidCert", "{", "("] {
             assert!(!ran.stderr.contains(debug), "{debug}: {}", ran.stderr);
         }
@@ -89,13 +89,13 @@ fn reports_invalid_files_and_protocol_mismatches() {
     enrich.file("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let server = enrich.serve(&[]);
     let url = server.url.replace("http:", "https:");
-    for (file, told, code) in [
+    for (file, expected, code) in [
         ("empty.pem", "cannot use empty.pem: it has no certificate in PEM form", 2),
         ("bad.pem", "cannot use bad.pem: the certificate is malformed", 2),
         ("no.pem", "cannot use no.pem: ", 2),
     ] {
         let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", "enr_x", "--url", &url, "--tls-ca", file]);
-        assert!(ran.code == Some(code) && ran.stderr.contains(told), "{file}: {}", ran.stderr);
+        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{file}: {}", ran.stderr);
     }
     let ran = enrich.run(&["lookup", "ada@gmail.com", "--key", "enr_x", "--url", &url]);
     assert!(ran.code == Some(4) && ran.stderr.contains("does not speak TLS"), "{}", ran.stderr);

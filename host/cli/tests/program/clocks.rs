@@ -174,7 +174,7 @@ impl World {
     /// Moves the clock while this number of lookups wait for the resolver. Returns their replies.
     fn jump_amid_lookups(&self, lookups: u32, ms: i64, check: impl FnOnce(&Self)) -> Vec<Reply> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = (0..lookups)
+            let requests: Vec<_> = (0..lookups)
                 .map(|_| {
                     let mut client = self.connect();
                     scope.spawn(move || self.ask(&mut client))
@@ -185,7 +185,7 @@ impl World {
             self.set_clock(ms);
             check(self);
             self.door.open();
-            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+            requests.into_iter().map(|requests| requests.join().unwrap()).collect()
         })
     }
 

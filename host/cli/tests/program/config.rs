@@ -1,6 +1,6 @@
 //! `enrich config`: errors in a configuration file, and the effective settings.
 
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server};
 
 fn path(file: std::path::PathBuf) -> String {
@@ -22,7 +22,7 @@ fn prints_effective_settings_without_secrets() {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     enrich.file("cert.pem", certified.cert.pem());
     enrich.file("key.pem", certified.signing_key.serialize_pem());
-    enrich.file("acme.toml", Vendor::that(Mood::KnowsNobody).description("acme"));
+    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
     enrich.file("acme.key", "s3cret");
     let file = path(enrich.file(
         "enrich.toml",
@@ -49,10 +49,10 @@ fn reports_an_error_with_its_line() {
     let enrich = Enrich::with_key(1, 500).0;
     enrich.file(
         "bad.toml",
-        Vendor::that(Mood::KnowsNobody).description("acme").replace("tries = 1", "tries = 9"),
+        Vendor::that(Behavior::NoMatch).description("acme").replace("tries = 1", "tries = 9"),
     );
     enrich.file("bad.txt", "throwaway.name\nada@gmail.com\n");
-    for (text, told) in [
+    for (text, expected_text) in [
         ("listen = \"0.0.0.0:443\"", "unencrypted"),
         (
             "\nlisten = 65536",
@@ -77,7 +77,7 @@ fn reports_an_error_with_its_line() {
         let file = path(enrich.file("enrich.toml", text));
         for command in [&["config", "check", &file][..], &["serve", "--config", &file]] {
             let error = enrich.err(command);
-            assert!(error.starts_with("error: ") && error.contains(told), "{error}");
+            assert!(error.starts_with("error: ") && error.contains(expected_text), "{error}");
         }
     }
     assert!(enrich.err(&["config", "check", "nowhere.toml"]).contains("cannot read nowhere.toml"));
@@ -86,7 +86,7 @@ fn reports_an_error_with_its_line() {
 #[test]
 fn reports_every_error_with_file_and_line() {
     let enrich = Enrich::with_key(1, 500).0;
-    let vendor = Vendor::that(Mood::KnowsNobody).description("acme");
+    let vendor = Vendor::that(Behavior::NoMatch).description("acme");
     enrich.file("acme.toml", vendor.replace("tries = 1", "tries = \"two\"\nconcurrency = 0"));
     let text = "lisen = 80\nlisten = \"0.0.0.0:80\"\ntls = { cert = \"no.pem\", key = \"no.pem\" }\n\
                 windows = \"http://redis\"\n[price]\nfound = \"1\"\n[[vendors]]\nfile = \"acme.toml\"\n";

@@ -60,15 +60,18 @@ fn relaxed_durability_keeps_durable_spends_and_bills_none_twice() {
                 scope.spawn(|| ask_until_it_dies(client, &key, &seen));
             }
             let answers = || Some(seen.acknowledged.load(Ordering::SeqCst)).filter(|now| *now > before + 100);
-            let told = eventually("answers", answers);
-            let reaches = |spent: &u64| *spent >= spent_before + told - before;
+            let output = eventually("answers", answers);
+            let reaches = |spent: &u64| *spent >= spent_before + output - before;
             on_disk =
                 eventually("they are written while others come", || Some(spent(&enrich)).filter(reaches));
             server.kill();
         });
         spent_before = spent(&enrich);
-        let asked = seen.acknowledged.load(Ordering::SeqCst) + seen.in_flight.load(Ordering::SeqCst);
-        assert!((on_disk..=asked).contains(&spent_before), "round {round}: {on_disk} {spent_before} {asked}");
+        let requests = seen.acknowledged.load(Ordering::SeqCst) + seen.in_flight.load(Ordering::SeqCst);
+        assert!(
+            (on_disk..=requests).contains(&spent_before),
+            "round {round}: {on_disk} {spent_before} {requests}"
+        );
     }
 
     // A graceful shutdown loses nothing.

@@ -100,22 +100,22 @@ mod accounts {
             "UPDATE workspace SET granted = 6; DROP TRIGGER credit_spend_append_only ON credit_spend",
         ));
         let audit = enrich.run(&["credits", "audit", "--json"]);
-        let told: Value = serde_json::from_str(&audit.stdout).unwrap();
+        let output: Value = serde_json::from_str(&audit.stdout).unwrap();
         assert!(!audit.success && audit.stderr.contains("do not reconcile"), "{}", audit.stderr);
-        assert_eq!(told["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
+        assert_eq!(output["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
         assert!(
-            told["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
-            "{told}"
+            output["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
+            "{output}"
         );
     }
 
     #[test]
     fn migrate_prepares_a_database_once() {
         let enrich = Enrich::on_database(empty_database("unprepared"));
-        let told = enrich.err(&["workspace", "list"]);
-        assert!(told.contains("run `enrich migrate`"), "{told}");
-        let told = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
-        assert!(told.contains("run `enrich migrate`"), "{told}");
+        let output = enrich.err(&["workspace", "list"]);
+        assert!(output.contains("run `enrich migrate`"), "{output}");
+        let output = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
+        assert!(output.contains("run `enrich migrate`"), "{output}");
         assert!(enrich.ok(&["migrate"]).contains("created the tables of version"));
         assert!(enrich.ok(&["migrate"]).contains("already have version"));
         let json = enrich.json(&["migrate", "--json"]);
@@ -213,13 +213,13 @@ mod mistakes {
     #[test]
     fn each_error_has_a_cause_and_a_remedy_on_postgresql() {
         let (enrich, _) = with_key(1, 500);
-        for (args, told) in [
+        for (args, expected) in [
             ("workspace create demo", "there is already a workspace demo"),
             ("workspace create new --credits 9223372036854775808", "that many credits"),
-            ("credits show nobody", "enrich workspace list"),
+            ("credits show missing", "enrich workspace list"),
             ("credits grant demo 9223372036854775807", "that many credits"),
-            ("key create nobody label", "there is no workspace nobody"),
-            ("key list nobody", "there is no workspace nobody"),
+            ("key create missing label", "there is no workspace missing"),
+            ("key list missing", "there is no workspace missing"),
             ("key revoke key_00000000", "enrich key list"),
             ("serve --sample", "remove --database"),
             ("workspace list --data nowhere", "there is no data in nowhere"),
@@ -229,7 +229,7 @@ mod mistakes {
         ] {
             let args: Vec<_> = args.split(' ').collect();
             let error = enrich.err(&args);
-            assert!(error.starts_with("error: ") && error.contains(told), "{args:?}: {error}");
+            assert!(error.starts_with("error: ") && error.contains(expected), "{args:?}: {error}");
         }
         assert_eq!(
             enrich.json(&["workspace", "list", "--json"]).as_array().unwrap().len(),
@@ -246,10 +246,10 @@ mod mistakes {
             .env_remove("ENRICH_WINDOWS")
             .output()
             .unwrap();
-        let told = String::from_utf8(ran.stderr).unwrap();
-        assert!(!ran.status.success(), "{told}");
+        let printed = String::from_utf8(ran.stderr).unwrap();
+        assert!(!ran.status.success(), "{printed}");
         for part in ["--windows redis://HOST", "--windows memory"] {
-            assert!(told.contains(part), "{told}");
+            assert!(printed.contains(part), "{printed}");
         }
     }
 
@@ -257,9 +257,9 @@ mod mistakes {
     fn reports_an_unusable_database_without_its_password() {
         let server = Postgres::shared();
         let port = server.tcp_url("x").rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
-        for (url, told) in [
+        for (url, expected) in [
             ("postgres://enrich:hunter2@127.0.0.1:1/enrich".to_owned(), "can't connect to PostgreSQL"),
-            (format!("postgres://stranger:hunter2@localhost:{port}/enrich?sslmode=disable"), "stranger"),
+            (format!("postgres://unknown:hunter2@localhost:{port}/enrich?sslmode=disable"), "unknown"),
             (format!("postgres://postgres:hunter2@localhost:{port}/nowhere?sslmode=disable"), "nowhere"),
             ("mysql://enrich:hunter2@db/enrich".to_owned(), "does not start with postgres://"),
             ("postgres://enrich:hunter2@/".to_owned(), "postgres://"),
@@ -267,7 +267,7 @@ mod mistakes {
             let enrich = Enrich::new();
             for args in [&["workspace", "list"][..], &["migrate"], &["credits", "audit"]] {
                 let error = enrich.err(&[args, &["--database", &url]].concat());
-                assert!(error.contains(told) && !error.contains("hunter2"), "{args:?}: {error}");
+                assert!(error.contains(expected) && !error.contains("hunter2"), "{args:?}: {error}");
             }
         }
     }
@@ -312,11 +312,14 @@ mod mistakes {
             let text = format!("database = {setting}\nwindows = \"redis://:hunter2@127.0.0.1:1\"\n");
             let file = enrich.file("enrich.toml", text);
             let file = file.to_str().unwrap();
-            let told = enrich.ok(&["config", "check", file]);
-            assert!(told.contains("accounts: PostgreSQL at postgres://enrich@127.0.0.1:1/enrich"), "{told}");
-            assert!(told.contains("rate limits: Redis at redis://127.0.0.1:1"), "{told}");
+            let output = enrich.ok(&["config", "check", file]);
+            assert!(
+                output.contains("accounts: PostgreSQL at postgres://enrich@127.0.0.1:1/enrich"),
+                "{output}"
+            );
+            assert!(output.contains("rate limits: Redis at redis://127.0.0.1:1"), "{output}");
             let error = enrich.err(&["serve", "--config", file]);
-            assert!(!told.contains("hunter2") && !error.contains("hunter2"), "{told}{error}");
+            assert!(!output.contains("hunter2") && !error.contains("hunter2"), "{output}{error}");
         }
         let file = enrich.file("enrich.toml", "database = { env = \"NO_SUCH_VARIABLE\" }\n");
         let error = enrich.err(&["config", "check", file.to_str().unwrap()]);

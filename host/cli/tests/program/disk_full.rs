@@ -45,7 +45,7 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
         assert_eq!(shop.spent(), 3 * CLIENTS as u64, "as many as were answered with 200");
 
         let log = server.stop();
-        assert!(log.contains("full"), "the operator is told why: {log}");
+        assert!(log.contains("full"), "the operator is expected why: {log}");
         assert_eq!(shop.credits()["held"], 0);
         assert_eq!(shop.spent(), 3 * CLIENTS as u64);
         assert_eq!(shop.credits()["available"], GRANTED - 3 * CLIENTS as u64);
@@ -79,7 +79,7 @@ fn relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups() {
             assert_all(&ask_at_once(&server, &shop.key), 200);
             answered += CLIENTS as u64;
             let log = server.stop();
-            assert!(log.contains("full"), "the operator is told why: {log}");
+            assert!(log.contains("full"), "the operator is expected why: {log}");
             assert_eq!(shop.spent(), answered, "as many as were answered with 200");
         },
     );
@@ -171,8 +171,8 @@ fn ask_at_once(server: &Server, key: &str) -> Vec<Reply> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
     let ask = |mut client: Client| client.enrich(key, EMAIL).unwrap();
     std::thread::scope(|scope| {
-        let asked: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || ask(client))).collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        let requests: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || ask(client))).collect();
+        requests.into_iter().map(|requests| requests.join().unwrap()).collect()
     })
 }
 

@@ -73,7 +73,7 @@ fn other_failures_exit_with_1() {
     for line in [
         "config check bad.toml",
         "workspace create demo",
-        "credits show nobody",
+        "credits show missing",
         "people import nowhere.csv",
         "bulk nowhere.csv --key enr_x",
     ] {

@@ -12,7 +12,7 @@ pub type Reply = Option<(u16, String, String)>;
 
 pub struct FakeServer {
     pub url: String,
-    asked: Arc<Mutex<Vec<(Instant, String)>>>,
+    requests: Arc<Mutex<Vec<(Instant, String)>>>,
 }
 
 impl FakeServer {
@@ -20,8 +20,8 @@ impl FakeServer {
     pub fn start(reply: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (reply, all) = (Arc::new(reply), asked.clone());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (reply, all) = (Arc::new(reply), requests.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (reply, all) = (reply.clone(), all.clone());
@@ -29,16 +29,16 @@ impl FakeServer {
                 std::thread::spawn(move || stream.and_then(|stream| serve(stream, &*reply, &all)));
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     /// Returns the emails of all requests, in order.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(_, email)| email.clone()).collect()
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().iter().map(|(_, email)| email.clone()).collect()
     }
 
-    pub fn asked_at(&self) -> Vec<Instant> {
-        self.asked.lock().unwrap().iter().map(|(at, _)| *at).collect()
+    pub fn request_times(&self) -> Vec<Instant> {
+        self.requests.lock().unwrap().iter().map(|(at, _)| *at).collect()
     }
 }
 
@@ -58,7 +58,7 @@ pub fn error(status: u16, code: &str, headers: &str) -> Reply {
 fn serve(
     stream: TcpStream,
     reply: &(impl Fn(&str, usize) -> Reply + ?Sized),
-    asked: &Mutex<Vec<(Instant, String)>>,
+    requests: &Mutex<Vec<(Instant, String)>>,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
@@ -76,9 +76,9 @@ fn serve(
         let body: Value = serde_json::from_slice(&body).unwrap();
         let email = body["email"].as_str().unwrap().to_owned();
         let before = {
-            let mut asked = asked.lock().unwrap();
-            asked.push((Instant::now(), email.clone()));
-            asked.iter().filter(|(_, other)| *other == email).count() - 1
+            let mut requests = requests.lock().unwrap();
+            requests.push((Instant::now(), email.clone()));
+            requests.iter().filter(|(_, other)| *other == email).count() - 1
         };
         let Some((status, headers, body)) = reply(&email, before) else { return Ok(()) };
         let length = body.len();

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::enrich::disk::{Disk, on_machines_that_mount};
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Server, eventually};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -60,11 +60,11 @@ fn serves_as_usual(stderr: impl Into<Stdio>) {
     }
     assert_eq!(world.credits("spent"), LOOKUPS);
 
-    let new = Vendor::that(Mood::Knows("new"));
+    let new = Vendor::that(Behavior::Matches("new"));
     world.set_vendor(&new);
     server.hang_up();
     let mut found = LOOKUPS;
-    eventually("the new vendor is asked", || {
+    eventually("the new vendor is requests", || {
         let reply = client.enrich(&world.key, EMAIL).unwrap();
         assert_eq!(reply.status, 200, "{}", reply.body);
         found += 1;
@@ -72,14 +72,14 @@ fn serves_as_usual(stderr: impl Into<Stdio>) {
     });
     drop(client);
 
-    let asked = new.asked().len();
-    new.set(Mood::Hangs);
+    let requests = new.requests().len();
+    new.set(Behavior::Hangs);
     std::thread::scope(|scope| {
         let in_flight = scope.spawn(|| server.connect().enrich(&world.key, EMAIL).unwrap());
-        eventually("a lookup is in flight", || (new.asked().len() > asked).then_some(()));
+        eventually("a lookup is in flight", || (new.requests().len() > requests).then_some(()));
         server.terminate();
         eventually("no connection is accepted", || Client::connect(server.address()).err());
-        new.set(Mood::Knows("new"));
+        new.set(Behavior::Matches("new"));
         assert_eq!(in_flight.join().unwrap().status, 200);
     });
     let answered_at = Instant::now();
@@ -290,7 +290,7 @@ impl World {
     fn new() -> Self {
         let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
         let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
-        let world = Self { enrich, key, config, vendor: Vendor::that(Mood::Knows("old")) };
+        let world = Self { enrich, key, config, vendor: Vendor::that(Behavior::Matches("old")) };
         world.set_vendor(&world.vendor);
         world
     }

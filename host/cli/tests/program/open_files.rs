@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Server, dial, eventually};
 
-const STRANGERS: usize = 100;
+const CLIENTS: usize = 100;
 
 /// Creates a workspace and a configuration with one vendor that sends one request per lookup.
 fn world(vendor: &Vendor) -> (Enrich, String, String) {
@@ -38,7 +38,7 @@ fn open_files(server: &Server) -> usize {
 
 #[test]
 fn vendors_stay_reachable_when_clients_use_every_connection() {
-    let vendor = Vendor::that(Mood::Knows("ada"));
+    let vendor = Vendor::that(Behavior::Matches("ada"));
     let (enrich, key, config) = world(&vendor);
     let server = enrich.try_serve_with_open_files(64, &["--workers", "1", "--config", &config]).unwrap();
     let before = open_files(&server);
@@ -46,10 +46,10 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
     for customer in &mut customers {
         assert_eq!(customer.enrich("enr_none", "ada@gmail.com").unwrap().status, 401);
     }
-    let strangers: Vec<_> = (0..STRANGERS).map(|_| dial(server.address()).unwrap()).collect();
-    eventually("strangers are accepted", || (open_files(&server) > before + customers.len()).then_some(()));
-    assert_all_are_answered(&mut customers, &key, "while strangers are connected");
-    drop(strangers);
+    let clients: Vec<_> = (0..CLIENTS).map(|_| dial(server.address()).unwrap()).collect();
+    eventually("clients are accepted", || (open_files(&server) > before + customers.len()).then_some(()));
+    assert_all_are_answered(&mut customers, &key, "while clients are connected");
+    drop(clients);
     assert_all_are_answered(&mut customers, &key, "after they left");
     assert_all_are_answered(&mut [server.connect()], &key, "on a new connection");
     let log = server.stop();
@@ -60,7 +60,7 @@ fn vendors_stay_reachable_when_clients_use_every_connection() {
 
 #[test]
 fn refuses_to_start_without_descriptors_for_clients() {
-    let vendor = Vendor::that(Mood::Knows("ada"));
+    let vendor = Vendor::that(Behavior::Matches("ada"));
     let (enrich, _, config) = world(&vendor);
     for limit in [20, 50] {
         let started = enrich.try_serve_with_open_files(limit, &["--workers", "1", "--config", &config]);

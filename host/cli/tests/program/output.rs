@@ -189,11 +189,11 @@ mod for_programs {
     fn errors_are_one_object_on_standard_error() {
         let (enrich, _) = Enrich::with_key(1, 500);
         assert_eq!(
-            json_error(&enrich, "credits show nobody --json"),
+            json_error(&enrich, "credits show missing --json"),
             (
                 1,
                 json!({
-                    "error": "there is no workspace nobody",
+                    "error": "there is no workspace missing",
                     "advice": "list the workspaces with `enrich workspace list`",
                 })
             )

@@ -34,11 +34,11 @@ fn imports_valid_rows_and_lists_rejected_ones() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.stdout.starts_with("3 rows in "), "{}", ran.stdout);
     let rejects = enrich.path("p.csv.rejects.csv");
-    let told = format!(
+    let output = format!(
         ": 1 new or changed, 0 unchanged, 2 rejected\nrejected rows are listed in {} with line and reason\n",
         rejects.display()
     );
-    assert!(ran.stdout.ends_with(&told), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with(&output), "{}", ran.stdout);
     assert_eq!(
         ran.stderr,
         "error: 2 of 3 rows were rejected; the others are imported\n  use --allow-rejects to exit with 0 despite rejected rows\n"
@@ -159,14 +159,14 @@ mod rejects {
         let enrich = Enrich::new();
         let file = enrich.path("p.csv");
         symlink("/dev/null", enrich.path("null")).unwrap();
-        for (rejects, told) in [
+        for (rejects, expected) in [
             ("/dev/null", "not a regular file"),
             ("null", "not a regular file"),
             (enrich.path("").to_str().unwrap(), "not a regular file"),
             (file.to_str().unwrap(), "is the file to import"),
         ] {
             let error = import(&enrich, &["--rejects", rejects]);
-            assert!(error.contains(told) && error.contains("--rejects"), "{error}");
+            assert!(error.contains(expected) && error.contains("--rejects"), "{error}");
         }
         assert!(enrich.path("null").is_symlink());
         import(&enrich, &["--rejects", "mine.csv"]);
@@ -210,9 +210,9 @@ mod stdin {
     /// Reads stderr until it shows how to end immediately.
     fn wait_until_interrupted(child: &mut Child) -> BufReader<impl std::io::Read + use<>> {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut told = String::new();
-        while !told.contains("Ctrl-C again to exit immediately") {
-            assert_ne!(stderr.read_line(&mut told).unwrap(), 0, "{told}");
+        let mut output = String::new();
+        while !output.contains("Ctrl-C again to exit immediately") {
+            assert_ne!(stderr.read_line(&mut output).unwrap(), 0, "{output}");
         }
         stderr
     }
@@ -243,9 +243,10 @@ mod stdin {
             let out = child.wait_with_output().unwrap();
             let stderr = String::from_utf8(out.stderr).unwrap();
             assert_eq!(out.status.code(), Some(code), "{stderr}");
-            for told in ["stopped after 1,001 rows: interrupted", "are imported; run the same command again"]
+            for expected in
+                ["stopped after 1,001 rows: interrupted", "are imported; run the same command again"]
             {
-                assert!(stderr.contains(told), "{stderr}");
+                assert!(stderr.contains(expected), "{stderr}");
             }
             let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
             assert_eq!((&summary["changed"], &summary["rejected"]), (&json!(1_000), &json!(1)));
@@ -264,8 +265,8 @@ mod stdin {
         let out = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(out.stderr).unwrap();
         assert_eq!(out.status.code(), Some(130), "{stderr}");
-        for told in ["stopped after 0 rows: interrupted", "nothing was imported"] {
-            assert!(stderr.contains(told), "{stderr}");
+        for expected in ["stopped after 0 rows: interrupted", "nothing was imported"] {
+            assert!(stderr.contains(expected), "{stderr}");
         }
     }
 

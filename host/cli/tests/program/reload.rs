@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Reply, Server, dial, eventually};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
@@ -107,7 +107,7 @@ fn name(reply: &Reply) -> &str {
 
 #[test]
 fn reloads_certificate_and_vendors_without_dropping_lookups() {
-    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);
     let first = world.set_certificate();
     let server = world.serve();
@@ -118,11 +118,11 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
     let (mut steady, shown) = connect(address, &trusted).unwrap();
     assert_eq!(shown, first);
 
-    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stop, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         // Two clients reuse their connection, and two reconnect for each lookup.
         for keeps in [true, true, false, false] {
-            let (world, trusted, stop, asked) = (&world, &trusted, &stop, &asked);
+            let (world, trusted, stop, requests) = (&world, &trusted, &stop, &requests);
             scope.spawn(move || {
                 let mut client = connect(address, trusted).unwrap().0;
                 while !stop.load(Ordering::Relaxed) {
@@ -131,13 +131,13 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
                     }
                     let reply = client.enrich(&world.key, EMAIL).unwrap();
                     assert!(["old", "new"].contains(&name(&reply)));
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    requests.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         let pause = |count: usize| {
-            let enough = asked.load(Ordering::Relaxed) + count;
-            eventually("lookups go on", || (asked.load(Ordering::Relaxed) >= enough).then_some(()));
+            let enough = requests.load(Ordering::Relaxed) + count;
+            eventually("lookups go on", || (requests.load(Ordering::Relaxed) >= enough).then_some(()));
         };
         pause(20);
         world.set_vendor(&new, "second-s3cret");
@@ -155,34 +155,34 @@ fn reloads_certificate_and_vendors_without_dropping_lookups() {
         "a connection outlives its certificate"
     );
     drop(steady);
-    assert!(old.asked().iter().all(|head| head.contains("first-s3cret")));
-    assert!(new.asked().iter().all(|head| head.contains("second-s3cret")));
+    assert!(old.requests().iter().all(|head| head.contains("first-s3cret")));
+    assert!(new.requests().iter().all(|head| head.contains("second-s3cret")));
     let log = server.stop();
     assert!(!log.contains("s3cret") && !log.contains("marlowe"), "{log}");
 }
 
 #[test]
 fn lookups_in_flight_keep_their_vendor() {
-    let (old, new) = (Vendor::that(Mood::Hangs), Vendor::that(Mood::Knows("new")));
+    let (old, new) = (Vendor::that(Behavior::Hangs), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);
     let trusted = trust(&[world.set_certificate()]);
     let server = world.serve();
     let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
     std::thread::scope(|scope| {
         let under_way = scope.spawn(ask);
-        eventually("the old vendor is asked", || (old.asked().len() == 1).then_some(()));
+        eventually("the old vendor is requests", || (old.requests().len() == 1).then_some(()));
         world.set_vendor(&new, "second-s3cret");
         server.hang_up();
         server.wait_for_log(TAKEN, 1);
         assert_eq!(name(&ask()), "new");
-        old.set(Mood::Knows("old"));
+        old.set(Behavior::Matches("old"));
         assert_eq!(name(&under_way.join().unwrap()), "old");
     });
 }
 
 #[test]
 fn invalid_file_keeps_the_previous_configuration() {
-    let vendor = Vendor::that(Mood::Knows("ada"));
+    let vendor = Vendor::that(Behavior::Matches("ada"));
     let world = World::new(&vendor);
     let certificate = world.set_certificate();
     let trusted = trust(std::slice::from_ref(&certificate));
@@ -203,7 +203,7 @@ fn invalid_file_keeps_the_previous_configuration() {
         world.enrich.file(file, restored);
     }
     // The certificate does not match the key. The new vendor is valid, but it is not applied either.
-    world.set_vendor(&Vendor::that(Mood::Knows("new")), "second-s3cret");
+    world.set_vendor(&Vendor::that(Behavior::Matches("new")), "second-s3cret");
     world.enrich.file("key.pem", rcgen::KeyPair::generate().unwrap().serialize_pem());
     server.hang_up();
     server.wait_for_log(REFUSED, refused + 1);
@@ -212,21 +212,21 @@ fn invalid_file_keeps_the_previous_configuration() {
     assert_eq!((name(&client.enrich(&world.key, EMAIL).unwrap()), shown), ("ada", certificate));
     drop(client);
     let log = server.stop();
-    for told in [
+    for expected in [
         "vendor.toml, line 2, bills: ",
         "vendor.toml, line 10, answer.profile: ",
         "line 3, vendors.fiel: ",
         "line 2, resolver.deadline_ms: ",
         "key.pem",
     ] {
-        assert!(log.contains(told), "{told}: {log}");
+        assert!(log.contains(expected), "{expected}: {log}");
     }
     assert!(!log.contains("s3cret") && !log.contains(TAKEN), "{log}");
 }
 
 #[test]
 fn reports_settings_that_need_a_restart_and_applies_the_rest() {
-    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);
     world.enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
     let server = world.enrich.serve(&["--config", world.config.to_str().unwrap()]);
@@ -242,7 +242,7 @@ fn reports_settings_that_need_a_restart_and_applies_the_rest() {
 
 #[test]
 fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
-    let (old, new) = (Vendor::that(Mood::Knows("old")), Vendor::that(Mood::Knows("new")));
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);
     let trusted = trust(&[world.set_certificate()]);
     let server = world.serve();
@@ -265,7 +265,7 @@ fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
 
 #[test]
 fn stops_at_once_while_a_file_hangs() {
-    let world = World::new(&Vendor::that(Mood::Knows("ada")));
+    let world = World::new(&Vendor::that(Behavior::Matches("ada")));
     world.set_certificate();
     let server = world.serve();
     world.set_endless_vendor();
@@ -284,7 +284,7 @@ fn is_reloading(server: &Server) -> bool {
 
 #[test]
 fn warns_of_an_expired_certificate_and_of_a_key_that_others_can_read() {
-    let world = World::new(&Vendor::that(Mood::Knows("ada")));
+    let world = World::new(&Vendor::that(Behavior::Matches("ada")));
     let check = || {
         let ran = world.enrich.run(&["config", "check", world.config.to_str().unwrap()]);
         assert!(ran.success, "{}", ran.stderr);

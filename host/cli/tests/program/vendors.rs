@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Reply, Server};
 use serde_json::json;
 
@@ -21,21 +21,21 @@ struct World {
 }
 
 impl World {
-    fn new(alpha: Mood, beta: Mood) -> Self {
+    fn new(alpha: Behavior, beta: Behavior) -> Self {
         Self::with("", alpha, beta)
     }
 
     /// Creates a world with additional settings before those of the vendors.
-    fn with(settings: &str, mood: Mood, beta: Mood) -> Self {
+    fn with(settings: &str, behavior: Behavior, beta: Behavior) -> Self {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
-        let [alpha, beta] = [mood, beta].map(Vendor::that);
+        let [alpha, beta] = [behavior, beta].map(Vendor::that);
         for (name, vendor) in [("alpha", &alpha), ("beta", &beta)] {
             enrich.file(&format!("{name}.toml"), vendor.description(name));
             enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
         }
         // Only a hanging vendor has a short deadline, because a busy machine could delay the replies of the others.
-        let guards = match mood {
-            Mood::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
+        let guards = match behavior {
+            Behavior::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
             _ => "",
         };
         let file = |name: &str| format!("[[vendors]]\nfile = \"{name}.toml\"\n");
@@ -52,8 +52,8 @@ impl World {
         server.connect().enrich(&self.key, EMAIL).unwrap()
     }
 
-    fn asked(&self) -> [usize; 2] {
-        [&self.alpha, &self.beta].map(|vendor| vendor.asked().len())
+    fn requests(&self) -> [usize; 2] {
+        [&self.alpha, &self.beta].map(|vendor| vendor.requests().len())
     }
 
     fn spent(&self) -> u64 {
@@ -63,9 +63,9 @@ impl World {
     /// Stops the server and returns its log, after checking that it contains no secrets and no personal data.
     fn end(&self, server: Server) -> String {
         let log = server.stop();
-        let told = log.to_lowercase();
+        let output = log.to_lowercase();
         for secret in [&self.key.to_lowercase(), "s3cret", "marlowe", "gmail", "linkedin.com/in"] {
-            assert!(!told.contains(secret), "{secret}: {log}");
+            assert!(!output.contains(secret), "{secret}: {log}");
         }
         log
     }
@@ -78,21 +78,21 @@ fn assert_found(reply: &Reply, name: &str) {
 
 #[test]
 fn queries_vendors_in_order_until_a_match() {
-    let world = World::new(Mood::KnowsNobody, Mood::Knows("ada"));
+    let world = World::new(Behavior::NoMatch, Behavior::Matches("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");
-    assert_eq!((world.asked(), world.spent()), ([1, 1], 1));
+    assert_eq!((world.requests(), world.spent()), ([1, 1], 1));
     for (vendor, key) in [(&world.alpha, "alpha-s3cret"), (&world.beta, "beta-s3cret")] {
-        let asked = vendor.asked().remove(0);
+        let requests = vendor.requests().remove(0);
         assert!(
-            asked.contains("?email=ada.marlowe%2Bnews%40gmail.com"),
-            "the address as it is used: {asked}"
+            requests.contains("?email=ada.marlowe%2Bnews%40gmail.com"),
+            "the address as it is used: {requests}"
         );
-        assert!(asked.contains(key), "{asked}");
+        assert!(requests.contains(key), "{requests}");
     }
 
     // A lookup stops at the first match.
-    world.alpha.set(Mood::Knows("ada-of-alpha"));
+    world.alpha.set(Behavior::Matches("ada-of-alpha"));
     assert_found(&world.ask(&server), "ada-of-alpha");
     let file =
         world.enrich.file("p.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada-of-ours\n"));
@@ -100,9 +100,9 @@ fn queries_vendors_in_order_until_a_match() {
     crate::enrich::eventually("the import is seen", || {
         world.ask(&server).body.to_string().contains("ada-of-ours").then_some(())
     });
-    let asked = world.asked();
+    let requests = world.requests();
     assert_found(&world.ask(&server), "ada-of-ours");
-    assert_eq!(world.asked(), asked);
+    assert_eq!(world.requests(), requests);
     world.end(server);
 }
 
@@ -115,10 +115,13 @@ fn documented_lookup_with_three_vendors_is_current() {
         block.split_once("\n```").unwrap().0
     };
     let (enrich, key) = Enrich::with_key(10, 500);
-    let moods =
-        [("alpha", Mood::Fails(500)), ("beta", Mood::KnowsNobody), ("gamma", Mood::Knows("bea-marlowe"))];
-    let vendors = moods.map(|(name, mood)| {
-        let vendor = Vendor::that(mood);
+    let moods = [
+        ("alpha", Behavior::Fails(500)),
+        ("beta", Behavior::NoMatch),
+        ("gamma", Behavior::Matches("bea-marlowe")),
+    ];
+    let vendors = moods.map(|(name, behavior)| {
+        let vendor = Vendor::that(behavior);
         enrich.file(&format!("{name}.toml"), vendor.description(name));
         enrich.file(&format!("{name}.key"), "s3cret");
         vendor
@@ -131,7 +134,7 @@ fn documented_lookup_with_three_vendors_is_current() {
     let said =
         enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
     assert_eq!(masked(&said), masked(shown));
-    assert_eq!(vendors.map(|vendor| vendor.asked().len()), [1, 1, 1]);
+    assert_eq!(vendors.map(|vendor| vendor.requests().len()), [1, 1, 1]);
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
 
     let shown = block("\n$ enrich serve --config enrich.toml\n");
@@ -158,15 +161,15 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn logs_a_vendor_that_failed_with_the_lookup_id() {
-    let world = World::new(Mood::Fails(401), Mood::Knows("ada"));
+    let world = World::new(Behavior::Fails(401), Behavior::Matches("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");
     assert_eq!(world.spent(), 1);
     let log = world.end(server);
-    let told = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
-    assert!(told.contains("WARN") && told.contains("vendor=\"alpha\""), "{told}");
-    assert!(told.contains("error=\"it answered 401: the vendor refuses our key\""), "{told}");
-    let id = told.split_once("lookup_id=").unwrap().1.split(' ').next().unwrap();
+    let output = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
+    assert!(output.contains("WARN") && output.contains("vendor=\"alpha\""), "{output}");
+    assert!(output.contains("error=\"it answered 401: the vendor refuses our key\""), "{output}");
+    let id = output.split_once("lookup_id=").unwrap().1.split(' ').next().unwrap();
     assert_eq!(log.matches(id).count(), 2, "the lookup's own line has the same id: {log}");
 }
 
@@ -176,7 +179,7 @@ fn burst_of_one_workspace_does_not_starve_others() {
     let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
     enrich.ok(&["workspace", "create", "burst", "--credits", "1000000", "--limit", "1000000"]);
     let burst_key = enrich.ok(&["key", "create", "burst", "test"]);
-    let vendor = Vendor::that(Mood::Slow("ada", Duration::from_millis(100)));
+    let vendor = Vendor::that(Behavior::Slow("ada", Duration::from_millis(100)));
     enrich.file("alpha.toml", vendor.description("alpha"));
     enrich.file("alpha.key", "s3cret");
     // The last of the 108 lookups acquires its permit later than one vendor deadline after its arrival.
@@ -195,7 +198,7 @@ fn burst_of_one_workspace_does_not_starve_others() {
                 }
             });
         }
-        crate::enrich::eventually("the vendor is busy", || (vendor.asked().len() > 30).then_some(()));
+        crate::enrich::eventually("the vendor is busy", || (vendor.requests().len() > 30).then_some(()));
         let mut client = server.connect();
         let others = (0..12).map(|person| client.enrich(&key, &format!("other{person}@gmail.com")));
         let others: Vec<_> = others.collect();
@@ -207,12 +210,14 @@ fn burst_of_one_workspace_does_not_starve_others() {
 
 #[test]
 fn vendor_failure_without_a_match_is_a_free_502() {
-    for (alpha, beta) in [(Mood::Fails(500), Mood::Fails(402)), (Mood::Fails(503), Mood::KnowsNobody)] {
+    for (alpha, beta) in
+        [(Behavior::Fails(500), Behavior::Fails(402)), (Behavior::Fails(503), Behavior::NoMatch)]
+    {
         let world = World::new(alpha, beta);
         let server = world.serve();
         let reply = world.ask(&server);
         assert_eq!((reply.status, reply.body), (502, json!({"error": "lookup_error"})));
-        assert_eq!((world.asked(), world.spent()), ([1, 1], 0));
+        assert_eq!((world.requests(), world.spent()), ([1, 1], 0));
         let log = world.end(server);
         assert!(log.contains("of 3 vendors failed; alpha: "), "{log}");
     }
@@ -220,38 +225,38 @@ fn vendor_failure_without_a_match_is_a_free_502() {
 
 #[test]
 fn no_match_at_any_vendor_is_404() {
-    let world = World::with("[price]\nnot_found = 2", Mood::KnowsNobody, Mood::KnowsNobody);
+    let world = World::with("[price]\nnot_found = 2", Behavior::NoMatch, Behavior::NoMatch);
     let server = world.serve();
     let reply = world.ask(&server);
     assert_eq!((reply.status, &reply.body["status"]), (404, &json!("not_found")));
-    assert_eq!((world.asked(), world.spent()), ([1, 1], 2));
+    assert_eq!((world.requests(), world.spent()), ([1, 1], 2));
     assert!(!world.end(server).contains("enrich::vendor"));
 }
 
 #[test]
 fn opted_out_person_is_404_without_a_vendor_request() {
     // Also applies to people whose result is cached.
-    let world = World::with("[cache]", Mood::Knows("ada"), Mood::Knows("ada"));
+    let world = World::with("[cache]", Behavior::Matches("ada"), Behavior::Matches("ada"));
     let server = world.serve();
     assert_found(&world.ask(&server), "ada");
     assert_found(&world.ask(&server), "ada");
-    assert_eq!(world.asked(), [1, 0], "an answer is remembered");
+    assert_eq!(world.requests(), [1, 0], "an answer is remembered");
     world.enrich.ok(&["people", "suppress", "adamarlowe@googlemail.com"]);
     crate::enrich::eventually("the opt-out is honoured", || (world.ask(&server).status == 404).then_some(()));
-    assert_eq!(world.asked(), [1, 0]);
+    assert_eq!(world.requests(), [1, 0]);
     world.end(server);
 }
 
 #[test]
 fn hanging_vendor_is_skipped_within_the_deadline() {
-    let world = World::with("[resolver]\ndeadline_ms = 20000", Mood::Hangs, Mood::Knows("ada"));
+    let world = World::with("[resolver]\ndeadline_ms = 20000", Behavior::Hangs, Behavior::Matches("ada"));
     let server = world.serve();
     for _ in 0..50 {
         let started = Instant::now();
         assert_found(&world.ask(&server), "ada");
         assert!(started.elapsed() < Duration::from_secs(20));
     }
-    assert_eq!(world.asked(), [10, 50], "after ten failures its breaker is open");
+    assert_eq!(world.requests(), [10, 50], "after ten failures its breaker is open");
     let log = world.end(server);
-    assert!(log.contains("the vendor is not asked for now, as it failed too often"), "{log}");
+    assert!(log.contains("the vendor is not requests for now, as it failed too often"), "{log}");
 }

@@ -1,7 +1,7 @@
 //! `enrich vendors try`: a single request to a vendor.
 
 use crate::enrich::Enrich;
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 
 const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
 
@@ -11,8 +11,8 @@ struct World {
 }
 
 impl World {
-    fn new(mood: Mood) -> Self {
-        let (enrich, vendor) = (Enrich::new(), Vendor::that(mood));
+    fn new(behavior: Behavior) -> Self {
+        let (enrich, vendor) = (Enrich::new(), Vendor::that(behavior));
         enrich.file("acme.toml", vendor.description("acme"));
         enrich.file("acme.key", "s3cret");
         enrich.file("enrich.toml", "[[vendors]]\nuse = \"people\"\n[[vendors]]\nfile = \"acme.toml\"\n");
@@ -33,7 +33,7 @@ fn without_time(text: &str) -> &str {
 
 #[test]
 fn shows_the_request_without_its_secret_and_the_match() {
-    let world = World::new(Mood::Knows("ada-marlowe"));
+    let world = World::new(Behavior::Matches("ada-marlowe"));
     let shown = world.enrich.ok(&World::args("acme", &[]));
     let address = world.vendor.address;
     assert_eq!(
@@ -44,16 +44,16 @@ fn shows_the_request_without_its_secret_and_the_match() {
              match    https://www.linkedin.com/in/ada-marlowe"
         )
     );
-    let [asked] = &world.vendor.asked()[..] else { panic!("asked once") };
+    let [requests] = &world.vendor.requests()[..] else { panic!("requests once") };
     assert!(
-        asked.contains("s3cret") && asked.starts_with("GET /?email=ada.marlowe%2Bnews%40gmail.com"),
-        "{asked}"
+        requests.contains("s3cret") && requests.starts_with("GET /?email=ada.marlowe%2Bnews%40gmail.com"),
+        "{requests}"
     );
 }
 
 #[test]
 fn shows_no_match() {
-    let world = World::new(Mood::KnowsNobody);
+    let world = World::new(Behavior::NoMatch);
     let shown = world.enrich.ok(&World::args("acme", &[]));
     assert!(without_time(&shown).ends_with("status   404\nmatch    none that is trusted"), "{shown}");
     let json = world.enrich.json(&World::args("acme", &["--json"]));
@@ -65,7 +65,7 @@ fn shows_no_match() {
 
 #[test]
 fn fails_with_the_vendors_status() {
-    let world = World::new(Mood::Fails(401));
+    let world = World::new(Behavior::Fails(401));
     let ran = world.enrich.run(&World::args("acme", &[]));
     assert!(!ran.success);
     assert!(
@@ -78,18 +78,18 @@ fn fails_with_the_vendors_status() {
 
 #[test]
 fn sends_no_opted_out_person() {
-    let world = World::new(Mood::Knows("ada-marlowe"));
+    let world = World::new(Behavior::Matches("ada-marlowe"));
     let people = world.enrich.file("people.csv", "email,linkedin_url\n");
     world.enrich.ok(&["people", "import", people.to_str().unwrap()]);
     world.enrich.ok(&["people", "suppress", "adamarlowe@gmail.com"]);
     let refused = world.enrich.err(&World::args("acme", &[]));
     assert!(refused.contains("this person opted out"), "{refused}");
-    assert_eq!(world.vendor.asked(), [""; 0]);
+    assert_eq!(world.vendor.requests(), [""; 0]);
 }
 
 #[test]
 fn lists_known_vendors_for_an_unknown_name() {
-    let world = World::new(Mood::KnowsNobody);
+    let world = World::new(Behavior::NoMatch);
     let refused = world.enrich.err(&World::args("alpha", &[]));
     assert_eq!(refused, "error: the settings have no vendor alpha\n  the vendors are acme\n");
     let refused = world.enrich.err(&["vendors", "try", "acme", "ada", "--config", "enrich.toml"]);

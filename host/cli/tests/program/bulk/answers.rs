@@ -133,7 +133,7 @@ fn keeps_row_order_for_any_reply_order() {
     let expected =
         (0..500).map(|i| format!("{i},p{i}@gmail.com,https://www.linkedin.com/in/p{i},found,id-p{i}"));
     assert_eq!(ran.stdout.lines().skip(1).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-    assert_eq!(server.asked().len(), 500);
+    assert_eq!(server.requests().len(), 500);
 }
 
 #[test]

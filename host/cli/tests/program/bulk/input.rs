@@ -10,7 +10,7 @@ use crate::fake::{FakeServer, found};
 fn rejects_unusable_files_without_a_request() {
     let server = FakeServer::start(|email, _| found(email));
     let enrich = Enrich::new();
-    for (content, told, advice) in [
+    for (content, expected_text, advice) in [
         ("", "the file is empty", ""),
         ("Mail,Name\np0@gmail.com,P\n", "there is no column email; the columns are Mail, Name", "--column"),
         ("email|name\np0@gmail.com|P\n", "there is no column email", "sep=|"),
@@ -37,12 +37,12 @@ fn rejects_unusable_files_without_a_request() {
     ] {
         let file = enrich.file("crm", content);
         let error = enrich.err(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out"]));
-        assert!(error.contains(told) && error.contains(advice), "{content:?}: {error}");
+        assert!(error.contains(expected_text) && error.contains(advice), "{content:?}: {error}");
         assert!(!error.contains("@gmail"), "{error}");
         assert!(!enrich.path("out").exists());
     }
     assert!(enrich.err(&bulk(&server.url, "enr_x", &["nowhere.csv"])).contains("cannot read nowhere.csv"));
-    assert_eq!(server.asked(), [""; 0]);
+    assert_eq!(server.requests(), [""; 0]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn keeps_invalid_csv_rows_without_a_request() {
     .concat();
     assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
     assert_eq!(out, expected);
-    assert_eq!(server.asked(), ["p3@gmail.com"]);
+    assert_eq!(server.requests(), ["p3@gmail.com"]);
     assert_eq!(
         ran.stderr,
         "line 2: the row has 2 columns, the header has 3; check for a missing quote\n\
@@ -91,9 +91,9 @@ fn reports_the_line_of_a_bad_row_in_a_file_with_crlf() {
     let file =
         enrich.file("crm.csv", "n,email\r\n1,\r\n\"\r\n2\",\r\n\r\n\"3\n\",\r\n4,p0@gmail.com\r\n5,\r\n");
     let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
-    let told: Vec<_> = ran.stderr.lines().filter(|line| line.ends_with(": there is no email")).collect();
+    let output: Vec<_> = ran.stderr.lines().filter(|line| line.ends_with(": there is no email")).collect();
     assert_eq!(
-        told,
+        output,
         ["line 2", "line 3", "line 6", "line 9"].map(|line| format!("{line}: there is no email"))
     );
 }
@@ -144,9 +144,9 @@ fn keeps_invalid_json_lines_without_a_request() {
     assert_eq!(statuses, [bad, bad, bad, "no_email", bad, "found"]);
     assert_eq!((&rows[0]["malformed"], &rows[1]["malformed"]), (&lines[0].into(), &lines[1].into()));
     assert_eq!(rows[2]["email"], 7);
-    assert_eq!(server.asked(), ["p4@gmail.com"]);
-    for told in ["line 1: the line is not one JSON object", "line 3: the field email is not a string"] {
-        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(server.requests(), ["p4@gmail.com"]);
+    for expected in ["line 1: the line is not one JSON object", "line 3: the field email is not a string"] {
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
     assert!(!ran.stderr.contains("@gmail"), "{}", ran.stderr);
 }

@@ -26,9 +26,9 @@ fn pauses_all_requests_after_429() {
     let file = enrich.file("crm.csv", table(60));
     let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "--concurrency", "4"]));
     assert_eq!(out.matches(",found,").count(), 60);
-    let asked = server.asked_at();
-    assert_eq!(asked.len(), 61, "one request was repeated");
-    let gaps: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let requests = server.request_times();
+    assert_eq!(requests.len(), 61, "one request was repeated");
+    let gaps: Vec<_> = requests.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let pause = gaps.iter().position(|gap| *gap >= Duration::from_millis(1900)).expect("a pause");
     assert!((20..=23).contains(&pause), "what was in flight came still, and nothing else: {pause}");
 }
@@ -57,8 +57,8 @@ fn resumes_after_402_without_repeating_paid_rows() {
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&summary["stopped"], &summary["matches"]), (&"insufficient_credits".into(), &15.into()));
     assert_eq!(ran.code, Some(3));
-    for told in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
-        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    for expected in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
     enrich.ok(&["credits", "grant", "demo", "100"]);
     super::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
@@ -100,7 +100,7 @@ fn retries_temporary_failures() {
     let file = enrich.file("crm.csv", table(10));
     let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
     assert_eq!(out.matches(",found,").count(), 10);
-    assert_eq!(server.asked().len(), 14);
+    assert_eq!(server.requests().len(), 14);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn reports_permanent_failures_in_their_rows() {
     let statuses: Vec<_> = ran.stdout.lines().skip(1).map(|row| row.split(',').nth(3).unwrap()).collect();
     assert_eq!(statuses, ["found", "no_answer", "lookup_error", "found"]);
     assert!(ran.code == Some(1) && ran.stderr.contains("2 rows have an error"), "{}", ran.stderr);
-    assert_eq!(server.asked().len(), 2 + 5 + 5);
+    assert_eq!(server.requests().len(), 2 + 5 + 5);
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn reports_unreachable_and_foreign_servers() {
     let file = enrich.file("crm.csv", table(100));
     let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
     let other = FakeServer::start(|_, _| error(404, "invalid_request", ""));
-    for (url, told, code) in [("http://127.0.0.1:1", "cannot reach", 4), (&other.url, "check --url", 1)] {
+    for (url, expected, code) in [("http://127.0.0.1:1", "cannot reach", 4), (&other.url, "check --url", 1)] {
         let ran = run(url);
-        assert!(ran.code == Some(code) && ran.stderr.contains(told), "{}", ran.stderr);
+        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{}", ran.stderr);
         assert!(!ran.stderr.contains("gmail"), "{}", ran.stderr);
         assert_eq!(super::lines(&enrich.path("out.csv")), 1, "the header alone");
     }

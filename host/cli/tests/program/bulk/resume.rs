@@ -67,22 +67,22 @@ fn repeats_only_requests_in_flight_after_a_kill() {
 
 #[test]
 fn second_ctrl_c_exits_immediately() {
-    let (asked, was_asked) = mpsc::channel();
-    let asked = Mutex::new(asked);
+    let (request_sender, request_receiver) = mpsc::channel();
+    let request_sender = Mutex::new(request_sender);
     let server = FakeServer::start(move |_, _| {
-        asked.lock().unwrap().send(()).unwrap();
+        request_sender.lock().unwrap().send(()).unwrap();
         std::thread::sleep(crate::enrich::TIMEOUT);
         None
     });
     let enrich = Enrich::new();
     let file = enrich.file("crm.csv", table(3));
     let mut run = start(&enrich, &bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
-    was_asked.recv().unwrap();
+    request_receiver.recv().unwrap();
     send("-INT", &run);
     let mut stderr = std::io::BufReader::new(run.stderr.take().unwrap());
-    let mut told = String::new();
-    std::io::BufRead::read_line(&mut stderr, &mut told).unwrap();
-    assert!(told.contains("Ctrl-C again to exit immediately"), "{told}");
+    let mut output = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut output).unwrap();
+    assert!(output.contains("Ctrl-C again to exit immediately"), "{output}");
     send("-INT", &run);
     assert_eq!(run.wait().unwrap().code(), Some(130));
 }
@@ -103,7 +103,7 @@ fn resumes_from_output_truncated_at_any_byte() {
         for cut in 0..=whole.len() {
             let zeros = if cut > 60 { cut % 2 * 9 } else { 0 }; // as a power failure may leave them
             std::fs::write(&out, [&whole[..cut], &vec![0; zeros]].concat()).unwrap();
-            let before = server.asked().len();
+            let before = server.requests().len();
             enrich.run(&args);
             assert_eq!(std::fs::read(&out).unwrap(), whole, "{name} cut at {cut}");
             let whole_rows = [&b"id-p0"[..], b"id-p1"].map(|id| {
@@ -111,7 +111,7 @@ fn resumes_from_output_truncated_at_any_byte() {
                 whole[at..].iter().position(|&byte| byte == b'\n').unwrap() + at < cut
             });
             let missing = whole_rows.iter().filter(|is_whole| !**is_whole).count();
-            assert_eq!(server.asked().len() - before, missing, "{name} cut at {cut}");
+            assert_eq!(server.requests().len() - before, missing, "{name} cut at {cut}");
         }
         std::fs::remove_file(&out).unwrap();
     }
@@ -144,9 +144,9 @@ fn keeps_out_of_order_replies_across_a_resume() {
     assert!(!enrich.run(&args).success, "there are no credits yet");
     assert!(enrich.run(&args).success);
     assert_eq!(lines(&enrich.path("out.csv")), 22);
-    let asked = server.asked();
-    assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), 21);
-    assert_eq!(asked.len(), 20 + 4, "all but the second row once: {asked:?}");
+    let requests = server.requests();
+    assert_eq!(requests.iter().collect::<BTreeSet<_>>().len(), 21);
+    assert_eq!(requests.len(), 20 + 4, "all but the second row once: {requests:?}");
     assert!(!journal.exists());
 }
 
@@ -160,8 +160,8 @@ fn refuses_the_output_of_another_input() {
     enrich.ok(&args);
     let out = enrich.path("out.csv");
     let answered = std::fs::read_to_string(&out).unwrap();
-    let asked = server.asked().len();
-    for (content, told) in [
+    let requests = server.requests().len();
+    for (content, expected) in [
         ("dear diary", "its header differs"),
         (&answered.replace("3,p3", "3,q3"), "the row for line 5 differs"),
         (&answered.replace(",found", ",\"found\""), "the row for line 2 differs"),
@@ -169,11 +169,11 @@ fn refuses_the_output_of_another_input() {
     ] {
         std::fs::write(&out, content).unwrap();
         let error = enrich.err(&args);
-        assert!(error.contains(told) && error.contains("--force"), "{told}: {error}");
+        assert!(error.contains(expected) && error.contains("--force"), "{expected}: {error}");
         assert!(!error.contains("gmail"), "{error}");
         assert_eq!(std::fs::read_to_string(&out).unwrap(), content, "it is as it was");
     }
-    assert_eq!(server.asked().len(), asked);
+    assert_eq!(server.requests().len(), requests);
     enrich.ok(&[&args[..], &["--force"]].concat());
     assert_eq!(std::fs::read_to_string(&out).unwrap(), answered);
 

@@ -68,7 +68,7 @@ fn temporary_errors_are_looked_up_again_and_other_errors_on_demand() {
     assert_eq!(read(&enrich), output(["found", "lookup_error", "invalid_email", "found"]));
 
     is_well.store(true, Ordering::SeqCst);
-    let before = server.asked().len();
+    let before = server.requests().len();
     let ran = run(&enrich, &server, 4, &[]);
     assert!(
         ran.stderr.contains("resuming after 3 completed rows\nretrying 1 row with an error\n"),
@@ -84,7 +84,7 @@ fn temporary_errors_are_looked_up_again_and_other_errors_on_demand() {
     let ran = run(&enrich, &server, 4, &["--retry-errors"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(read(&enrich), output(["found"; 4]));
-    assert_eq!(server.asked()[before..], ["p1@gmail.com", "p2@gmail.com"]);
+    assert_eq!(server.requests()[before..], ["p1@gmail.com", "p2@gmail.com"]);
     assert_eq!(names(&enrich), ["crm.csv", "out.csv"].map(str::to_owned).into());
 }
 
@@ -102,7 +102,7 @@ fn json_lines_are_corrected_in_place() {
     std::fs::write(&out, format!("{failed}{}", &whole[first_end..])).unwrap();
     enrich.run(&args);
     assert_eq!(std::fs::read_to_string(&out).unwrap(), whole);
-    assert_eq!(server.asked().len(), 3, "a row without an email is never looked up");
+    assert_eq!(server.requests().len(), 3, "a row without an email is never looked up");
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn looks_up_repeated_emails_once() {
         format!("{email},https://www.linkedin.com/in/{name},found,id-{name}\n")
     });
     assert_eq!(read(&enrich), format!("{header}{}", rows.concat()));
-    assert_eq!(server.asked().into_iter().collect::<BTreeSet<_>>().len(), 2);
-    assert_eq!(server.asked().len(), 2, "p2 is new, p0 failed: {:?}", server.asked());
+    assert_eq!(server.requests().into_iter().collect::<BTreeSet<_>>().len(), 2);
+    assert_eq!(server.requests().len(), 2, "p2 is new, p0 failed: {:?}", server.requests());
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn failing_retries_do_not_stop_new_rows() {
 
 #[test]
 fn ctrl_c_keeps_received_replies_and_exits_with_130() {
-    let (asked, was_asked) = mpsc::channel();
+    let (request_sender, request_receiver) = mpsc::channel();
     let (release, released) = mpsc::channel();
-    let (asked, released) = (Mutex::new(asked), Mutex::new(released));
+    let (request_sender, released) = (Mutex::new(request_sender), Mutex::new(released));
     let server = FakeServer::start(move |email, _| {
-        asked.lock().unwrap().send(()).unwrap();
+        request_sender.lock().unwrap().send(()).unwrap();
         released.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
         found(email)
     });
@@ -180,15 +180,15 @@ fn ctrl_c_keeps_received_replies_and_exits_with_130() {
     for (signal, code, answered) in [("-INT", 130, 2), ("-TERM", 143, 3)] {
         let mut child = start(&enrich, &bulk(&server.url, "enr_x", &args));
         for _ in answered..3 {
-            was_asked.recv_timeout(TIMEOUT).unwrap();
+            request_receiver.recv_timeout(TIMEOUT).unwrap();
             release.send(()).unwrap();
         }
-        was_asked.recv_timeout(TIMEOUT).unwrap();
+        request_receiver.recv_timeout(TIMEOUT).unwrap();
         send(signal, &child);
         let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-        let mut told = String::new();
-        while !told.contains("finishing 1 lookup in flight") {
-            assert_ne!(std::io::BufRead::read_line(&mut stderr, &mut told).unwrap(), 0, "{told}");
+        let mut printed = String::new();
+        while !printed.contains("finishing 1 lookup in flight") {
+            assert_ne!(std::io::BufRead::read_line(&mut stderr, &mut printed).unwrap(), 0, "{printed}");
         }
         release.send(()).unwrap();
         let ran = wait(child);
@@ -202,7 +202,7 @@ fn ctrl_c_keeps_received_replies_and_exits_with_130() {
     (0..2).for_each(|_| release.send(()).unwrap());
     assert_eq!(run(&enrich, &server, 6, &[]).code, Some(0));
     assert_eq!(read(&enrich), output(["found"; 6]));
-    assert_eq!(server.asked().len(), 4, "each row once");
+    assert_eq!(server.requests().len(), 4, "each row once");
     assert_eq!(names(&enrich), ["crm.csv", "out.csv"].map(str::to_owned).into());
 }
 
@@ -235,19 +235,20 @@ fn kill_during_a_resume_loses_and_repeats_no_reply() {
     enrich.file("out.csv", output(statuses.take(300)));
     let file = enrich.file("crm.csv", table(ROWS));
     let args = bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv", "--concurrency", "4"]);
-    let mut asked_before = 0;
+    let mut requests_before = 0;
     for kill in 1..=KILLS {
         let kept = answered(&enrich);
         let mut child = start(&enrich, &args);
         // The kills interrupt both the new rows and the retried ones.
-        eventually("lookups", || (server.asked().len() >= kill * 200 / (KILLS + 1)).then_some(()));
+        eventually("lookups", || (server.requests().len() >= kill * 200 / (KILLS + 1)).then_some(()));
         child.kill().unwrap();
         wait(child);
-        let asked = server.asked();
-        let again: Vec<_> = asked[asked_before..].iter().filter(|email| kept.contains(*email)).collect();
+        let requests = server.requests();
+        let again: Vec<_> =
+            requests[requests_before..].iter().filter(|email| kept.contains(*email)).collect();
         assert_eq!(again, [""; 0], "kill {kill}");
         assert!(kept.is_subset(&answered(&enrich)), "kill {kill}");
-        asked_before = asked.len();
+        requests_before = requests.len();
     }
     assert!(enrich.path("out.csv.journal").exists(), "the last kill was in the middle");
     // As if the run was killed while it rewrote OUT.
@@ -255,13 +256,17 @@ fn kill_during_a_resume_loses_and_repeats_no_reply() {
     let kept = answered(&enrich);
     enrich.ok(&args);
     assert_eq!(read(&enrich), output(["found"; ROWS]));
-    assert!(server.asked()[asked_before..].iter().all(|email| !kept.contains(email)));
-    let counts = server.asked().into_iter().fold(BTreeMap::new(), |mut counts, email| {
+    assert!(server.requests()[requests_before..].iter().all(|email| !kept.contains(email)));
+    let counts = server.requests().into_iter().fold(BTreeMap::new(), |mut counts, email| {
         *counts.entry(email).or_insert(0) += 1;
         counts
     });
     assert_eq!(counts.len(), 200);
-    assert!(server.asked().len() <= 200 + KILLS * 4, "only what was in flight: {}", server.asked().len());
+    assert!(
+        server.requests().len() <= 200 + KILLS * 4,
+        "only what was in flight: {}",
+        server.requests().len()
+    );
     assert_eq!(names(&enrich), ["crm.csv", "out.csv"].map(str::to_owned).into());
 }
 

@@ -56,7 +56,7 @@ fn flags_and_environment_override_the_file() {
 #[test]
 fn validates_flags_like_settings() {
     let enrich = Enrich::with_key(1, 500).0;
-    enrich.file("acme.toml", Vendor::that(Mood::KnowsNobody).description("acme"));
+    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
     enrich.file("acme.key", "s3cret");
     let limits = "limits = { deadline_ms = 6000 }";
     let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));

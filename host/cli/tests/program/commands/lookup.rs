@@ -10,14 +10,14 @@ fn looks_up_at_a_running_server() {
     let ask = |email: &str, key: &str| enrich.run(&["lookup", email, "--key", key, "--url", &server.url]);
     let found: Value = serde_json::from_str(&ask(EMAIL, &key).stdout).unwrap();
     assert_eq!(found["profile"]["linkedin_url"], URL);
-    for (email, key, told) in [
+    for (email, key, expected) in [
         (EMAIL, key.as_str(), "credits grant"),
         ("ada", key.as_str(), "invalid_email"),
         (EMAIL, key.as_str(), "try again in"),
         (EMAIL, "enr_wrong", "key create"),
     ] {
         let ran = ask(email, key);
-        assert!(!ran.success && ran.stderr.contains(told), "{told}: {}", ran.stderr);
+        assert!(!ran.success && ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
 }
 

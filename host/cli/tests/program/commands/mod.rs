@@ -7,7 +7,7 @@ mod mistakes;
 mod sample;
 mod while_serving;
 
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, bytes_under, eventually};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::page::{Block, Fixture, Kind, Page};
-use crate::enrich::vendor::{Mood, Vendor};
+use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server};
 
 const PEOPLE: &str = "email,linkedin_url\nada.marlowe@gmail.com,https://www.linkedin.com/in/ada-marlowe\n\
@@ -74,7 +74,7 @@ impl World {
         self.enrich.file("database.url", "postgres://enrich:s3cret@postgres.internal/enrich");
         self.enrich.file("redis.url", "rediss://enrich:s3cret@redis.internal");
         for name in ["alpha", "beta", "gamma"] {
-            self.enrich.file(&format!("{name}.toml"), Vendor::that(Mood::KnowsNobody).description(name));
+            self.enrich.file(&format!("{name}.toml"), Vendor::that(Behavior::NoMatch).description(name));
             self.enrich.file(&format!("{name}.key"), "s3cret");
         }
         self.enrich.file("settings.toml", settings);

@@ -3,7 +3,7 @@
 //! Other clients are served meanwhile, memory stays bounded, and the slow connections are closed by timeouts. Idle
 //! connections after a reply take little memory.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::print_stderr, reason = "what was measured is worth reading")]
 
 #[path = "../enrich/mod.rs"]
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use enrich::{Client, Enrich, Server, eventually};
 
-const CROWD: u64 = 10_000;
-const CROWD_MIN: u64 = 1_000;
+const CONNECTIONS: u64 = 10_000;
+const CONNECTIONS_MIN: u64 = 1_000;
 const STAYERS: u64 = 2_000;
 const GOOD_CLIENTS: u64 = 16;
 /// Head and body timeout. It must be long enough for all connections to be established on a busy machine.
@@ -33,12 +33,12 @@ const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
 fn serves_clients_beside_10000_stalled_connections() {
-    let crowd = CROWD.min(files_max().saturating_sub(OTHER_FILES));
-    assert!(crowd >= CROWD_MIN, "`ulimit -n` allows only {crowd} connections; raise it");
+    let connections = CONNECTIONS.min(files_max().saturating_sub(OTHER_FILES));
+    assert!(connections >= CONNECTIONS_MIN, "`ulimit -n` allows only {connections} connections; raise it");
     let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
     let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
     enrich.ok(&["people", "import", people.to_str().unwrap()]);
-    let max = CROWD + OTHER_FILES;
+    let max = CONNECTIONS + OTHER_FILES;
     let limits = format!("[connections]\nmax = {max}\nhead_ms = {JOIN_MS_MAX}\nbody_ms = {JOIN_MS_MAX}\n");
     let config = enrich.file("enrich.toml", limits);
     let server = enrich.serve(&["--config", config.to_str().unwrap()]);
@@ -46,39 +46,40 @@ fn serves_clients_beside_10000_stalled_connections() {
     let (files_before, rss_before) = (files(pid), rss(pid));
 
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (rss_crowded, answered_crowded) = std::thread::scope(|scope| {
-        let mut members: Vec<_> = (0..crowd).map(|nth| Member::join(server.address(), nth, &key)).collect();
+    let (rss_loaded, answered_loaded) = std::thread::scope(|scope| {
+        let mut stalled: Vec<_> =
+            (0..connections).map(|nth| StalledClient::connect(server.address(), nth, &key)).collect();
         // All connections must be open at the same time. The check fails if some have already timed out.
-        eventually("the crowd is inside", || (files(pid) >= files_before + crowd).then_some(()));
+        eventually("all connections are open", || (files(pid) >= files_before + connections).then_some(()));
         // Started only now, because on a busy machine they would delay the slow connections for too long.
         for _ in 0..GOOD_CLIENTS {
             scope.spawn(|| ask_until(&is_over, &answered, &server, &key));
         }
         let before = answered.load(Ordering::SeqCst);
-        eventually("answers amid the crowd", || {
+        eventually("replies while the connections are open", || {
             (answered.load(Ordering::SeqCst) > before + 500).then_some(())
         });
-        let rss_crowded = rss(pid);
+        let rss_loaded = rss(pid);
 
         // The slow connections never close themselves.
-        members.iter_mut().for_each(Member::is_shown_out);
-        let answered_crowded = answered.load(Ordering::SeqCst);
-        drop(members);
+        stalled.iter_mut().for_each(StalledClient::assert_closed_by_timeout);
+        let answered_loaded = answered.load(Ordering::SeqCst);
+        drop(stalled);
         eventually("files are closed", || (files(pid) <= files_before + 2 * GOOD_CLIENTS).then_some(()));
         is_over.store(true, Ordering::SeqCst);
-        (rss_crowded, answered_crowded)
+        (rss_loaded, answered_loaded)
     });
 
     assert_eq!(server.connect().enrich(&key, EMAIL).unwrap().status, 200, "the next one is welcome");
-    let bytes_each = rss_crowded.saturating_sub(rss_before) / crowd;
+    let bytes_each = rss_loaded.saturating_sub(rss_before) / connections;
     eprintln!(
-        "{crowd} connections: {} MB became {} MB, {bytes_each} bytes each; {answered_crowded} lookups were answered meanwhile",
+        "{connections} connections: {} MB became {} MB, {bytes_each} bytes each; {answered_loaded} lookups were answered meanwhile",
         rss_before / 1_000_000,
-        rss_crowded / 1_000_000
+        rss_loaded / 1_000_000
     );
-    assert!(rss_crowded < RSS_MAX, "{rss_crowded} bytes");
+    assert!(rss_loaded < RSS_MAX, "{rss_loaded} bytes");
     let spent = enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
-    assert_eq!(spent, answered.load(Ordering::SeqCst) + 1, "the crowd cost nothing");
+    assert_eq!(spent, answered.load(Ordering::SeqCst) + 1, "the stalled connections spent nothing");
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &
 }
 
 /// A slow connection.
-struct Member {
+struct StalledClient {
     stream: TcpStream,
     has_said: Said,
 }
@@ -130,8 +131,8 @@ enum Said {
     HalfABody,
 }
 
-impl Member {
-    fn join(address: SocketAddr, nth: u64, key: &str) -> Self {
+impl StalledClient {
+    fn connect(address: SocketAddr, nth: u64, key: &str) -> Self {
         let has_said = [Said::Nothing, Said::HalfAHead, Said::HalfABody][nth as usize % 3];
         let half_a_head =
             format!("POST /api/v1/person/enrich HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n");
@@ -147,11 +148,11 @@ impl Member {
     }
 
     /// Reads until the server closes the connection. A request whose head is complete receives a reply first.
-    fn is_shown_out(&mut self) {
+    fn assert_closed_by_timeout(&mut self) {
         self.stream.set_read_timeout(Some(enrich::TIMEOUT)).unwrap();
-        let mut told = String::new();
+        let mut output = String::new();
         // The connection may end with a reset or in order.
-        match self.stream.read_to_string(&mut told) {
+        match self.stream.read_to_string(&mut output) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server holds on"),
             _ => {}
         }
@@ -159,17 +160,17 @@ impl Member {
             Said::HalfABody => ("HTTP/1.1 400 ", r#"{"error":"invalid_request"}"#),
             Said::Nothing | Said::HalfAHead => ("", ""),
         };
-        assert!(told.starts_with(start) && told.ends_with(end), "{told}");
+        assert!(output.starts_with(start) && output.ends_with(end), "{output}");
     }
 }
 
 /// Returns the limit on open files of this process and its children, after raising it as far as needed.
 fn files_max() -> u64 {
     let [soft, hard] = limits_of_files();
-    let wish = hard.min(CROWD + OTHER_FILES);
-    if soft < wish {
+    let wanted = hard.min(CONNECTIONS + OTHER_FILES);
+    if soft < wanted {
         // The standard library cannot raise the limit. Without `prlimit` the current limit applies.
-        let (pid, limit) = (std::process::id().to_string(), format!("--nofile={wish}:"));
+        let (pid, limit) = (std::process::id().to_string(), format!("--nofile={wanted}:"));
         let _ = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
     }
     limits_of_files()[0]
