@@ -5,8 +5,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 /// The command that rewrites the baseline.
-pub const ACCEPT_COMMAND: &str =
-    "cargo build --release -p enrich -p enrich-benches --bins && target/release/instructions --accept";
+pub const ACCEPT_COMMAND: &str = "./test instructions -- --accept";
 
 /// Maximum relative change before the baseline of a case must be accepted again. Instruction counts vary by 0.5 % between runs;
 /// system calls vary more.

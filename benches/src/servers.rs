@@ -1,5 +1,6 @@
 //! The measured servers, each in processes of its own.
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use enrich_lib::key::ApiKey;
-use enrich_tests::servers::{Postgres, Redis};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -68,25 +68,40 @@ impl ServerKind {
 /// How to start servers.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The directory of `enrich`, `bare` and `memory`.
+    /// The program `enrich`.
+    pub enrich: PathBuf,
+    /// The directory of `bare` and `memory`.
     pub binaries: PathBuf,
     /// The command that runs the server, with its arguments, for example `strace`. Empty for none.
     pub wrapper: Vec<String>,
+    /// Starts PostgreSQL and Redis. `None` if no server of several nodes is started.
+    pub stores: Option<fn() -> SharedStores>,
+}
+
+/// Running PostgreSQL and Redis servers.
+pub struct SharedStores {
+    /// The URL of PostgreSQL.
+    pub postgres: String,
+    /// The URL of Redis.
+    pub redis: String,
+    /// Stops the servers on drop.
+    pub processes: Box<dyn Any>,
 }
 
 impl Launcher {
     /// Uses the binaries in the directory of the current executable.
     pub fn beside_current_exe() -> io::Result<Self> {
         let this = std::env::current_exe()?;
-        Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), wrapper: Vec::new() })
+        let binaries = this.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { enrich: binaries.join("enrich"), binaries, wrapper: Vec::new(), stores: None })
     }
 
-    fn command(&self, binary: &str) -> Command {
+    fn command(&self, binary: &Path) -> Command {
         match &self.wrapper[..] {
-            [] => Command::new(self.binaries.join(binary)),
+            [] => Command::new(binary),
             [program, args @ ..] => {
                 let mut command = Command::new(program);
-                command.args(args).arg(self.binaries.join(binary));
+                command.args(args).arg(binary);
                 command
             }
         }
@@ -99,7 +114,7 @@ pub struct Server {
     pub kind: ServerKind,
     nodes: Vec<Process>,
     keys: Keys,
-    _stores: Option<(Postgres, Redis)>,
+    _stores: Option<Box<dyn Any>>,
     _dir: TempDir,
 }
 
@@ -110,7 +125,7 @@ impl Server {
         let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _stores: None, _dir: dir };
         if let ServerKind::Bare | ServerKind::Memory = kind {
             let binary = if kind == ServerKind::Bare { "bare" } else { "memory" };
-            server.nodes.push(Process::start(launcher.command(binary))?);
+            server.nodes.push(Process::start(launcher.command(&launcher.binaries.join(binary)))?);
         } else {
             server.start_enrich(launcher)?;
         }
@@ -121,9 +136,10 @@ impl Server {
     fn start_enrich(&mut self, launcher: &Launcher) -> io::Result<()> {
         let mut enrich = EnrichCommand::new(launcher, self._dir.path());
         if let ServerKind::Postgres | ServerKind::PostgresTwoNodes = self.kind {
-            let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
-            enrich.stores = Some((postgres.tcp_url("postgres"), redis.url()));
-            self._stores = Some((postgres, redis));
+            let start = launcher.stores.ok_or_else(|| io::Error::other("this server needs shared stores"))?;
+            let SharedStores { postgres, redis, processes } = start();
+            enrich.stores = Some((postgres, redis));
+            self._stores = Some(processes);
             enrich.run(["migrate"])?;
         }
         if self.kind == ServerKind::SqliteRelaxed {
@@ -216,7 +232,7 @@ impl<'a> EnrichCommand<'a> {
 
     /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
-        let out = self.configure(Command::new(self.launcher.binaries.join("enrich"))).args(args).output()?;
+        let out = self.configure(Command::new(&self.launcher.enrich)).args(args).output()?;
         if !out.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
         }
@@ -247,7 +263,7 @@ impl<'a> EnrichCommand<'a> {
 
     /// Starts a server.
     pub fn serve(&self) -> io::Result<Process> {
-        let mut command = self.configure(self.launcher.command("enrich"));
+        let mut command = self.configure(self.launcher.command(&self.launcher.enrich));
         command.args(["serve", "--listen", "127.0.0.1:0"]);
         if let Some(config) = self.config {
             let file = self.dir.join("enrich.toml");
@@ -320,6 +336,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl std::fmt::Debug for SharedStores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedStores").finish_non_exhaustive()
     }
 }
 

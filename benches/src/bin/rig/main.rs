@@ -1,7 +1,7 @@
 //! Compares servers in alternating rounds, so that other load on the machine affects all of them equally.
 //!
 //! ```sh
-//! cargo build --release -p enrich -p enrich-benches --bins # the rig builds nothing
+//! cargo build --release -p enrich -p enrich-benches --bins --features enrich-benches/rig # the rig builds nothing
 //! target/release/rig                                       # the servers and the rig share all cores
 //! target/release/rig --pin                                 # one core for the servers, another for the rig
 //! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
@@ -19,8 +19,9 @@ use std::process::ExitCode;
 use enrich_benches::load::{Load, Pace};
 use enrich_benches::machine::{self, CoreUsage};
 use enrich_benches::scale::Scale;
-use enrich_benches::servers::{Launcher, Server};
+use enrich_benches::servers::{Launcher, Server, SharedStores};
 use enrich_benches::table::{RoundResult, Table};
+use enrich_tests::servers::{Postgres, Redis};
 
 use crate::args::{Action, Comparison, HELP, ScaleOptions, parse};
 
@@ -32,6 +33,16 @@ const RIG_CORE: usize = 1;
 /// the bottleneck.
 const SERVER_BUSY_MIN: f64 = 0.90;
 const RIG_BUSY_MAX: f64 = 0.95;
+
+/// Starts PostgreSQL, with durable commits, and Redis.
+fn start_stores() -> SharedStores {
+    let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
+    SharedStores {
+        postgres: postgres.tcp_url("postgres"),
+        redis: redis.url(),
+        processes: Box::new((postgres, redis)),
+    }
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -53,7 +64,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
-    let launcher = Launcher::beside_current_exe()?;
+    let launcher = Launcher { stores: Some(start_stores), ..Launcher::beside_current_exe()? };
     let scale = Scale {
         launcher: &launcher,
         cores: options.pin.then_some((SERVER_CORE, RIG_CORE)),
@@ -71,7 +82,7 @@ fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(options: &Comparison) -> Result<(), Box<dyn Error>> {
-    let launcher = Launcher::beside_current_exe()?;
+    let launcher = Launcher { stores: Some(start_stores), ..Launcher::beside_current_exe()? };
     if options.pin {
         // Child processes inherit the core of this thread.
         machine::pin(SERVER_CORE)?;
