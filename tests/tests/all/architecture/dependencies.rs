@@ -1,8 +1,9 @@
-//! Checks of the dependencies, imports and file sizes.
+//! The dependencies of each crate.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::process::Command;
+
+use super::root;
 
 /// Returns all transitive dependencies of a crate, without those of proc macros and build scripts.
 fn tree(package: &str) -> BTreeSet<String> {
@@ -44,7 +45,7 @@ fn branches(package: &str, edges: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn the_library_names_no_runtime_no_socket_and_no_randomness() {
+fn library_depends_on_no_runtime_socket_clock_or_randomness() {
     let tree = tree("enrich-lib");
     assert!(tree.contains("serde_json") && tree.contains("sha2"), "{tree:?}");
     for banned in [
@@ -75,8 +76,8 @@ fn the_library_names_no_runtime_no_socket_and_no_randomness() {
 
 /// Cargo unifies features across an embedder's workspace. Without features, every build has the same library.
 #[test]
-fn the_library_has_no_features() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/Cargo.toml");
+fn library_has_no_features() {
+    let manifest = root().join("enrich-lib/Cargo.toml");
     let manifest = std::fs::read_to_string(manifest).unwrap();
     assert!(manifest.contains("[dependencies]"));
     for word in ["[features]", "optional", "default-features"] {
@@ -85,7 +86,7 @@ fn the_library_has_no_features() {
 }
 
 #[test]
-fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
+fn redis_uses_rustls_with_ring() {
     let tree = tree("enrich-redis");
     assert!(tree.contains("redis") && tree.contains("rustls") && tree.contains("ring"), "{tree:?}");
     for banned in ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "hyper", "enrich-host"] {
@@ -94,7 +95,7 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
 }
 
 #[test]
-fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
+fn tower_layer_adds_no_crate_to_an_axum_gateway() {
     let (axum, library, layer) =
         (tree_of_tests("enrich-tower", "axum"), tree("enrich-lib"), tree("enrich-tower"));
     assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
@@ -104,8 +105,8 @@ fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
 }
 
 #[test]
-fn a_driver_is_named_by_its_adapter_alone() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+fn only_its_adapter_depends_on_a_driver() {
+    let root = root();
     for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
     {
         let adapters = ["middleware", "provider", "postgres", "sqlite", "tower"]
@@ -121,77 +122,22 @@ fn a_driver_is_named_by_its_adapter_alone() {
     }
 }
 
+/// The server library knows no store, vendor, file format or command line.
 #[test]
-fn no_module_of_the_library_imports_in_a_circle() {
-    let imports = imports();
-    assert!(imports["drive"].contains("lookup") && imports["drive"].contains("ports"), "{imports:?}");
-    for module in imports.keys() {
-        assert!(!reaches(&imports, module, module), "{module} imports itself in a circle: {imports:#?}");
+fn host_depends_on_no_store_and_no_command_line() {
+    let tree = tree("enrich-host");
+    assert!(tree.contains("hyper") && tree.contains("enrich-tower"), "{tree:?}");
+    for banned in
+        ["rusqlite", "redis", "tokio-postgres", "enrich-sqlite", "enrich-provider", "clap", "csv", "toml"]
+    {
+        assert!(!tree.contains(banned), "enrich-host depends on {banned}");
     }
-}
-
-#[test]
-fn the_lookup_and_the_ports_do_not_know_each_other() {
-    let imports = imports();
-    assert!(!reaches(&imports, "lookup", "ports"), "{imports:#?}");
-    assert!(!reaches(&imports, "ports", "lookup"), "{imports:#?}");
 }
 
 #[test]
-fn a_file_fits_in_a_head() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for dir in ["enrich-lib/src", "enrich-lib/adapters", "host/src", "sim/src", "tests/src"] {
-        for file in sources(&root.join(dir)) {
-            let lines = std::fs::read_to_string(&file).unwrap().lines().count();
-            assert!(lines <= 420, "{} has {lines} lines", file.display());
-        }
+fn simulation_and_benchmarks_compile_no_command_line_of_the_program() {
+    for package in ["enrich-sim", "enrich-benches"] {
+        let tree = tree(package);
+        assert!(tree.contains("enrich-host") && !tree.contains("clap"), "{package}: {tree:?}");
     }
-}
-
-/// Returns the modules of the library that each module names in its code, ignoring comments.
-fn imports() -> BTreeMap<String, BTreeSet<String>> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/src");
-    let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
-    for file in sources(&src) {
-        let module = file.strip_prefix(&src).unwrap().iter().next().unwrap().to_str().unwrap();
-        let module = module.trim_end_matches(".rs").to_owned();
-        if module == "lib" {
-            continue;
-        }
-        let text = std::fs::read_to_string(&file).unwrap();
-        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let named = code.flat_map(|line| line.split("crate::").skip(1)).map(|rest| {
-            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap().to_owned()
-        });
-        let others: Vec<_> = named.filter(|name| *name != module).collect();
-        imports.entry(module).or_default().extend(others);
-    }
-    imports
-}
-
-fn reaches(imports: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
-    let mut seen = BTreeSet::new();
-    let mut next: Vec<_> = imports[from].iter().collect();
-    while let Some(module) = next.pop() {
-        if module == to {
-            return true;
-        }
-        if seen.insert(module) {
-            next.extend(imports.get(module).into_iter().flatten());
-        }
-    }
-    false
-}
-
-fn sources(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            all.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            all.push(path);
-        }
-    }
-    all
 }
