@@ -11,7 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::server::{TestServer, TestWorkspace, new_key};
+use super::workspace::{TestWorkspace, new_key};
 use super::{TIMEOUT, tls};
 
 /// The transport between a client and the server.
@@ -68,11 +68,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(server: &TestServer, transport: Transport, workspace: TestWorkspace) -> Self {
-        let base = match transport {
-            Transport::Http1 | Transport::Http2 => format!("http://{}", server.plain),
-            Transport::Https1 | Transport::Https2 => format!("https://{}", server.tls),
-        };
+    pub fn new(base: String, transport: Transport, workspace: TestWorkspace) -> Self {
         Self { transport, workspace, base, http: transport.client() }
     }
 

@@ -10,14 +10,16 @@ mod ports;
 mod raw;
 mod server;
 mod tls;
+mod workspace;
 
 use std::time::Duration;
 
 pub use client::{Client, HttpClient, Reply, Transport};
 pub use ports::{Behavior, FAULT_MESSAGE, PortCall, Ports};
 pub use raw::{RawConnection, RawReply, RawRequest};
-pub use server::{Settings, TestServer, TestWorkspace};
+pub use server::{Settings, TestServer};
 pub use tls::{client_hello, server as tls_server};
+pub use workspace::TestWorkspace;
 
 /// An email in the people directory. Its profile is [`KNOWN_URL`].
 pub const KNOWN: &str = "ada.marlowe@gmail.com";

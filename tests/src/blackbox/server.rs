@@ -24,6 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::client::{Client, Transport};
 use super::ports::Ports;
 use super::raw::{RawConnection, RawRequest};
+use super::workspace::{TestWorkspace, new_key};
 use super::{KNOWN, SHORT_TIMEOUT, TIMEOUT, tls};
 
 /// A test server that listens on plain TCP and on TLS, with the same stores.
@@ -50,13 +51,6 @@ pub struct Settings {
     pub vendor: Option<(Arc<dyn Resolver>, VendorPolicy)>,
     /// The rate-limit store. In memory by default.
     pub windows: Arc<dyn Windows>,
-}
-
-/// A workspace and one of its API keys.
-#[derive(Clone, Debug)]
-pub struct TestWorkspace {
-    pub id: WorkspaceId,
-    pub key: String,
 }
 
 /// The longest window that a quota allows, so that no window ends during a test.
@@ -111,6 +105,12 @@ impl TestServer {
         server
     }
 
+    /// Creates a client of a workspace that uses this transport.
+    pub fn connect(&self, transport: Transport, workspace: TestWorkspace) -> Client {
+        let (scheme, address) = if transport.is_tls() { ("https", self.tls) } else { ("http", self.plain) };
+        Client::new(format!("{scheme}://{address}"), transport, workspace)
+    }
+
     /// Creates one client per transport. Each has its own workspace with a burst limit that tests do not reach.
     pub async fn clients(&self, credits: u64) -> Vec<Client> {
         self.limited_clients(1_000_000, credits).await
@@ -120,14 +120,14 @@ impl TestServer {
     pub async fn limited_clients(&self, limit: u32, credits: u64) -> Vec<Client> {
         let mut clients = Vec::new();
         for transport in Transport::ALL {
-            clients.push(Client::new(self, transport, self.create_workspace(limit, credits).await));
+            clients.push(self.connect(transport, self.create_workspace(limit, credits).await));
         }
         clients
     }
 
     /// Creates an HTTP/1.1 client, for tests that do not depend on the transport.
     pub async fn client(&self, credits: u64) -> Client {
-        Client::new(self, Transport::Http1, self.create_workspace(1_000_000, credits).await)
+        self.connect(Transport::Http1, self.create_workspace(1_000_000, credits).await)
     }
 
     pub async fn connect_raw(&self) -> RawConnection {
@@ -223,10 +223,6 @@ async fn serve(services: Services, stop: &CancellationToken) -> SocketAddr {
 }
 
 /// Generates a random key.
-pub(super) fn new_key() -> ApiKey {
-    ApiKey::generate(rand::random)
-}
-
 fn now() -> Timestamp {
     SystemArrivals.arrive().now
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use enrich_tests::blackbox::{
-    Behavior, Client, KNOWN, PortCall, RawConnection, RawRequest, TestServer, TestWorkspace, Transport,
-    eventually,
+    Behavior, KNOWN, PortCall, RawConnection, RawRequest, TestServer, TestWorkspace, Transport, eventually,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -19,7 +18,7 @@ async fn run_clients(server: &TestServer, workspace: &TestWorkspace, rounds: usi
     let barrier = Arc::new(Barrier::new(CLIENTS));
     let mut clients = JoinSet::new();
     for i in 0..CLIENTS {
-        let client = Client::new(server, Transport::ALL[i % 4], workspace.clone());
+        let client = server.connect(Transport::ALL[i % 4], workspace.clone());
         let barrier = barrier.clone();
         clients.spawn(async move {
             barrier.wait().await;
@@ -65,7 +64,7 @@ async fn held_credits_are_unavailable_to_other_lookups() {
         let (server, workspace) = (&server, &workspace);
         let release = async {
             eventually("10 are looked up", || server.balance(workspace) == (0, 10, 0)).await;
-            let other = Client::new(server, Transport::Http1, workspace.clone());
+            let other = server.connect(Transport::Http1, workspace.clone());
             other.look_up(KNOWN).await.assert_error(402, "insufficient_credits");
             server.ports.all_work();
         };
@@ -109,7 +108,7 @@ async fn disconnected_http2_clients_leave_no_hold() {
         server.ports.set(PortCall::FindPerson, Behavior::Hangs);
         let mut clients = JoinSet::new();
         for i in 0..CLIENTS {
-            let client = Client::new(&server, HTTP2[i % 2], workspace.clone());
+            let client = server.connect(HTTP2[i % 2], workspace.clone());
             clients.spawn(async move { client.look_up(KNOWN).await });
         }
         all_are_held(&server, &workspace).await;
@@ -117,7 +116,7 @@ async fn disconnected_http2_clients_leave_no_hold() {
 
         let mut next = Vec::new();
         for i in 0..CLIENTS {
-            let client = Client::new(&server, HTTP2[i % 2], workspace.clone());
+            let client = server.connect(HTTP2[i % 2], workspace.clone());
             client.post("{").await.assert_status(400);
             next.push(client);
         }
@@ -134,7 +133,7 @@ async fn reset_http2_streams_leave_no_hold() {
     for (behavior, totals) in OUTCOMES {
         let server = TestServer::start().await;
         let workspace = server.create_workspace(1_000_000, 100).await;
-        let clients = HTTP2.map(|transport| Client::new(&server, transport, workspace.clone()));
+        let clients = HTTP2.map(|transport| server.connect(transport, workspace.clone()));
         for client in &clients {
             client.post("{").await.assert_status(400); // opens the connection that all requests share
         }
@@ -191,5 +190,5 @@ async fn all_are_settled(server: &TestServer, workspace: &TestWorkspace, totals:
     eventually("no hold is left", || server.balance(workspace).1 == 0).await;
     assert_eq!(server.balance(workspace), totals);
     server.ports.all_work();
-    Client::new(server, Transport::Http1, workspace.clone()).look_up(KNOWN).await.assert_status(200);
+    server.connect(Transport::Http1, workspace.clone()).look_up(KNOWN).await.assert_status(200);
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use enrich_lib::window::Quota;
-use enrich_tests::blackbox::{Client, KNOWN, TIMEOUT, TestServer, Transport, UNKNOWN};
+use enrich_tests::blackbox::{KNOWN, TIMEOUT, TestServer, Transport, UNKNOWN};
 
 /// The default limit is 500 requests per 60 s. It is set per workspace.
 #[tokio::test]
@@ -11,7 +11,7 @@ async fn default_limit_is_500_requests_per_minute() {
     let server = TestServer::start().await;
     for (quota, limit, seconds) in [(Quota::default(), 500, 60), (Quota::new(9, 5).unwrap(), 9, 5)] {
         let workspace = server.create_workspace_with(quota, 1).await;
-        let reply = Client::new(&server, Transport::Http1, workspace).look_up(KNOWN).await;
+        let reply = server.connect(Transport::Http1, workspace).look_up(KNOWN).await;
         assert_eq!((reply.status, reply.integer("ratelimit-limit")), (200, limit));
         assert_eq!(reply.integer("ratelimit-remaining"), limit - 1);
         assert!((1..=seconds).contains(&reply.integer("ratelimit-reset")), "{reply:?}");
@@ -24,7 +24,7 @@ async fn reset_and_retry_after_are_within_the_window() {
     let server = TestServer::start().await;
     for window_seconds in [1, 60, 3_600] {
         let workspace = server.create_workspace_with(Quota::new(1, window_seconds).unwrap(), 0).await;
-        let client = Client::new(&server, Transport::Http2, workspace);
+        let client = server.connect(Transport::Http2, workspace);
         let mut limited = client.look_up(UNKNOWN).await;
         while limited.status != 429 {
             limited = client.look_up(UNKNOWN).await;
@@ -40,7 +40,7 @@ async fn reset_and_retry_after_are_within_the_window() {
 async fn admits_a_client_again_after_retry_after() {
     let server = TestServer::start().await;
     let workspace = server.create_workspace_with(Quota::new(1, 1).unwrap(), 1_000).await;
-    let client = Client::new(&server, Transport::Http2, workspace);
+    let client = server.connect(Transport::Http2, workspace);
     let started = Instant::now();
     let limited = loop {
         let reply = client.look_up(UNKNOWN).await;
