@@ -11,7 +11,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_middleware::timeouts::RetryingCredits;
 
-use crate::world::{self, Keys};
+use crate::dataset::{self, Keys};
 
 /// Initial credits, so many that no measurement uses them up.
 pub const CREDITS: u64 = 1_000_000_000_000;
@@ -26,8 +26,8 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         known.insert(key.digest(), workspace);
     }
     for person in 0..people {
-        let profile = ProfileUrl::from_name(&world::profile(person))?;
-        directory.insert(&Email::parse(&world::email(person))?, profile);
+        let profile = ProfileUrl::from_name(&dataset::profile(person))?;
+        directory.insert(&Email::parse(&dataset::email(person))?, profile);
     }
     let accounts = Arc::new(accounts);
     let service = Service {

@@ -57,7 +57,7 @@ impl fmt::Debug for Services {
 /// Serves connections until `shutdown` resolves.
 ///
 /// The server then stops accepting, closes idle connections, and waits for requests and lookups in flight, at most for
-/// [`Limits::shutdown_time_max`].
+/// [`Limits::shutdown_timeout`].
 ///
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
 /// not cancel the lookups.
@@ -111,7 +111,7 @@ pub(crate) async fn serve<Io, Guard>(
         }
         lookups.wait().await;
     };
-    if timeout(limits.shutdown_time_max, drained).await.is_err() {
+    if timeout(limits.shutdown_timeout, drained).await.is_err() {
         tracing::warn!(
             connections = connections.len(),
             lookups = lookups.len(),

@@ -26,49 +26,49 @@ const SECRET: &str = "s3cr3t-k3y";
 const URL: &str = "https://www.linkedin.com/in/bea-marlowe";
 
 /// The behaviour of a vendor after it has received a request.
-enum Does {
+enum VendorResponse {
     /// Sends this and closes the connection.
-    Says(String),
+    Sends(String),
     /// Sends this and resets the connection.
     Resets(String),
     /// Sends nothing until the client gives up.
     Hangs,
 }
 
-fn says(status: u16, content_type: &str, body: &str) -> Does {
-    Does::Says(format!(
+fn http(status: u16, content_type: &str, body: &str) -> VendorResponse {
+    VendorResponse::Sends(format!(
         "HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     ))
 }
 
-fn json_of(body: &serde_json::Value) -> Does {
-    says(200, "application/json", &body.to_string())
+fn json_of(body: &serde_json::Value) -> VendorResponse {
+    http(200, "application/json", &body.to_string())
 }
 
 /// The expected result of a lookup.
-enum Becomes {
+enum Expected {
     Found,
     NotFound,
     /// A failure with this text in the log.
     Fails(&'static str),
 }
 
-use Becomes::{Fails, Found, NotFound};
+use Expected::{Fails, Found, NotFound};
 
-fn table() -> Vec<(&'static str, Does, Becomes)> {
+fn table() -> Vec<(&'static str, VendorResponse, Expected)> {
     let redirect =
         "HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/?to=bea.marlowe\r\ncontent-length: 0\r\n\r\n";
     let half = "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"url\":";
     let large = json!({ "url": URL, "more": "x".repeat(300 * 1024) });
     let url = |url: &str| json_of(&json!({ "url": url, "score": 90 }));
-    let status = |status| says(status, "application/json", "{\"error\":\"bea.marlowe has no url\"}");
+    let status = |status| http(status, "application/json", "{\"error\":\"bea.marlowe has no url\"}");
     vec![
         ("a match", url(URL), Found),
         ("a match at an address of another form", url("http://de.linkedin.com/in/bea-marlowe/?trk=1"), Found),
         ("null", json_of(&json!({ "url": null })), NotFound),
         ("too little confidence", json_of(&json!({ "url": URL, "score": 79 })), NotFound),
-        ("404, which it uses for nobody", status(404), NotFound),
+        ("404, which means no match", status(404), NotFound),
         ("400", status(400), Fails("status 400: the vendor rejected the request")),
         ("401", status(401), Fails("status 401: the vendor rejected the API key")),
         ("402", status(402), Fails("status 402: the vendor account has no credits left")),
@@ -76,31 +76,43 @@ fn table() -> Vec<(&'static str, Does, Becomes)> {
         ("429", status(429), Fails("status 429: the vendor's rate limit is exceeded")),
         ("500", status(500), Fails("status 500: the vendor is unavailable")),
         ("503", status(503), Fails("status 503: the vendor is unavailable")),
-        ("a redirect", Does::Says(redirect.to_owned()), Fails("status 302: ")),
-        ("HTML", says(200, "text/html", "<p>bea.marlowe"), Fails("content type is not application/json")),
-        ("bad JSON", says(200, "application/json", "{\"url\": bea"), Fails("the response is not valid JSON")),
+        ("a redirect", VendorResponse::Sends(redirect.to_owned()), Fails("status 302: ")),
+        ("HTML", http(200, "text/html", "<p>bea.marlowe"), Fails("content type is not application/json")),
+        ("bad JSON", http(200, "application/json", "{\"url\": bea"), Fails("the response is not valid JSON")),
         ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is not a number")),
         ("too much", json_of(&large), Fails("the response body exceeds 262144 bytes")),
-        ("a reset in mid-body", Does::Resets(half.to_owned()), Fails("the response body is incomplete")),
-        ("a reset at once", Does::Resets(String::new()), Fails("the connection closed before a response")),
-        ("no HTTP", Does::Says("bea.marlowe\r\n\r\n".to_owned()), Fails("the connection closed before")),
+        (
+            "a reset in mid-body",
+            VendorResponse::Resets(half.to_owned()),
+            Fails("the response body is incomplete"),
+        ),
+        (
+            "a reset at once",
+            VendorResponse::Resets(String::new()),
+            Fails("the connection closed before a response"),
+        ),
+        (
+            "no HTTP",
+            VendorResponse::Sends("bea.marlowe\r\n\r\n".to_owned()),
+            Fails("the connection closed before"),
+        ),
         ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is not a profile")),
         ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is not a profile")),
         ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is not a profile")),
-        ("nothing", Does::Hangs, Fails("the vendor did not respond in time")),
+        ("nothing", VendorResponse::Hangs, Fails("the vendor did not respond in time")),
     ]
 }
 
 /// Runs one lookup with one vendor for each kind of response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_line_in_the_log() {
+async fn each_vendor_response_has_its_reply_price_and_log_line() {
     let log = Log::start();
-    for (what, does, becomes) in table() {
+    for (what, response, expected) in table() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         // Only the vendor that hangs has a short deadline, so that a slow machine causes no other timeout.
-        let deadline_ms = if matches!(does, Does::Hangs) { 300 } else { 20_000 };
+        let deadline_ms = if matches!(response, VendorResponse::Hangs) { 300 } else { 20_000 };
         let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
-        let serving = tokio::spawn(serve(listener, does));
+        let serving = tokio::spawn(serve(listener, response));
         let server = TestServer::start_with(|settings| {
             let timeout = Duration::from_millis(deadline_ms);
             let policy = VendorPolicy { timeout, tries_max: 1, ..VendorPolicy::default() };
@@ -110,9 +122,9 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
         let client = server.client(5).await;
         log.take();
         let reply = timeout(TIMEOUT, client.look_up(EMAIL)).await.unwrap();
-        let told = log.take();
+        let lines = log.take();
 
-        let spent = match &becomes {
+        let spent = match &expected {
             Found => {
                 assert_eq!(
                     (reply.status, &reply.json()["profile"]["linkedin_url"]),
@@ -131,20 +143,20 @@ async fn each_way_in_which_a_vendor_may_answer_has_its_reply_its_price_and_its_l
             }
         };
         assert_eq!(server.balance(&client.workspace), (5 - spent, 0, spent), "{what}");
-        match becomes {
+        match expected {
             Fails(fault) => {
                 assert!(
-                    told.contains("enrich::vendor") && told.contains("vendor=\"acme\""),
-                    "{what}: {told}"
+                    lines.contains("enrich::vendor") && lines.contains("vendor=\"acme\""),
+                    "{what}: {lines}"
                 );
-                assert!(told.contains(fault), "{what}: {fault}: {told}");
+                assert!(lines.contains(fault), "{what}: {fault}: {lines}");
             }
-            Found | NotFound => assert!(!told.contains("enrich::vendor"), "{what}: {told}"),
+            Found | NotFound => assert!(!lines.contains("enrich::vendor"), "{what}: {lines}"),
         }
-        assert!(told.contains(&client.workspace.id.to_string()), "the lookup is logged: {told}");
-        let told = told.to_lowercase();
+        assert!(lines.contains(&client.workspace.id.to_string()), "the lookup is logged: {lines}");
+        let lines = lines.to_lowercase();
         for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.workspace.key.to_lowercase()] {
-            assert!(!told.contains(secret), "{what}: {secret} is told: {told}");
+            assert!(!lines.contains(secret), "{what}: {secret} is lines: {lines}");
         }
         serving.abort();
     }
@@ -167,23 +179,23 @@ fn vendor(address: SocketAddr, deadline_ms: u64) -> Provider {
     Provider::new(description, Client::new().unwrap()).unwrap()
 }
 
-/// Serves every connection: checks that the request has the secret and the email, then responds with `does`.
-async fn serve(listener: TcpListener, does: Does) {
+/// Serves every connection: checks that the request has the secret and the email, then responds with `response`.
+async fn serve(listener: TcpListener, response: VendorResponse) {
     while let Ok((mut tcp, _)) = listener.accept().await {
         let request = read_request(&mut tcp).await;
         assert!(request.contains(SECRET) && request.contains("\"bea.marlowe+news@gmail.com\""), "{request}");
-        match &does {
-            Does::Says(text) => {
+        match &response {
+            VendorResponse::Sends(text) => {
                 // The client may close the connection first.
                 let _ = tcp.write_all(text.as_bytes()).await;
                 let _ = tcp.shutdown().await;
                 let _ = tcp.read_to_end(&mut Vec::new()).await;
             }
-            Does::Resets(text) => {
+            VendorResponse::Resets(text) => {
                 tcp.write_all(text.as_bytes()).await.unwrap();
                 tcp.set_zero_linger().unwrap();
             }
-            Does::Hangs => drop(tcp.read_to_end(&mut Vec::new()).await),
+            VendorResponse::Hangs => drop(tcp.read_to_end(&mut Vec::new()).await),
         }
     }
 }

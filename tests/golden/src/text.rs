@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::unwrap_used)]
-    fn escapes_are_bytes_and_the_braces_of_json_are_themselves() {
+    fn decodes_escapes_and_keeps_json_braces() {
         assert_eq!(bytes(r"a: b\r\n\t\\u\xff").unwrap(), b"a: b\r\n\t\\u\xff");
         assert_eq!(bytes(r#"{"email":"x"}"#).unwrap(), br#"{"email":"x"}"#);
         assert_eq!(bytes(r#"{{"x\n"*3}{key}{"*"*1}"#).unwrap(), b"{x\nx\nx\n{key}*");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_has_its_form() {
+    fn placeholders_match_their_format() {
         let is =
             |expected: &str, actual: &str| is(expected.as_bytes(), actual.as_bytes(), &mut Seen::default());
         let id = "lookup_01a1fc3deb41791784f7eeb00ad60d16";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_replies_have_one_lookup_id() {
+    fn rejects_a_repeated_lookup_id() {
         let (mut seen, id) = (Seen::default(), b"lookup_01a1fc3deb41791784f7eeb00ad60d16");
         assert!(is(b"{lookup_id}", id, &mut seen));
         assert!(!is(b"{lookup_id}", id, &mut seen));

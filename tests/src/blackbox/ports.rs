@@ -45,17 +45,17 @@ pub const FAULT_MESSAGE: &str = "vault-7 burned down";
 pub struct Ports {
     inner: Service,
     behaviors: watch::Sender<BTreeMap<PortCall, Behavior>>,
-    asked: Mutex<Vec<PortCall>>,
+    calls: Mutex<Vec<PortCall>>,
 }
 
 impl Ports {
     pub(super) fn new(inner: Service) -> Self {
-        Self { inner, behaviors: watch::Sender::default(), asked: Mutex::default() }
+        Self { inner, behaviors: watch::Sender::default(), calls: Mutex::default() }
     }
 
-    pub fn set(&self, step: PortCall, behavior: Behavior) {
+    pub fn set(&self, call: PortCall, behavior: Behavior) {
         self.behaviors.send_modify(|behaviors| {
-            behaviors.insert(step, behavior);
+            behaviors.insert(call, behavior);
         });
     }
 
@@ -65,22 +65,22 @@ impl Ports {
 
     /// Returns the calls since the previous `take_calls`, in order.
     pub fn take_calls(&self) -> Vec<PortCall> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+        std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// Returns the number of `step` calls since the last [`Ports::take_calls`].
-    pub fn count(&self, step: PortCall) -> usize {
-        self.asked.lock().unwrap().iter().filter(|asked| **asked == step).count()
+    /// Returns the number of `call` calls since the last [`Ports::take_calls`].
+    pub fn count(&self, call: PortCall) -> usize {
+        self.calls.lock().unwrap().iter().filter(|other| **other == call).count()
     }
 
     async fn pass<T>(
         &self,
-        step: PortCall,
+        call: PortCall,
         answer: impl Future<Output = Result<T, PortError>>,
     ) -> Result<T, PortError> {
-        self.asked.lock().unwrap().push(step);
+        self.calls.lock().unwrap().push(call);
         let mut behaviors = self.behaviors.subscribe();
-        let behavior_of = |behaviors: &BTreeMap<_, _>| behaviors.get(&step).copied().unwrap_or_default();
+        let behavior_of = |behaviors: &BTreeMap<_, _>| behaviors.get(&call).copied().unwrap_or_default();
         let behavior = behaviors
             .wait_for(|behaviors| behavior_of(behaviors) != Behavior::Hangs)
             .await
@@ -89,11 +89,11 @@ impl Ports {
             Behavior::Works | Behavior::Hangs => answer.await,
             Behavior::Fails => Err(PortError::new(FAULT_MESSAGE)),
             Behavior::FailsOnce => {
-                self.set(step, Behavior::Works);
+                self.set(call, Behavior::Works);
                 Err(PortError::new(FAULT_MESSAGE))
             }
             Behavior::LosesReply => {
-                self.set(step, Behavior::Works);
+                self.set(call, Behavior::Works);
                 answer.await.and(Err(PortError::new(FAULT_MESSAGE)))
             }
         }
@@ -136,7 +136,7 @@ impl std::fmt::Debug for Ports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ports")
             .field("behaviors", &self.behaviors)
-            .field("asked", &self.asked)
+            .field("calls", &self.calls)
             .finish_non_exhaustive()
     }
 }

@@ -6,54 +6,54 @@ use enrich_lib::credit::HoldOutcome::Granted;
 use enrich_lib::key::ApiKey;
 use enrich_lib::window::Quota;
 
-use super::desk::{Desk, Refused};
+use super::fixture::{Fixture, Refused};
 use super::{Durable, START};
 
 /// Generates the tests of the rules for crashes. `$open` returns a fresh store (`Arc<impl Durable>`).
 #[macro_export]
 macro_rules! durability_contract {
     ($open:expr) => {
-        $crate::sentences! { durability, $open,
-            a_spend_survives_a_crash
-            a_grant_survives_a_crash
-            a_hold_ends_with_a_crash
-            a_key_survives_a_crash_and_so_does_its_end
+        $crate::rules! { durability, $open,
+            spend_survives_a_crash
+            grant_survives_a_crash
+            hold_ends_with_a_crash
+            keys_and_revocations_survive_a_crash
         }
     };
 }
 
-pub async fn a_spend_survives_a_crash<S: Durable>(store: Arc<S>) {
-    let mut desk = Desk::open(store, 10).await;
+pub async fn spend_survives_a_crash<S: Durable>(store: Arc<S>) {
+    let mut fixture = Fixture::open(store, 10).await;
     for n in 0..3 {
-        let hold = desk.holding(n, 2).await;
-        assert_eq!(desk.spend(&hold, 1).await, Ok(()));
-        desk = crash(desk).await;
-        assert_eq!(desk.totals().await, (9 - u64::from(n), 0, u64::from(n) + 1));
+        let hold = fixture.place(n, 2).await;
+        assert_eq!(fixture.spend(&hold, 1).await, Ok(()));
+        fixture = crash(fixture).await;
+        assert_eq!(fixture.totals().await, (9 - u64::from(n), 0, u64::from(n) + 1));
     }
 }
 
-pub async fn a_grant_survives_a_crash<S: Durable>(store: Arc<S>) {
-    let desk = Desk::open(store, 10).await;
-    desk.store.grant(&desk.workspace, 5).await; // without a tick, so that the node has not seen it
-    let desk = crash(desk).await;
-    assert_eq!(desk.totals().await, (15, 0, 0));
+pub async fn grant_survives_a_crash<S: Durable>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    fixture.store.grant(&fixture.workspace, 5).await; // without a tick, so that the node has not seen it
+    let fixture = crash(fixture).await;
+    assert_eq!(fixture.totals().await, (15, 0, 0));
 }
 
-pub async fn a_hold_ends_with_a_crash<S: Durable>(store: Arc<S>) {
-    let desk = Desk::open(store, 10).await;
-    let lost = desk.holding(1, 10).await;
-    let desk = crash(desk).await;
+pub async fn hold_ends_with_a_crash<S: Durable>(store: Arc<S>) {
+    let fixture = Fixture::open(store, 10).await;
+    let lost = fixture.place(1, 10).await;
+    let fixture = crash(fixture).await;
     // If nodes share the store, the credits may become available only when the crashed node's lease ends.
-    desk.tick(lost.expires_at).await;
-    assert_eq!(desk.totals().await, (10, 0, 0));
-    assert_eq!(desk.spend(&lost, 10).await, Err(Refused));
-    let mut next = desk.lookup(2, 10);
+    fixture.tick(lost.expires_at).await;
+    assert_eq!(fixture.totals().await, (10, 0, 0));
+    assert_eq!(fixture.spend(&lost, 10).await, Err(Refused));
+    let mut next = fixture.lookup(2, 10);
     next.placed_at = lost.expires_at;
-    next.expires_at = lost.expires_at + super::desk::HOLD_LIFE;
-    assert_eq!(desk.hold(&next).await, Ok(Granted));
+    next.expires_at = lost.expires_at + super::fixture::HOLD_TTL;
+    assert_eq!(fixture.hold(&next).await, Ok(Granted));
 }
 
-pub async fn a_key_survives_a_crash_and_so_does_its_end<S: Durable>(store: Arc<S>) {
+pub async fn keys_and_revocations_survive_a_crash<S: Durable>(store: Arc<S>) {
     let workspace = store.create_workspace(Quota::default(), 0).await;
     let (kept, revoked) = (ApiKey::generate(|| 1), ApiKey::generate(|| 2));
     store.create_key(&workspace, &kept).await;
@@ -69,7 +69,7 @@ pub async fn a_key_survives_a_crash_and_so_does_its_end<S: Durable>(store: Arc<S
     assert_eq!(found(&revoked).await, None);
 }
 
-async fn crash<S: Durable>(desk: Desk<S>) -> Desk<S> {
-    let Desk { store, workspace } = desk;
-    Desk { store: store.crash().await, workspace }
+async fn crash<S: Durable>(fixture: Fixture<S>) -> Fixture<S> {
+    let Fixture { store, workspace } = fixture;
+    Fixture { store: store.crash().await, workspace }
 }

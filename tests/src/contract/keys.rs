@@ -12,18 +12,18 @@ use super::{START, Store};
 #[macro_export]
 macro_rules! keys_contract {
     ($open:expr) => {
-        $crate::sentences! { keys, $open,
-            a_key_leads_to_its_workspace_and_its_quota
-            an_unknown_key_leads_nowhere
-            all_keys_of_a_workspace_lead_to_it
-            a_revoked_key_leads_nowhere
-            a_key_that_is_revoked_unused_leads_nowhere
-            revoking_a_key_leaves_the_others_alone
+        $crate::rules! { keys, $open,
+            finds_the_workspace_and_quota_of_a_key
+            unknown_key_is_not_found
+            finds_every_key_of_a_workspace
+            revoked_key_is_not_found
+            key_revoked_before_use_is_not_found
+            revocation_keeps_other_keys
         }
     };
 }
 
-pub async fn a_key_leads_to_its_workspace_and_its_quota<S: Store>(store: Arc<S>) {
+pub async fn finds_the_workspace_and_quota_of_a_key<S: Store>(store: Arc<S>) {
     let (small, large) = (Quota::new(7, 30).unwrap(), Quota::new(9_000, 86_400).unwrap());
     let (a, b) = (workspace(&*store, small).await, workspace(&*store, large).await);
     let (key_of_a, key_of_b) = (key(&*store, &a, 1).await, key(&*store, &b, 2).await);
@@ -31,20 +31,20 @@ pub async fn a_key_leads_to_its_workspace_and_its_quota<S: Store>(store: Arc<S>)
     assert_eq!(found(&*store, &key_of_b).await, Some(Workspace { id: b, quota: large }));
 }
 
-pub async fn an_unknown_key_leads_nowhere<S: Store>(store: Arc<S>) {
+pub async fn unknown_key_is_not_found<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     key(&*store, &workspace, 1).await;
     assert_eq!(found(&*store, &api_key(2)).await, None);
 }
 
-pub async fn all_keys_of_a_workspace_lead_to_it<S: Store>(store: Arc<S>) {
+pub async fn finds_every_key_of_a_workspace<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let (one, two) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
     assert_eq!(found_id(&*store, &one).await, Some(workspace.clone()));
     assert_eq!(found_id(&*store, &two).await, Some(workspace));
 }
 
-pub async fn a_revoked_key_leads_nowhere<S: Store>(store: Arc<S>) {
+pub async fn revoked_key_is_not_found<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let key = key(&*store, &workspace, 1).await;
     // Looked up before it is revoked: a store that caches keys must evict this one.
@@ -53,14 +53,14 @@ pub async fn a_revoked_key_leads_nowhere<S: Store>(store: Arc<S>) {
     assert_eq!(found(&*store, &key).await, None);
 }
 
-pub async fn a_key_that_is_revoked_unused_leads_nowhere<S: Store>(store: Arc<S>) {
+pub async fn key_revoked_before_use_is_not_found<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let key = key(&*store, &workspace, 1).await;
     revoke(&*store, &key).await;
     assert_eq!(found(&*store, &key).await, None);
 }
 
-pub async fn revoking_a_key_leaves_the_others_alone<S: Store>(store: Arc<S>) {
+pub async fn revocation_keeps_other_keys<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     let (old, new) = (key(&*store, &workspace, 1).await, key(&*store, &workspace, 2).await);
     revoke(&*store, &old).await;

@@ -11,14 +11,14 @@
 //!
 //! # Layout
 //!
-//! `keys` · `credits` · `crowd` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
-//! that several nodes share · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `desk` a
+//! `keys` · `credits` · `concurrency` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
+//! that several nodes share · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `fixture` a
 //! fixture for the rules about credits.
 
+pub mod concurrency;
 pub mod credits;
-pub mod crowd;
-mod desk;
 pub mod durability;
+mod fixture;
 pub mod keys;
 pub mod model;
 pub mod shared;
@@ -73,8 +73,8 @@ pub trait Durable: Store {
 pub const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// Runs one rule's test on a new store. Tasks that the store spawns end with the test.
-pub fn run<S>(open: impl AsyncFnOnce() -> S, sentence: impl AsyncFnOnce(S)) {
-    runtime().block_on(async { sentence(open().await).await });
+pub fn run<S>(open: impl AsyncFnOnce() -> S, rule: impl AsyncFnOnce(S)) {
+    runtime().block_on(async { rule(open().await).await });
 }
 
 /// Creates a multi-threaded runtime, so that concurrent operations run in parallel.
@@ -85,12 +85,12 @@ fn runtime() -> Runtime {
 /// Generates one test per rule. Use the macro of a suite instead, which lists all its rules.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! sentences {
-    ($suite:ident, $open:expr, $($sentence:ident)*) => {
+macro_rules! rules {
+    ($suite:ident, $open:expr, $($rule:ident)*) => {
         $(
             #[test]
-            fn $sentence() {
-                $crate::contract::run($open, $crate::contract::$suite::$sentence);
+            fn $rule() {
+                $crate::contract::run($open, $crate::contract::$suite::$rule);
             }
         )*
     };
@@ -100,21 +100,20 @@ macro_rules! sentences {
 mod tests {
     /// A rule that is missing from its suite's macro would never run.
     #[test]
-    fn every_sentence_is_in_the_list_of_its_suite() {
+    fn every_rule_is_in_the_list_of_its_suite() {
         for (suite, source) in [
             ("keys", include_str!("keys.rs")),
             ("credits", include_str!("credits.rs")),
-            ("crowd", include_str!("crowd.rs")),
+            ("concurrency", include_str!("concurrency.rs")),
             ("durability", include_str!("durability.rs")),
             ("windows", include_str!("windows.rs")),
             ("shared", include_str!("shared.rs")),
         ] {
-            let (list, sentences) =
-                source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
-            let names = sentences.split("pub async fn ").skip(1).map(|f| f.split(['(', '<']).next().unwrap());
-            let forgotten: Vec<_> =
+            let (list, rules) = source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
+            let names = rules.split("pub async fn ").skip(1).map(|f| f.split(['(', '<']).next().unwrap());
+            let missing: Vec<_> =
                 names.filter(|name| !list.split_whitespace().any(|word| word == *name)).collect();
-            assert!(forgotten.is_empty(), "{suite} forgets {forgotten:?}");
+            assert!(missing.is_empty(), "the list of {suite} lacks {missing:?}");
         }
     }
 }

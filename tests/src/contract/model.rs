@@ -31,33 +31,33 @@ enum Step {
     Wait(Duration),
 }
 
-/// Runs `stories` random sequences of steps on new stores and compares each with the model.
+/// Runs `cases` random sequences of steps on new stores and compares each with the model.
 ///
 /// Panics with the shortest sequence whose result differs.
-pub fn compare<S: Store>(stories: u32, open: impl AsyncFn() -> Arc<S>) {
+pub fn compare<S: Store>(cases: u32, open: impl AsyncFn() -> Arc<S>) {
     let runtime = runtime();
     // No seed files: write a separate test for each sequence that fails.
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(stories) };
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) };
     let compared = TestRunner::new(config)
-        .run(&vec(step(), 1..60), |story| runtime.block_on(async { tell(&*open().await, story).await }));
+        .run(&vec(step(), 1..60), |steps| runtime.block_on(async { play(&*open().await, steps).await }));
     if let Err(difference) = compared {
         panic!("the store differs from the model: {difference}");
     }
 }
 
-async fn tell(store: &impl Store, story: Vec<Step>) -> Result<(), TestCaseError> {
+async fn play(store: &impl Store, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut model = Account::new(GRANTED_FIRST, 0).unwrap();
     let workspace = store.create_workspace(Quota::default(), GRANTED_FIRST).await;
     let mut now = START;
     // A lookup id is never reused, so a repeated hold has the same expiry.
     let mut ends = BTreeMap::new();
     let mut end = |lookup, now, life| *ends.entry(lookup).or_insert(now + life);
-    for step in story {
+    for step in steps {
         match step {
             Step::Hold { lookup, credits, life } => {
                 let hold = hold(&workspace, lookup, credits, now, end(lookup, now, life));
-                let answer: Option<HoldOutcome> = store.credits().hold(&hold).await.ok();
-                prop_assert_eq!(answer, model.hold(&hold).ok(), "{:?}", hold);
+                let result: Option<HoldOutcome> = store.credits().hold(&hold).await.ok();
+                prop_assert_eq!(result, model.hold(&hold).ok(), "{:?}", hold);
             }
             Step::Settle { lookup, life, settlement } => {
                 let hold = hold(&workspace, lookup, 1, now, end(lookup, now, life));

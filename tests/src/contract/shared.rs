@@ -5,7 +5,7 @@ use std::sync::Arc;
 use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 
-use super::crowd::together;
+use super::concurrency::together;
 use super::windows::{counts, window};
 
 /// Generates the tests of the rules for shared windows.
@@ -14,21 +14,21 @@ use super::windows::{counts, window};
 #[macro_export]
 macro_rules! shared_contract {
     ($open:expr) => {
-        $crate::sentences! { shared, $open,
-            two_nodes_count_one_window_together
-            no_two_requests_at_once_get_the_same_count_from_two_nodes
+        $crate::rules! { shared, $open,
+            two_nodes_share_a_window
+            concurrent_requests_to_two_nodes_get_distinct_counts
         }
     };
 }
 
-pub async fn two_nodes_count_one_window_together(([a, b], now): ([Arc<dyn Windows>; 2], Timestamp)) {
+pub async fn two_nodes_share_a_window(([a, b], now): ([Arc<dyn Windows>; 2], Timestamp)) {
     let window = window("demo", now);
     assert_eq!(counts(&*a, &window, 2).await, [1, 2]);
     assert_eq!(counts(&*b, &window, 2).await, [3, 4]);
     assert_eq!(counts(&*a, &window, 1).await, [5]);
 }
 
-pub async fn no_two_requests_at_once_get_the_same_count_from_two_nodes(
+pub async fn concurrent_requests_to_two_nodes_get_distinct_counts(
     (nodes, now): ([Arc<dyn Windows>; 2], Timestamp),
 ) {
     let window = window("demo", now);

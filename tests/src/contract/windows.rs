@@ -7,7 +7,7 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Window};
 
-use super::crowd::together;
+use super::concurrency::together;
 
 /// Generates the tests of the rules for burst windows.
 ///
@@ -15,29 +15,29 @@ use super::crowd::together;
 #[macro_export]
 macro_rules! windows_contract {
     ($open:expr) => {
-        $crate::sentences! { windows, $open,
-            a_window_counts_from_one
-            a_window_counts_on_beyond_its_limit
-            the_next_window_counts_from_one
-            two_workspaces_count_apart
-            a_request_late_for_its_window_does_not_disturb_the_next
-            a_request_as_late_as_it_may_be_is_counted_in_its_window
-            no_two_requests_at_once_get_the_same_count
+        $crate::rules! { windows, $open,
+            window_counts_from_one
+            window_counts_beyond_its_limit
+            next_window_counts_from_one
+            workspaces_have_separate_windows
+            late_request_does_not_change_the_next_window
+            late_request_is_counted_in_its_window
+            concurrent_requests_get_distinct_counts
         }
     };
 }
 
-pub async fn a_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
+pub async fn window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let window = window("demo", now);
     assert_eq!(counts(&*windows, &window, 5).await, [1, 2, 3, 4, 5]);
 }
 
-pub async fn a_window_counts_on_beyond_its_limit((windows, now): (Arc<dyn Windows>, Timestamp)) {
+pub async fn window_counts_beyond_its_limit((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let window = Quota::new(1, 60).unwrap().window(&"demo".parse().unwrap(), now);
     assert_eq!(counts(&*windows, &window, 3).await, [1, 2, 3]);
 }
 
-pub async fn the_next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
+pub async fn next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let mut this = window("demo", now);
     // Enough windows that a store with room for only a few must reuse it.
     for _ in 0..4 {
@@ -46,7 +46,7 @@ pub async fn the_next_window_counts_from_one((windows, now): (Arc<dyn Windows>, 
     }
 }
 
-pub async fn two_workspaces_count_apart((windows, now): (Arc<dyn Windows>, Timestamp)) {
+pub async fn workspaces_have_separate_windows((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let a = window("a", now);
     // The windows have the same number, which exposes a store that keys its counters by the number alone.
     let b = (0..).map(|i| window(&format!("b{i}"), now)).find(|b| b.number() == a.number()).unwrap();
@@ -55,9 +55,7 @@ pub async fn two_workspaces_count_apart((windows, now): (Arc<dyn Windows>, Times
     assert_eq!(counts(&*windows, &a, 1).await, [3]);
 }
 
-pub async fn a_request_late_for_its_window_does_not_disturb_the_next(
-    (windows, now): (Arc<dyn Windows>, Timestamp),
-) {
+pub async fn late_request_does_not_change_the_next_window((windows, now): (Arc<dyn Windows>, Timestamp)) {
     // The request reads the clock just before the end of its window and is counted just after it.
     let next = window("demo", now + Duration::from_secs(60));
     let last = window("demo", now);
@@ -67,9 +65,7 @@ pub async fn a_request_late_for_its_window_does_not_disturb_the_next(
     assert_eq!(counts(&*windows, &next, 1).await, [3]);
 }
 
-pub async fn a_request_as_late_as_it_may_be_is_counted_in_its_window(
-    (windows, now): (Arc<dyn Windows>, Timestamp),
-) {
+pub async fn late_request_is_counted_in_its_window((windows, now): (Arc<dyn Windows>, Timestamp)) {
     // For example, the node's clock is behind and its key lookup was slow.
     let short = Quota::new(1, 1).unwrap();
     let window = |at| short.window(&"demo".parse().unwrap(), at);
@@ -82,7 +78,7 @@ pub async fn a_request_as_late_as_it_may_be_is_counted_in_its_window(
     assert_eq!(counts(&*windows, &late, 1).await, [2]);
 }
 
-pub async fn no_two_requests_at_once_get_the_same_count((windows, now): (Arc<dyn Windows>, Timestamp)) {
+pub async fn concurrent_requests_get_distinct_counts((windows, now): (Arc<dyn Windows>, Timestamp)) {
     let window = window("demo", now);
     let counted = together(|_| {
         let (windows, window) = (windows.clone(), window.clone());

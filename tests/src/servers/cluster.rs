@@ -9,7 +9,7 @@ use super::redis::{Redis, RedisOptions};
 /// The slots of each of three masters, out of 16,384.
 const SHARES: [(u16, u16); 3] = [(0, 5_460), (5_461, 10_922), (10_923, 16_383)];
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A Redis Cluster of masters without replicas.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl RedisCluster {
         let masters: Vec<_> = masters.into_iter().map(|(master, _)| master).collect();
         let started = Instant::now();
         while !masters.iter().all(|master| is_ready(master, shares.len())) {
-            assert!(started.elapsed() < PATIENCE, "the Cluster does not come up");
+            assert!(started.elapsed() < TIMEOUT, "the Cluster did not start");
             sleep(Duration::from_millis(20));
         }
         Self { masters }

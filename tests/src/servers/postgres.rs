@@ -37,7 +37,7 @@ pub struct Postgres {
 const TEMPLATE: &str = "enrich";
 
 /// The timeout for starting the server.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Postgres {
     /// Starts a server with default settings.
@@ -172,7 +172,7 @@ impl Postgres {
     }
 
     fn wait_until_it_answers(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let asks = || {
             let mut ask = program("pg_isready");
             ask.arg("-q").arg("-h").arg(self.files.path()).args(["-p", &self.port.to_string()]);

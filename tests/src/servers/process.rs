@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The timeout until a server answers for the first time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Process(Child);
 
@@ -36,7 +36,7 @@ impl Process {
             if process.0.try_wait().unwrap().is_some() {
                 return None;
             }
-            assert!(started.elapsed() < PATIENCE, "{name:?} does not answer");
+            assert!(started.elapsed() < TIMEOUT, "{name:?} did not respond");
             sleep(Duration::from_millis(5));
         }
         Some(process)

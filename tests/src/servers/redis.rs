@@ -122,11 +122,11 @@ impl Redis {
 
     pub fn try_ask<T: FromRedisValue>(&self, command: &str) -> RedisResult<T> {
         let mut words = command.split(' ');
-        let mut asked = redis::cmd(words.next().unwrap_or_default());
+        let mut command = redis::cmd(words.next().unwrap_or_default());
         words.for_each(|word| {
-            asked.arg(word);
+            command.arg(word);
         });
-        asked.query(&mut self.connect()?)
+        command.query(&mut self.connect()?)
     }
 
     fn connect(&self) -> RedisResult<Connection> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use enrich_net::{RootsError, client_config, system_roots};
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -16,7 +17,6 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{self, Error as RequestError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::crypto::ring;
 use thiserror::Error;
 
 /// Maximum size of a response body, in bytes.
@@ -35,8 +35,8 @@ pub struct Client(Arc<dyn Exchange>);
 
 /// Why an HTTPS client cannot be created.
 #[derive(Debug, Error)]
-#[error("cannot load the system's trusted certificates: {0}")]
-pub struct ClientError(#[source] io::Error);
+#[error(transparent)]
+pub struct ClientError(#[from] RootsError);
 
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Incoming>, RequestError>> + Send>>;
 
@@ -63,9 +63,9 @@ impl Client {
         // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to
         // retry.
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
+        let tls = HttpsConnectorBuilder::new().with_tls_config(client_config(system_roots()?));
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
-        Ok(Self::over(tls.map_err(ClientError)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
+        Ok(Self::over(tls.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
     /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles

@@ -139,9 +139,9 @@ impl Default for ConnectionsConfig {
         let limits = Limits::default();
         Self {
             max: limits.connections_max,
-            head_ms: ms(limits.head_time_max),
+            head_ms: ms(limits.head_timeout),
             body_ms: ms(limits.body.timeout),
-            idle_ms: ms(limits.idle_time_max),
+            idle_ms: ms(limits.idle_timeout),
         }
     }
 }
@@ -277,9 +277,9 @@ impl Config {
         let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
         Limits {
             connections_max: max,
-            head_time_max: Duration::from_millis(head_ms),
+            head_timeout: Duration::from_millis(head_ms),
             body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
-            idle_time_max: Duration::from_millis(idle_ms),
+            idle_timeout: Duration::from_millis(idle_ms),
             ..Limits::default()
         }
     }

@@ -14,7 +14,7 @@ const CLIENTS: usize = 8;
 
 /// Clients that send sequential requests to the balancer until they are stopped.
 pub struct Clients {
-    asking: Vec<JoinHandle<Seen>>,
+    threads: Vec<JoinHandle<Seen>>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -24,7 +24,7 @@ pub struct Seen {
     /// Number of lookups with a reply of 200.
     pub found: usize,
     /// The ids of those lookups that are not yet compared with the ledger.
-    pub told: BTreeSet<String>,
+    pub acknowledged: BTreeSet<String>,
     /// Number of replies with an error that a store failure explains.
     pub refused: u64,
     /// Number of requests whose connection ended before a reply. Some of them may be spent.
@@ -44,14 +44,14 @@ impl Clients {
                 seen
             })
         };
-        Self { asking: (0..CLIENTS).map(ask).collect(), is_over }
+        Self { threads: (0..CLIENTS).map(ask).collect(), is_over }
     }
 
     /// Stops the clients after their pending requests.
     pub fn stop(self) -> Seen {
         self.is_over.store(true, Ordering::SeqCst);
         let mut all = Seen::default();
-        self.asking.into_iter().for_each(|asked| all.add(asked.join().unwrap()));
+        self.threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()));
         all
     }
 }
@@ -59,7 +59,7 @@ impl Clients {
 impl Seen {
     pub fn add(&mut self, more: Self) {
         self.found += more.found;
-        self.told.extend(more.told);
+        self.acknowledged.extend(more.acknowledged);
         self.refused += more.refused;
         self.unanswered += more.unanswered;
     }
@@ -82,7 +82,7 @@ impl Seen {
         match reply.status {
             200 => {
                 self.found += 1;
-                assert!(self.told.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
+                assert!(self.acknowledged.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
             }
             500 | 503 => self.refused += 1,
             other => panic!("{other}: {}", reply.body),

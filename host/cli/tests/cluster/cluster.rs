@@ -122,18 +122,21 @@ impl Cluster {
     pub fn compare(&mut self, seen: &mut Seen) -> Result<(), String> {
         let standing = self.standing();
         let new: BTreeSet<_> = standing.difference(&self.compared).cloned().collect();
-        let lost = seen.told.difference(&new).count() + self.compared.difference(&standing).count();
+        let lost = seen.acknowledged.difference(&new).count() + self.compared.difference(&standing).count();
         if lost > 0 {
             return Err(format!("{lost} lookups were answered and are not spent"));
         }
-        let untold = new.difference(&seen.told).count();
-        if untold > seen.unanswered {
-            return Err(format!("of {untold} spends nobody was told, and {} had no answer", seen.unanswered));
+        let unacknowledged = new.difference(&seen.acknowledged).count();
+        if unacknowledged > seen.unanswered {
+            return Err(format!(
+                "{unacknowledged} spends were not acknowledged, but only {} requests had no reply",
+                seen.unanswered
+            ));
         }
         // Checks that the totals match the rows, and that no credit is counted twice.
         self.enrich.ok(&["credits", "audit"]);
         self.compared = standing;
-        (seen.told, seen.unanswered) = (BTreeSet::new(), 0);
+        (seen.acknowledged, seen.unanswered) = (BTreeSet::new(), 0);
         Ok(())
     }
 
@@ -156,8 +159,9 @@ impl Cluster {
         let spent = self.compared.len() as u64;
         eventually("all leases return", || {
             let credits = self.enrich.json(&["credits", "show", "demo", "--json"]);
-            let told = ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
-            (told == [GRANTED, GRANTED - spent, 0, spent]).then_some(())
+            let output =
+                ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
+            (output == [GRANTED, GRANTED - spent, 0, spent]).then_some(())
         });
     }
 }

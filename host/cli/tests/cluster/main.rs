@@ -6,7 +6,7 @@
 //! - `proxy`: a link that can be cut
 //! - `cluster`: the processes
 //! - `clients`: the clients
-//! - `trouble`: the faults
+//! - `fault`: the faults
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -18,43 +18,43 @@ mod clients;
 mod cluster;
 #[path = "../enrich/mod.rs"]
 mod enrich;
+mod fault;
 mod proxy;
-mod trouble;
 
 use std::time::Duration;
 
 use clients::{Clients, Seen};
 use cluster::Cluster;
 use enrich::{eventually, within};
+use fault::Fault;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use trouble::Trouble;
 
 #[test]
-fn whatever_fails_what_was_answered_is_spent_and_nothing_else_is() {
+fn acknowledged_lookups_are_spent_under_any_fault() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (rounds, seed) = (number("CLUSTER_ROUNDS", 100), number("CLUSTER_SEED", 1));
-    let mut dice = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut cluster = Cluster::start();
     let mut seen = Seen::default();
     for round in 0..rounds {
-        let trouble = Trouble::draw(&mut dice, Cluster::NODES);
+        let fault = Fault::draw(&mut rng, Cluster::NODES);
         let clients = Clients::start(&cluster);
-        std::thread::sleep(Duration::from_millis(dice.random_range(0..300))); // faults start at random times
-        trouble.befall(&mut cluster, &mut dice);
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..300))); // faults start at random times
+        fault.inject(&mut cluster, &mut rng);
         cluster.heal();
-        let mut heard = Seen::default();
-        eventually("every node serves again", || cluster.serves_everywhere(&mut heard).then_some(()));
-        heard.add(clients.stop());
-        seen.add(heard);
+        let mut received = Seen::default();
+        eventually("every node serves again", || cluster.serves_everywhere(&mut received).then_some(()));
+        received.add(clients.stop());
+        seen.add(received);
         // Unacknowledged spends are voided after a short time.
         let mut differs = String::new();
         let agrees = || cluster.compare(&mut seen).map_err(|difference| differs = difference).ok();
         let agreed = within(Duration::from_secs(15), agrees);
-        assert!(agreed.is_some(), "CLUSTER_SEED={seed}, round {round}, {trouble:?}: {differs}");
+        assert!(agreed.is_some(), "CLUSTER_SEED={seed}, round {round}, {fault:?}: {differs}");
     }
     eprintln!("{rounds} rounds: {seen}");
-    assert!(seen.found > rounds as usize * 10, "too little was asked");
-    assert!(seen.refused > 0, "no trouble met a lookup: the test shows nothing");
+    assert!(seen.found > rounds as usize * 10, "too few lookups");
+    assert!(seen.refused > 0, "no lookup was affected by a fault");
     cluster.end(&mut seen);
 }

@@ -26,12 +26,12 @@ impl Proxy {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (state, _) = watch::channel(State::Passes);
-        let told = state.clone();
+        let targets_changed = state.clone();
         runtime.spawn(async move {
             let targets = Arc::new(targets);
             for first in 0.. {
                 let (client, _) = listener.accept().await.unwrap();
-                tokio::spawn(link(client, targets.clone(), first, told.subscribe()));
+                tokio::spawn(link(client, targets.clone(), first, targets_changed.subscribe()));
             }
         });
         Self { address, state }

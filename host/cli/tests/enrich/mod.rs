@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Long enough for the slowest machine. Only a failing test waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Enrich {
     dir: TempDir,
@@ -40,8 +40,8 @@ impl Enrich {
     /// Creates a data directory with no people and accounts in this database. It is the only node.
     pub fn on_database(url: String) -> Self {
         let enrich = Self { database: Some(url), ..Self::new() };
-        let nobody = enrich.file("nobody.csv", "email,linkedin_url\n");
-        enrich.ok(&["people", "import", nobody.to_str().unwrap()]);
+        let empty = enrich.file("empty.csv", "email,linkedin_url\n");
+        enrich.ok(&["people", "import", empty.to_str().unwrap()]);
         enrich
     }
 
@@ -259,7 +259,7 @@ impl Server {
     pub fn stop(mut self) -> String {
         self.terminate();
         let status = eventually("it stops", || self.child.try_wait().unwrap());
-        assert!(status.success(), "a server that was asked to stop stops well: {status}");
+        assert!(status.success(), "the server failed to stop gracefully: {status}");
         self.take_log()
     }
 
@@ -355,14 +355,14 @@ impl Client {
 
 pub fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Polls `probe` until it returns `Some`. Panics after [`PATIENCE`].
+/// Polls `probe` until it returns `Some`. Panics after [`TIMEOUT`].
 pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, probe).unwrap_or_else(|| panic!("{what}: not within {PATIENCE:?}"))
+    within(TIMEOUT, probe).unwrap_or_else(|| panic!("{what}: not within {TIMEOUT:?}"))
 }
 
 /// Polls `probe` until it returns `Some` or the time is over.

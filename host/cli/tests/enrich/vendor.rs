@@ -6,15 +6,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behavior {
     /// Matches every email, with the profile of this name.
-    Knows(&'static str),
-    KnowsNobody,
+    Matches(&'static str),
+    NoMatch,
     /// Matches every email after this delay.
     Slow(&'static str, Duration),
     /// Replies with this status.
     Fails(u16),
-    /// Does not reply until the mood changes, then replies according to the new one.
+    /// Does not reply until the behavior changes, then replies according to the new one.
     Hangs,
 }
 
@@ -29,16 +29,16 @@ struct Shared {
 }
 
 struct State {
-    mood: Mood,
+    behavior: Behavior,
     /// The heads of all requests.
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 impl Vendor {
-    pub fn that(mood: Mood) -> Self {
+    pub fn that(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Mutex::new(State { mood, asked: Vec::new() });
+        let state = Mutex::new(State { behavior, requests: Vec::new() });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let vendor = Self { address, shared: shared.clone() };
         std::thread::spawn(move || {
@@ -50,13 +50,13 @@ impl Vendor {
         vendor
     }
 
-    pub fn set(&self, mood: Mood) {
-        self.shared.state.lock().unwrap().mood = mood;
+    pub fn set(&self, behavior: Behavior) {
+        self.shared.state.lock().unwrap().behavior = behavior;
         self.shared.changed.notify_all();
     }
 
-    pub fn asked(&self) -> Vec<String> {
-        self.shared.state.lock().unwrap().asked.clone()
+    pub fn requests(&self) -> Vec<String> {
+        self.shared.state.lock().unwrap().requests.clone()
     }
 
     /// Returns a vendor description that reads the secret from the file `NAME.key` next to it.
@@ -85,16 +85,17 @@ impl Shared {
                 return;
             }
             let mut state = self.state.lock().unwrap();
-            state.asked.push(head.join("\n"));
-            let state = self.changed.wait_while(state, |state| state.mood == Mood::Hangs).unwrap();
-            let (status, body) = match state.mood {
-                Mood::Knows(name) | Mood::Slow(name, _) => {
+            state.requests.push(head.join("\n"));
+            let state = self.changed.wait_while(state, |state| state.behavior == Behavior::Hangs).unwrap();
+            let (status, body) = match state.behavior {
+                Behavior::Matches(name) | Behavior::Slow(name, _) => {
                     (200, format!("{{\"url\":\"https://www.linkedin.com/in/{name}\"}}"))
                 }
-                Mood::KnowsNobody | Mood::Hangs => (404, "{}".to_owned()),
-                Mood::Fails(status) => (status, "{}".to_owned()),
+                Behavior::NoMatch | Behavior::Hangs => (404, "{}".to_owned()),
+                Behavior::Fails(status) => (status, "{}".to_owned()),
             };
-            let latency = if let Mood::Slow(_, latency) = state.mood { latency } else { Duration::ZERO };
+            let latency =
+                if let Behavior::Slow(_, latency) = state.behavior { latency } else { Duration::ZERO };
             drop(state);
             std::thread::sleep(latency);
             let answer = format!(

@@ -1,0 +1,197 @@
+//! 10,000 connections to the real process that send nothing, half a head or half a body.
+//!
+//! Other clients are served meanwhile, memory stays bounded, and the slow connections are closed by timeouts. Idle
+//! connections after a reply take little memory.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![allow(clippy::print_stderr, reason = "what was measured is worth reading")]
+
+#[path = "../enrich/mod.rs"]
+mod enrich;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use enrich::{Client, Enrich, Server, eventually};
+
+const CONNECTIONS: u64 = 10_000;
+const CONNECTIONS_MIN: u64 = 1_000;
+const STAYERS: u64 = 2_000;
+const GOOD_CLIENTS: u64 = 16;
+/// Head and body timeout. It must be long enough for all connections to be established on a busy machine.
+const JOIN_MS_MAX: u64 = 20_000;
+/// Other open files, on either side. Includes the connections of the other test, which runs concurrently.
+const OTHER_FILES: u64 = STAYERS + 200;
+/// Maximum memory of the server with all connections open, in bytes. A debug build takes more than a release build.
+const RSS_MAX: u64 = 400_000_000;
+/// Maximum memory of an idle connection, in bytes. hyper alone takes 12 KB, but only while a connection is active.
+const IDLE_BYTES_MAX: u64 = 8_000;
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+#[test]
+fn serves_clients_beside_10000_stalled_connections() {
+    let connections = CONNECTIONS.min(files_max().saturating_sub(OTHER_FILES));
+    assert!(connections >= CONNECTIONS_MIN, "`ulimit -n` allows only {connections} connections; raise it");
+    let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
+    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    let max = CONNECTIONS + OTHER_FILES;
+    let limits = format!("[connections]\nmax = {max}\nhead_ms = {JOIN_MS_MAX}\nbody_ms = {JOIN_MS_MAX}\n");
+    let config = enrich.file("enrich.toml", limits);
+    let server = enrich.serve(&["--config", config.to_str().unwrap()]);
+    let pid = server.pid();
+    let (files_before, rss_before) = (files(pid), rss(pid));
+
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (rss_loaded, answered_loaded) = std::thread::scope(|scope| {
+        let mut stalled: Vec<_> =
+            (0..connections).map(|nth| StalledClient::connect(server.address(), nth, &key)).collect();
+        // All connections must be open at the same time. The check fails if some have already timed out.
+        eventually("all connections are open", || (files(pid) >= files_before + connections).then_some(()));
+        // Started only now, because on a busy machine they would delay the slow connections for too long.
+        for _ in 0..GOOD_CLIENTS {
+            scope.spawn(|| ask_until(&is_over, &answered, &server, &key));
+        }
+        let before = answered.load(Ordering::SeqCst);
+        eventually("replies while the connections are open", || {
+            (answered.load(Ordering::SeqCst) > before + 500).then_some(())
+        });
+        let rss_loaded = rss(pid);
+
+        // The slow connections never close themselves.
+        stalled.iter_mut().for_each(StalledClient::assert_closed_by_timeout);
+        let answered_loaded = answered.load(Ordering::SeqCst);
+        drop(stalled);
+        eventually("files are closed", || (files(pid) <= files_before + 2 * GOOD_CLIENTS).then_some(()));
+        is_over.store(true, Ordering::SeqCst);
+        (rss_loaded, answered_loaded)
+    });
+
+    assert_eq!(server.connect().enrich(&key, EMAIL).unwrap().status, 200, "the next one is welcome");
+    let bytes_each = rss_loaded.saturating_sub(rss_before) / connections;
+    eprintln!(
+        "{connections} connections: {} MB became {} MB, {bytes_each} bytes each; {answered_loaded} lookups were answered meanwhile",
+        rss_before / 1_000_000,
+        rss_loaded / 1_000_000
+    );
+    assert!(rss_loaded < RSS_MAX, "{rss_loaded} bytes");
+    let spent = enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
+    assert_eq!(spent, answered.load(Ordering::SeqCst) + 1, "the stalled connections spent nothing");
+}
+
+#[test]
+fn idle_connections_use_little_memory() {
+    let (enrich, key) = Enrich::with_key(1_000_000_000, 1_000_000_000);
+    let server = enrich.serve(&[]);
+    let pid = server.pid();
+    let ask = |client: &mut Client| assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
+    // The first client allocates the shared state beforehand. It continues later, because memory is freed only while the
+    // server is active.
+    let mut another = server.connect();
+    (0..1_000).for_each(|_| ask(&mut another));
+    let rss_before = rss(pid);
+
+    let mut stayers: Vec<_> = (0..STAYERS).map(|_| server.connect()).collect();
+    stayers.iter_mut().for_each(ask);
+    let each = |rss: u64| rss.saturating_sub(rss_before) / STAYERS;
+    let served_bytes = each(rss(pid));
+    let idle_bytes = eventually("memory is given back", || {
+        ask(&mut another);
+        Some(each(rss(pid))).filter(|bytes| *bytes < IDLE_BYTES_MAX)
+    });
+    eprintln!("{STAYERS} connections that were served: {served_bytes} bytes each became {idle_bytes}");
+    stayers.iter_mut().for_each(ask);
+}
+
+/// Sends sequential lookups until `is_over`, on a new connection after every eighth. All of them must succeed.
+fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &str) {
+    while !is_over.load(Ordering::SeqCst) {
+        let mut client = server.connect();
+        for _ in 0..8 {
+            let reply = client.enrich(key, EMAIL).unwrap();
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            answered.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A slow connection.
+struct StalledClient {
+    stream: TcpStream,
+    has_said: Said,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Said {
+    Nothing,
+    HalfAHead,
+    HalfABody,
+}
+
+impl StalledClient {
+    fn connect(address: SocketAddr, nth: u64, key: &str) -> Self {
+        let has_said = [Said::Nothing, Said::HalfAHead, Said::HalfABody][nth as usize % 3];
+        let half_a_head =
+            format!("POST /api/v1/person/enrich HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n");
+        let half_a_body =
+            format!("{half_a_head}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{\"email\":");
+        let mut stream = TcpStream::connect(address).unwrap();
+        match has_said {
+            Said::Nothing => {}
+            Said::HalfAHead => stream.write_all(half_a_head.as_bytes()).unwrap(),
+            Said::HalfABody => stream.write_all(half_a_body.as_bytes()).unwrap(),
+        }
+        Self { stream, has_said }
+    }
+
+    /// Reads until the server closes the connection. A request whose head is complete receives a reply first.
+    fn assert_closed_by_timeout(&mut self) {
+        self.stream.set_read_timeout(Some(enrich::TIMEOUT)).unwrap();
+        let mut output = String::new();
+        // The connection may end with a reset or in order.
+        match self.stream.read_to_string(&mut output) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server holds on"),
+            _ => {}
+        }
+        let (start, end) = match self.has_said {
+            Said::HalfABody => ("HTTP/1.1 400 ", r#"{"error":"invalid_request"}"#),
+            Said::Nothing | Said::HalfAHead => ("", ""),
+        };
+        assert!(output.starts_with(start) && output.ends_with(end), "{output}");
+    }
+}
+
+/// Returns the limit on open files of this process and its children, after raising it as far as needed.
+fn files_max() -> u64 {
+    let [soft, hard] = limits_of_files();
+    let wanted = hard.min(CONNECTIONS + OTHER_FILES);
+    if soft < wanted {
+        // The standard library cannot raise the limit. Without `prlimit` the current limit applies.
+        let (pid, limit) = (std::process::id().to_string(), format!("--nofile={wanted}:"));
+        let _ = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+    }
+    limits_of_files()[0]
+}
+
+/// Returns the soft and the hard limit.
+fn limits_of_files() -> [u64; 2] {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut limits = line.split_whitespace().map(|limit| limit.parse().unwrap_or(u64::MAX));
+    [limits.next().unwrap(), limits.next().unwrap()]
+}
+
+/// Returns the number of open files of a process.
+fn files(pid: u32) -> u64 {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64
+}
+
+/// Returns the resident memory of a process, in bytes.
+fn rss(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+}

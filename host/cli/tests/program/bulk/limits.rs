@@ -1,0 +1,147 @@
+//! Limits, credits, and servers that fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{bulk, spent, table, with_people};
+use crate::enrich::Enrich;
+use crate::fake::{FakeServer, error, found};
+
+#[test]
+fn pauses_all_requests_after_429() {
+    // The 21st request receives 429. Concurrent requests receive their replies a second later, after the client has received
+    // the 429.
+    let count = AtomicUsize::new(0);
+    let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {
+        20 => error(429, "rate_limited", "retry-after: 2\r\n"),
+        21..=23 => {
+            std::thread::sleep(Duration::from_secs(1));
+            found(email)
+        }
+        _ => found(email),
+    });
+    let enrich = Enrich::new();
+    let file = enrich.file("crm.csv", table(60));
+    let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "--concurrency", "4"]));
+    assert_eq!(out.matches(",found,").count(), 60);
+    let requests = server.request_times();
+    assert_eq!(requests.len(), 61, "one request was repeated");
+    let gaps: Vec<_> = requests.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let pause = gaps.iter().position(|gap| *gap >= Duration::from_millis(1900)).expect("a pause");
+    assert!((20..=23).contains(&pause), "what was in flight came still, and nothing else: {pause}");
+}
+
+#[test]
+fn stays_within_the_remaining_rate_limit() {
+    let enrich = Enrich::new();
+    // The window must be longer than the inaccuracy of the reported reset time.
+    enrich.ok(&["workspace", "create", "demo", "--credits", "9", "--limit", "35", "--window", "5"]);
+    let key = enrich.ok(&["key", "create", "demo", "test"]);
+    let server = enrich.serve(&[]);
+    let file = enrich.file("crm.csv", table(70));
+    let out = enrich.ok(&bulk(&server.url, &key, &[file.to_str().unwrap()]));
+    assert_eq!(out.matches(",not_found,").count(), 70);
+    let log = server.stop();
+    assert!(!log.contains("rate_limited"), "{log}");
+}
+
+#[test]
+fn resumes_after_402_without_repeating_paid_rows() {
+    let (enrich, key) = with_people(40, 15, 500);
+    let server = enrich.serve(&[]);
+    let file = enrich.file("crm.csv", table(40));
+    let args = bulk(&server.url, &key, &[file.to_str().unwrap(), "-o", "out.csv", "--json"]);
+    let ran = enrich.run(&args);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&summary["stopped"], &summary["matches"]), (&"insufficient_credits".into(), &15.into()));
+    assert_eq!(ran.code, Some(3));
+    for expected in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+    enrich.ok(&["credits", "grant", "demo", "100"]);
+    super::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
+    let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
+    assert_eq!(out.matches(",found,").count(), 40);
+    assert_eq!(spent(&enrich), 40);
+}
+
+#[test]
+fn waits_for_held_credits_before_stopping_on_402() {
+    let (enrich, key) = with_people(1, 3, 500);
+    let server = enrich.serve(&[]);
+    let file = enrich.file("crm.csv", table(200));
+    let out = enrich.ok(&bulk(&server.url, &key, &[file.to_str().unwrap(), "--concurrency", "100"]));
+    assert_eq!((out.matches(",found,").count(), out.matches(",not_found,").count()), (1, 199));
+}
+
+#[test]
+fn stops_when_the_key_is_rejected() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&[]);
+    let file = enrich.file("crm.csv", table(50));
+    let ran = enrich.run(&bulk(&server.url, "enr_wrong", &[file.to_str().unwrap(), "-o", "out.csv"]));
+    assert!(ran.code == Some(3) && ran.stderr.contains("the server refused the API key"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("enr_wrong"));
+    assert_eq!(server.stop().matches("unauthorized").count(), 1, "one request finds out");
+}
+
+#[test]
+fn retries_temporary_failures() {
+    let server = FakeServer::start(|email, before| match (email, before) {
+        ("p0@gmail.com", 0) => None,
+        ("p1@gmail.com", 0) => error(500, "server_error", ""),
+        ("p2@gmail.com", 0) => error(502, "lookup_error", ""),
+        ("p3@gmail.com", 0) => Some((503, String::new(), "<html>".to_owned())),
+        _ => found(email),
+    });
+    let enrich = Enrich::new();
+    let file = enrich.file("crm.csv", table(10));
+    let out = enrich.ok(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
+    assert_eq!(out.matches(",found,").count(), 10);
+    assert_eq!(server.requests().len(), 14);
+}
+
+#[test]
+fn reports_permanent_failures_in_their_rows() {
+    let server = FakeServer::start(|email, _| match email {
+        "p1@gmail.com" => None,
+        "p2@gmail.com" => error(502, "lookup_error", ""),
+        _ => found(email),
+    });
+    let enrich = Enrich::new();
+    let file = enrich.file("crm.csv", table(4));
+    let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap()]));
+    let statuses: Vec<_> = ran.stdout.lines().skip(1).map(|row| row.split(',').nth(3).unwrap()).collect();
+    assert_eq!(statuses, ["found", "no_answer", "lookup_error", "found"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("2 rows have an error"), "{}", ran.stderr);
+    assert_eq!(server.requests().len(), 2 + 5 + 5);
+}
+
+#[test]
+fn stops_without_giving_up_rows_when_the_server_always_fails() {
+    let server = FakeServer::start(|email, _| match email {
+        "p0@gmail.com" => found(email),
+        _ => error(502, "lookup_error", ""),
+    });
+    let enrich = Enrich::new();
+    let file = enrich.file("crm.csv", table(100));
+    let ran = enrich.run(&bulk(&server.url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
+    assert!(ran.code == Some(1) && ran.stderr.contains("20 lookups in a row failed"), "{}", ran.stderr);
+    assert_eq!(super::lines(&enrich.path("out.csv")), 2, "the header and the row that was answered");
+}
+
+#[test]
+fn reports_unreachable_and_foreign_servers() {
+    let enrich = Enrich::new();
+    let file = enrich.file("crm.csv", table(100));
+    let run = |url: &str| enrich.run(&bulk(url, "enr_x", &[file.to_str().unwrap(), "-o", "out.csv"]));
+    let other = FakeServer::start(|_, _| error(404, "invalid_request", ""));
+    for (url, expected, code) in [("http://127.0.0.1:1", "cannot reach", 4), (&other.url, "check --url", 1)] {
+        let ran = run(url);
+        assert!(ran.code == Some(code) && ran.stderr.contains(expected), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("gmail"), "{}", ran.stderr);
+        assert_eq!(super::lines(&enrich.path("out.csv")), 1, "the header alone");
+    }
+}

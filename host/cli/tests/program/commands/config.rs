@@ -1,0 +1,93 @@
+//! `enrich config`.
+
+use super::*;
+
+#[test]
+fn settings_apply_and_flags_override_them() {
+    let (enrich, key) = Enrich::with_key(10, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let file = enrich.file(
+        "enrich.toml",
+        "listen = \"127.0.0.1:1\"\n[price]\nfound = 3\nnot_found = 2\n[emails]\nproviders_allowed = [\"Gmail.com\"]\n",
+    );
+    let server = enrich.serve(&["--config", file.to_str().unwrap()]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
+    assert_eq!(status(&server, &key, "ada@outlook.com"), 400);
+    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 5);
+}
+
+#[test]
+fn flags_and_environment_override_the_file() {
+    let (enrich, key) = Enrich::with_key(100, 500);
+    let people = format!("email,linkedin_url,confidence\n{EMAIL},{URL},1\n{UNSURE},{URL}-unsure,0.85\n");
+    enrich.ok(&["people", "import", enrich.file("people.csv", people).to_str().unwrap()]);
+    let spent = || enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap();
+    let settings = "[price]\nfound = 3\nnot_found = 2\n[people]\nconfidence_min = 0.7\n";
+    let file = enrich.file("enrich.toml", settings);
+    let file = file.to_str().unwrap();
+    let flags = ["--price-found", "7", "--price-not-found", "5", "--confidence-min", "0.9"];
+    let variables = [
+        ("ENRICH_PRICE_FOUND", "7"),
+        ("ENRICH_PRICE_NOT_FOUND", "5"),
+        ("ENRICH_CONFIDENCE_MIN", "0.9"),
+        ("ENRICH_CONFIG", file),
+    ];
+    for (variables, args) in [
+        (&[][..], &[&["--config", file], &flags[..]].concat()[..]),
+        (&[], &flags),
+        (&variables, &[]),
+        (&[("ENRICH_PRICE_FOUND", "1"), ("ENRICH_PRICE_NOT_FOUND", "1")], &flags),
+    ] {
+        let server = enrich.serve_where(variables, args);
+        let before = spent();
+        assert_eq!(status(&server, &key, EMAIL), 200);
+        assert_eq!(status(&server, &key, UNSURE), 404);
+        assert_eq!(spent() - before, 7 + 5);
+        server.stop();
+    }
+    for index in ["memory", "disk"] {
+        let server = enrich.serve(&["--config", file, "--people-index", index]);
+        assert_eq!([EMAIL, UNSURE].map(|email| status(&server, &key, email)), [200, 200], "{index}");
+        server.stop();
+    }
+}
+
+#[test]
+fn validates_flags_like_settings() {
+    let enrich = Enrich::with_key(1, 500).0;
+    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
+    enrich.file("acme.key", "s3cret");
+    let limits = "limits = { deadline_ms = 6000 }";
+    let file = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"acme.toml\"\n{limits}"));
+    let error = enrich.err(&["serve", "--config", file.to_str().unwrap(), "--deadline-ms", "5000"]);
+    assert!(error.contains("line 3, vendors.limits.deadline_ms: must be from 1 to 5000"), "{error}");
+    for (flag, value) in [
+        ("--deadline-ms", "20001"),
+        ("--deadline-ms", "0"),
+        ("--confidence-min", "1.1"),
+        ("--confidence-min", "nan"),
+        ("--people-index", "paper"),
+        ("--price-found", "-1"),
+    ] {
+        let error = enrich.err(&["serve", &format!("{flag}={value}")]);
+        assert!(error.contains(flag) && error.contains(value), "{error}");
+    }
+}
+
+#[test]
+fn settings_allow_each_kind_of_email() {
+    let (enrich, key) = Enrich::with_key(10, 500);
+    enrich.file("disposable.txt", "# ours\nthrowaway.name\n");
+    let emails = ["ada@mailinator.com", "ada@throwaway.name", "ada@duck.com", "info@marlowe.name"];
+    for (settings, statuses) in [
+        ("", [400, 404, 400, 400]),
+        ("disposable_file = \"disposable.txt\"", [400, 400, 400, 400]),
+        ("refuse_disposable = false", [404, 404, 400, 400]),
+        ("refuse_relays = false", [400, 404, 404, 400]),
+        ("refuse_roles = false", [400, 404, 400, 404]),
+    ] {
+        let server = enrich.serve_with(&enrich.file("enrich.toml", format!("[emails]\n{settings}\n")));
+        assert_eq!(emails.map(|email| status(&server, &key, email)), statuses, "{settings}");
+    }
+}

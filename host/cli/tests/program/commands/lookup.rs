@@ -1,0 +1,48 @@
+//! `enrich lookup`.
+
+use super::*;
+
+#[test]
+fn looks_up_at_a_running_server() {
+    let (enrich, key) = Enrich::with_key(1, 3);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    let ask = |email: &str, key: &str| enrich.run(&["lookup", email, "--key", key, "--url", &server.url]);
+    let found: Value = serde_json::from_str(&ask(EMAIL, &key).stdout).unwrap();
+    assert_eq!(found["profile"]["linkedin_url"], URL);
+    for (email, key, expected) in [
+        (EMAIL, key.as_str(), "credits grant"),
+        ("ada", key.as_str(), "invalid_email"),
+        (EMAIL, key.as_str(), "try again in"),
+        (EMAIL, "enr_wrong", "key create"),
+    ] {
+        let ran = ask(email, key);
+        assert!(!ran.success && ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn trusts_only_the_given_ca_over_tls() {
+    let (enrich, key) = Enrich::with_key(1, 500);
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let cert = enrich.file("cert.pem", cert.pem()).to_str().unwrap().to_owned();
+    let secret = enrich.file("key.pem", signing_key.serialize_pem()).to_str().unwrap().to_owned();
+    let server = enrich.serve(&["--tls-cert", &cert, "--tls-key", &secret]);
+    assert!(server.url.starts_with("https://"), "{}", server.url);
+    let ask = ["lookup", EMAIL, "--key", &key, "--url", &server.url];
+    assert!(enrich.ok(&[&ask[..], &["--tls-ca", &cert]].concat()).contains("\"not_found\""));
+    assert!(enrich.err(&ask).contains("--tls-ca"));
+}
+
+#[test]
+fn suggests_a_fix_when_no_server_listens() {
+    let enrich = Enrich::new();
+    let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", "http://127.0.0.1:1"]);
+    assert!(error.contains("cannot reach http://127.0.0.1:1") && error.contains("enrich serve"), "{error}");
+    assert!(!error.contains(EMAIL), "{error}");
+    for url in ["ftp://x", "127.0.0.1:8080", "localhost", "http://", ""] {
+        let error = enrich.err(&["lookup", EMAIL, "--key", "enr_x", "--url", url]);
+        assert!(error.contains("is not an http or https URL"), "{url}: {error}");
+    }
+}

@@ -1,0 +1,35 @@
+//! The commands with valid and invalid arguments, with and without a running server.
+
+mod accounts;
+mod config;
+mod lookup;
+mod mistakes;
+mod sample;
+mod while_serving;
+
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, Server, bytes_under, eventually};
+use serde_json::{Value, json};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const URL: &str = "https://www.linkedin.com/in/ada";
+/// A person with a low match confidence.
+const UNSURE: &str = "bea.marlowe@gmail.com";
+
+/// Writes a file with one person.
+fn one_person(enrich: &Enrich) -> String {
+    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
+    file.to_str().unwrap().to_owned()
+}
+
+fn status(server: &Server, key: &str, email: &str) -> u16 {
+    server.connect().enrich(key, email).unwrap().status
+}
+
+/// Checks that `probe` returns `true` within a second.
+fn within_a_second(what: &str, probe: impl Fn() -> bool) {
+    let started = std::time::Instant::now();
+    eventually(what, || probe().then_some(()));
+    let took = started.elapsed();
+    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
+}

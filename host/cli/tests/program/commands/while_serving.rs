@@ -1,0 +1,84 @@
+//! Commands that change the data of a running server.
+
+use super::*;
+
+#[test]
+fn key_changes_take_effect_within_a_second() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+    enrich.ok(&["key", "revoke", &id]);
+    within_a_second("the revoked key is refused", || status(&server, &key, EMAIL) == 401);
+    let new = enrich.ok(&["key", "create", "demo", "second"]);
+    within_a_second("the new key is taken", || status(&server, &new, EMAIL) == 404);
+}
+
+#[test]
+fn grants_take_effect_within_a_second() {
+    let (enrich, key) = Enrich::with_key(0, 1_000_000);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 402);
+    enrich.ok(&["credits", "grant", "demo", "1"]);
+    within_a_second("the credit is there", || status(&server, &key, EMAIL) == 404);
+}
+
+#[test]
+fn imports_and_opt_outs_take_effect_within_a_second() {
+    let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+    let server = enrich.serve(&[]);
+    let file = one_person(&enrich);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    enrich.ok(&["people", "import", &file]);
+    within_a_second("the person is found", || status(&server, &key, EMAIL) == 200);
+    enrich.ok(&["people", "suppress", "Ada.Marlowe+x@googlemail.com"]);
+    within_a_second("the person is not found", || status(&server, &key, EMAIL) == 404);
+    let imported = enrich.json(&["people", "import", &file, "--json"]);
+    assert_eq!((&imported["changed"], &imported["unchanged"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        enrich.json(&["people", "stats", "--json"]),
+        json!({"people": 0, "untrusted": 0, "suppressed": 1})
+    );
+}
+
+#[test]
+fn shows_spends_and_last_use() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+    assert_eq!(credits["spent"], 1, "a spend is on the disk before it is answered");
+    within_a_second("the use is shown", || {
+        !enrich.json(&["key", "list", "demo", "--json"])[0]["last_used_at"].is_null()
+    });
+}
+
+#[test]
+fn refuses_a_second_server_on_the_same_data() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let _server = enrich.serve(&[]);
+    let error = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(error.contains("is already being served by another process"), "{error}");
+}
+
+#[test]
+fn logs_one_line_per_lookup_without_personal_data() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    for format in ["text", "json"] {
+        let server = enrich.serve(&["--log-format", format]);
+        let found = server.connect().enrich(&key, EMAIL).unwrap();
+        assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
+        let log = server.stop();
+        let lookup_id = found.body["lookup_id"].as_str().unwrap();
+        let line: Vec<_> = log.lines().filter(|line| line.contains(lookup_id)).collect();
+        assert_eq!(line.len(), 1, "{log}");
+        for part in ["demo", "found", "duration_us"] {
+            assert!(line[0].contains(part), "{}", line[0]);
+        }
+        for secret in [key.as_str(), "marlowe", "bea@", "linkedin.com/in"] {
+            assert!(!log.to_lowercase().contains(secret), "{log}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Copying a data directory's accounts to PostgreSQL: complete, exactly once, and resumable after any interruption.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::enrich::Enrich;
+use enrich_tests::servers::Postgres;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+const SPENDS: u64 = 100_000;
+
+struct Move {
+    from: Enrich,
+    key: String,
+    to: Enrich,
+    url: String,
+    database: String,
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+impl Move {
+    /// Creates a directory with two workspaces and this number of spends, every hundredth of them voided.
+    fn with_spends(spends: u64) -> Self {
+        let (from, key) = Enrich::with_key(spends, 500);
+        from.ok(&["workspace", "create", "bolt", "--credits", "7", "--limit", "9", "--window", "30"]);
+        from.ok(&["credits", "grant", "demo", "5"]);
+        from.ok(&["key", "create", "demo", "revoked"]);
+        let revoked = from.json(&["key", "list", "demo", "--json"])[1]["id"].as_str().unwrap().to_owned();
+        from.ok(&["key", "revoke", &revoked]);
+        let db = Connection::open(from.data().join("accounts.db")).unwrap();
+        db.execute_batch(&format!(
+            "BEGIN;
+             WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT {spends})
+             INSERT INTO credit_spend
+             SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1700000000000 + n
+             FROM n JOIN workspace w ON w.id = 'demo';
+             INSERT INTO credit_void SELECT lookup_id, at FROM credit_spend WHERE at % 100 = 0;
+             COMMIT"
+        ))
+        .unwrap();
+        let server = Postgres::shared();
+        let database = block_on(server.create_database());
+        let url = server.url(&database);
+        Self { from, key, to: Enrich::on_database(url.clone()), url, database }
+    }
+
+    fn args<'a>(&'a self, data: &'a str) -> [&'a str; 5] {
+        ["copy", "--from", data, "--to", &self.url]
+    }
+
+    fn data(&self) -> String {
+        self.from.data().to_str().unwrap().to_owned()
+    }
+
+    fn copy(&self) -> String {
+        self.from.ok(&self.args(&self.data()))
+    }
+
+    fn refused(&self) -> String {
+        self.from.err(&self.args(&self.data()))
+    }
+
+    /// Runs the copy and kills it after `time`. Returns `false` if it had already finished.
+    fn copy_for(&self, time: Duration) -> bool {
+        let mut command = self.from.command(&self.args(&self.data()));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(time); // the time of the kill
+        let is_killed = child.try_wait().unwrap().is_none();
+        let _ = child.kill();
+        child.wait().unwrap();
+        is_killed
+    }
+
+    /// Returns all listed data of an account, which must be equal on both sides.
+    fn accounts(side: &Enrich) -> [Value; 3] {
+        let list = |args: &[&str]| side.json(args);
+        [
+            list(&["workspace", "list", "--json"]),
+            list(&["key", "list", "demo", "--json"]),
+            list(&["credits", "audit", "--json"]),
+        ]
+    }
+
+    fn sql(&self, statements: &str) {
+        block_on(Postgres::shared().sql(&self.database, statements));
+    }
+}
+
+#[test]
+fn completes_after_repeated_kills() {
+    let this = Move::with_spends(SPENDS);
+    let before = Move::accounts(&this.from);
+    let killed = (0..8_u64).filter(|n| this.copy_for(Duration::from_millis(30 + n * 97 % 210))).count();
+    assert!(killed > 0, "all copies were done before they were killed");
+    this.copy();
+    assert_eq!(Move::accounts(&this.to), before);
+    assert_eq!(before[2]["workspaces"][1]["spent"]["rows"], SPENDS - SPENDS / 100);
+    assert!(this.copy().contains("was already copied to"), "a second copy changes nothing");
+    assert_eq!(Move::accounts(&this.to), before);
+}
+
+#[test]
+fn keys_work_in_the_database_and_the_directory_is_closed() {
+    let this = Move::with_spends(100);
+    assert!(this.copy().ends_with("both sides reconcile"));
+    let server = this.to.serve(&[]);
+    assert_eq!(server.connect().enrich(&this.key, "ada@gmail.com").unwrap().status, 404);
+    for args in [
+        &["serve", "--listen", "192.0.2.1:1", "--plaintext"][..], // unassigned, so it cannot serve by mistake
+        &["credits", "grant", "demo", "1"],
+        &["key", "create", "demo", "late"],
+        &["key", "revoke", "key_00000000"],
+        &["workspace", "create", "late"],
+    ] {
+        let error = this.from.err(args);
+        assert!(
+            error.contains("were moved to postgres://") && error.contains("accounts.moved"),
+            "{args:?}: {error}"
+        );
+    }
+    assert_eq!(
+        this.from.json(&["credits", "show", "bolt", "--json"])["available"],
+        7,
+        "it can still be read"
+    );
+}
+
+#[test]
+fn refuses_a_directory_in_use() {
+    let this = Move::with_spends(1);
+    let server = this.from.serve(&[]);
+    assert!(this.refused().contains("is already being served"));
+    server.stop();
+    this.copy();
+}
+
+#[test]
+fn refuses_a_workspace_that_exists_in_the_database() {
+    let this = Move::with_spends(10);
+    this.to.ok(&["workspace", "create", "bolt", "--credits", "1"]);
+    let error = this.refused();
+    assert!(
+        error.contains("there is already a workspace bolt") && error.contains("nothing was copied"),
+        "{error}"
+    );
+    assert_eq!(this.to.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
+    this.from.serve(&[]).stop(); // as before
+}
+
+#[test]
+fn refuses_a_second_database() {
+    let this = Move::with_spends(10);
+    this.copy();
+    let elsewhere = Postgres::shared().url(&block_on(Postgres::shared().create_database()));
+    let error = this.from.err(&["copy", "--from", &this.data(), "--to", &elsewhere]);
+    assert!(error.contains("were moved to postgres://"), "{error}");
+}
+
+#[test]
+fn activates_nothing_until_both_sides_match() {
+    let this = Move::with_spends(10);
+    this.sql("ALTER TABLE credit_spend RENAME TO hidden");
+    let error = this.refused();
+    assert!(error.contains("continue with the same command"), "{error}");
+    this.sql("ALTER TABLE hidden RENAME TO credit_spend");
+
+    let audit = this.to.run(&["credits", "audit"]);
+    assert!(!audit.success && audit.stdout.contains("demo is being copied"), "{}", audit.stdout);
+    let [workspaces, keys, _] = ["workspace list", "key list demo", "key list bolt"]
+        .map(|args| this.to.json(&[&args.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat()));
+    assert_eq!((&workspaces[1]["credits"]["available"], &keys), (&json!(0), &json!([])));
+
+    this.sql("INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, 1, now() FROM workspace WHERE id = 'demo'");
+    let differs = this.from.run(&this.args(&this.data()));
+    assert!(!differs.success && differs.stderr.contains("the copy differs"), "{}", differs.stderr);
+    assert!(differs.stdout.contains("demo") && !differs.stdout.contains("bolt"), "{}", differs.stdout);
+    assert_eq!(this.to.json(&["key", "list", "demo", "--json"]), json!([]));
+}
+
+#[test]
+fn unmigrated_database_leaves_the_directory_unchanged() {
+    let this = Move::with_spends(1);
+    this.sql("DELETE FROM migration");
+    assert!(this.refused().contains("run `enrich migrate`"));
+    this.from.serve(&[]).stop();
+}

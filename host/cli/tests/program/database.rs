@@ -1,0 +1,328 @@
+//! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several nodes.
+
+use crate::enrich::{Enrich, Server, eventually};
+use enrich_tests::servers::{Postgres, Redis};
+use serde_json::{Value, json};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const URL: &str = "https://www.linkedin.com/in/ada";
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Creates a database with the tables of this version and returns its URL.
+fn database() -> String {
+    let server = Postgres::shared();
+    server.url(&block_on(server.create_database()))
+}
+
+/// Creates a database without tables and returns its URL.
+fn empty_database(name: &str) -> String {
+    let server = Postgres::shared();
+    block_on(server.sql("postgres", &format!("CREATE DATABASE {name}")));
+    server.url(name)
+}
+
+fn with_key(credits: u64, limit: u64) -> (Enrich, String) {
+    let enrich = Enrich::on_database(database());
+    let key = enrich.make_key(credits, limit);
+    (enrich, key)
+}
+
+fn import_ada(enrich: &Enrich) {
+    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
+    enrich.ok(&["people", "import", file.to_str().unwrap()]);
+}
+
+fn status(server: &Server, key: &str, email: &str) -> u16 {
+    server.connect().enrich(key, email).unwrap().status
+}
+
+fn within_a_second(what: &str, probe: impl Fn() -> bool) {
+    let started = std::time::Instant::now();
+    eventually(what, || probe().then_some(()));
+    let took = started.elapsed();
+    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
+}
+
+mod accounts {
+    use super::*;
+
+    #[test]
+    fn lists_workspaces_with_limit_and_credits() {
+        let enrich = Enrich::on_database(database());
+        enrich.ok(&["workspace", "create", "bolt"]);
+        enrich.ok(&["workspace", "create", "acme", "--credits", "7", "--limit", "9", "--window", "30"]);
+        let list = enrich.json(&["workspace", "list", "--json"]);
+        assert_eq!(
+            (&list[0]["name"], &list[0]["limit"], &list[0]["window_seconds"]),
+            (&json!("acme"), &json!(9), &json!(30))
+        );
+        assert_eq!(list[0]["credits"], json!({"granted": 7, "available": 7, "held": 0, "spent": 0}));
+        assert_eq!((&list[1]["limit"], &list[1]["window_seconds"]), (&json!(500), &json!(60)));
+    }
+
+    #[test]
+    fn lists_and_revokes_keys() {
+        let (enrich, key) = with_key(1, 500);
+        let list = enrich.json(&["key", "list", "demo", "--json"]);
+        let Value::Object(row) = &list[0] else { panic!("{list}") };
+        let fields: Vec<_> = row.keys().map(String::as_str).collect();
+        assert_eq!(fields, ["created_at", "id", "label", "last_used_at", "masked", "revoked_at"]);
+        assert!(key.starts_with(row["masked"].as_str().unwrap().trim_end_matches('…')));
+        let id = row["id"].as_str().unwrap();
+        enrich.ok(&["key", "revoke", id]);
+        let revoked_at = || enrich.json(&["key", "list", "demo", "--json"])[0]["revoked_at"].clone();
+        let first = revoked_at();
+        assert!(first.is_string());
+        enrich.ok(&["key", "revoke", id]);
+        assert_eq!(revoked_at(), first);
+    }
+
+    #[test]
+    fn grants_add_up_and_reconcile() {
+        let (enrich, _) = with_key(5, 500);
+        let granted = enrich.json(&["credits", "grant", "demo", "10", "--json"]);
+        assert_eq!(granted, json!({"granted": 15, "available": 15, "held": 0, "spent": 0}));
+        assert_eq!(enrich.json(&["credits", "show", "demo", "--json"]), granted);
+        assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
+    }
+
+    #[test]
+    fn audit_finds_a_modified_total() {
+        let server = Postgres::shared();
+        let name = block_on(server.create_database());
+        let enrich = Enrich::on_database(server.url(&name));
+        enrich.make_key(5, 500);
+        block_on(server.sql(
+            &name,
+            "UPDATE workspace SET granted = 6; DROP TRIGGER credit_spend_append_only ON credit_spend",
+        ));
+        let audit = enrich.run(&["credits", "audit", "--json"]);
+        let output: Value = serde_json::from_str(&audit.stdout).unwrap();
+        assert!(!audit.success && audit.stderr.contains("do not reconcile"), "{}", audit.stderr);
+        assert_eq!(output["workspaces"][0]["granted"], json!({"total": 6, "rows": 5}));
+        assert!(
+            output["errors"][0].as_str().unwrap().contains("credit_spend_append_only is missing"),
+            "{output}"
+        );
+    }
+
+    #[test]
+    fn migrate_prepares_a_database_once() {
+        let enrich = Enrich::on_database(empty_database("unprepared"));
+        let output = enrich.err(&["workspace", "list"]);
+        assert!(output.contains("run `enrich migrate`"), "{output}");
+        let output = enrich.err(&["serve", "--listen", "127.0.0.1:0"]);
+        assert!(output.contains("run `enrich migrate`"), "{output}");
+        assert!(enrich.ok(&["migrate"]).contains("created the tables of version"));
+        assert!(enrich.ok(&["migrate"]).contains("already have version"));
+        let json = enrich.json(&["migrate", "--json"]);
+        assert!(json["version"].as_u64() > Some(0) && json["from"] == json["version"], "{json}");
+        assert_eq!(enrich.ok(&["workspace", "list", "--json"]), "[]");
+    }
+}
+
+mod while_serving {
+    use super::*;
+
+    #[test]
+    fn key_changes_take_effect_within_a_second() {
+        let (enrich, key) = with_key(5, 500);
+        let server = enrich.serve(&[]);
+        assert_eq!(status(&server, &key, EMAIL), 404);
+        let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
+        enrich.ok(&["key", "revoke", &id]);
+        within_a_second("the revoked key is refused", || status(&server, &key, EMAIL) == 401);
+        let new = enrich.ok(&["key", "create", "demo", "second"]);
+        within_a_second("the new key is taken", || status(&server, &new, EMAIL) == 404);
+    }
+
+    #[test]
+    fn grants_take_effect_within_a_second() {
+        let (enrich, key) = with_key(0, 1_000_000);
+        let server = enrich.serve(&[]);
+        assert_eq!(status(&server, &key, EMAIL), 402);
+        enrich.ok(&["credits", "grant", "demo", "1"]);
+        within_a_second("the credit is there", || status(&server, &key, EMAIL) == 404);
+    }
+
+    #[test]
+    fn shutdown_returns_leases() {
+        let (enrich, key) = with_key(5, 500);
+        import_ada(&enrich);
+        let server = enrich.serve(&[]);
+        assert_eq!(status(&server, &key, EMAIL), 200);
+        let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+        assert_eq!(credits["spent"], 1, "a spend is durable before it is answered");
+        within_a_second("the use is shown", || {
+            !enrich.json(&["key", "list", "demo", "--json"])[0]["last_used_at"].is_null()
+        });
+        let log = server.stop();
+        for part in ["PostgreSQL at postgres://postgres@", "memory"] {
+            assert!(log.contains(part), "{log}");
+        }
+        let audit = enrich.json(&["credits", "audit", "--json"]);
+        assert_eq!(audit["workspaces"][0]["leased"], json!({"total": 0, "rows": 0}));
+        assert_eq!(audit["reconciles"], true);
+    }
+
+    #[test]
+    fn two_nodes_share_credits_and_count_requests_together() {
+        let redis = Redis::start();
+        let (enrich, key) = with_key(3, 6);
+        import_ada(&enrich);
+        let nodes = [(); 2].map(|()| enrich.serve(&["--windows", &redis.url()]));
+        let statuses: Vec<_> = (0..8).map(|n| status(&nodes[n % 2], &key, EMAIL)).collect();
+        assert_eq!(statuses, [200, 200, 200, 402, 402, 402, 429, 429]);
+        let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+        assert_eq!((&credits["spent"], &credits["available"]), (&json!(3), &json!(0)));
+        assert_eq!(enrich.json(&["credits", "audit", "--json"])["reconciles"], true);
+    }
+
+    #[test]
+    fn credits_of_a_killed_node_return_without_402_in_between() {
+        let (enrich, key) = with_key(50, 1_000_000);
+        import_ada(&enrich);
+        let [killed, other] = [(); 2].map(|()| enrich.serve(&[]));
+        for _ in 0..10 {
+            assert_eq!(status(&killed, &key, EMAIL), 200);
+        }
+        killed.kill();
+        let mut found = 10;
+        eventually("all credits are spent", || match status(&other, &key, EMAIL) {
+            200 => {
+                found += 1;
+                None
+            }
+            500 => None, // the killed node may still hold some
+            402 => Some(()),
+            status => panic!("{status}"),
+        });
+        assert_eq!(found, 50);
+        let credits = enrich.json(&["credits", "show", "demo", "--json"]);
+        assert_eq!(credits, json!({"granted": 50, "available": 0, "held": 0, "spent": 50}));
+        assert_eq!(enrich.json(&["credits", "audit", "--json"])["reconciles"], true);
+    }
+}
+
+mod mistakes {
+    use super::*;
+
+    #[test]
+    fn each_error_has_a_cause_and_a_remedy_on_postgresql() {
+        let (enrich, _) = with_key(1, 500);
+        for (args, expected) in [
+            ("workspace create demo", "there is already a workspace demo"),
+            ("workspace create new --credits 9223372036854775808", "that many credits"),
+            ("credits show missing", "enrich workspace list"),
+            ("credits grant demo 9223372036854775807", "that many credits"),
+            ("key create missing label", "there is no workspace missing"),
+            ("key list missing", "there is no workspace missing"),
+            ("key revoke key_00000000", "enrich key list"),
+            ("serve --sample", "remove --database"),
+            ("workspace list --data nowhere", "there is no data in nowhere"),
+            ("workspace list --data x --database postgres://x/y", "--data and --database exclude each other"),
+            ("serve --data nowhere", "there is no people directory in nowhere"),
+            ("serve --windows nonsense", "set --windows to `memory` or to a URL"),
+        ] {
+            let args: Vec<_> = args.split(' ').collect();
+            let error = enrich.err(&args);
+            assert!(error.starts_with("error: ") && error.contains(expected), "{args:?}: {error}");
+        }
+        assert_eq!(
+            enrich.json(&["workspace", "list", "--json"]).as_array().unwrap().len(),
+            1,
+            "nothing was made"
+        );
+    }
+
+    #[test]
+    fn requires_a_rate_limit_store_with_a_database() {
+        let enrich = Enrich::on_database(database());
+        let ran = enrich
+            .command(&["serve", "--listen", "192.0.2.1:1", "--plaintext"])
+            .env_remove("ENRICH_WINDOWS")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(ran.stderr).unwrap();
+        assert!(!ran.status.success(), "{printed}");
+        for part in ["--windows redis://HOST", "--windows memory"] {
+            assert!(printed.contains(part), "{printed}");
+        }
+    }
+
+    #[test]
+    fn reports_an_unusable_database_without_its_password() {
+        let server = Postgres::shared();
+        let port = server.tcp_url("x").rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
+        for (url, expected) in [
+            ("postgres://enrich:hunter2@127.0.0.1:1/enrich".to_owned(), "cannot connect to PostgreSQL"),
+            (format!("postgres://unknown:hunter2@localhost:{port}/enrich?sslmode=disable"), "unknown"),
+            (format!("postgres://postgres:hunter2@localhost:{port}/nowhere?sslmode=disable"), "nowhere"),
+            ("mysql://enrich:hunter2@db/enrich".to_owned(), "does not start with postgres://"),
+            ("postgres://enrich:hunter2@/".to_owned(), "postgres://"),
+        ] {
+            let enrich = Enrich::new();
+            for args in [&["workspace", "list"][..], &["migrate"], &["credits", "audit"]] {
+                let error = enrich.err(&[args, &["--database", &url]].concat());
+                assert!(error.contains(expected) && !error.contains("hunter2"), "{args:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn reports_a_wrong_password_without_printing_it() {
+        let access = "local all all trust\nhost all all all scram-sha-256\n";
+        let server = Postgres::start_with(&["fsync=off"], &[("pg_hba.conf", access)]);
+        block_on(server.sql("postgres", "ALTER ROLE postgres PASSWORD 'correct horse'"));
+        let url = |password: &str| {
+            server.tcp_url("postgres").replace("postgres@", &format!("postgres:{password}@"))
+                + "?sslmode=disable"
+        };
+        let enrich = Enrich::new();
+        let error = enrich.err(&["migrate", "--database", &url("hunter2")]);
+        assert!(
+            error.contains("password authentication failed") && error.contains("ENRICH_DATABASE"),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
+        enrich.ok(&["migrate", "--database", &url("correct%20horse")]);
+    }
+
+    #[test]
+    fn leaves_a_database_of_a_newer_version_unchanged() {
+        let server = Postgres::shared();
+        let name = block_on(server.create_database());
+        let enrich = Enrich::on_database(server.url(&name));
+        block_on(server.sql(&name, "INSERT INTO migration (n) VALUES (999)"));
+        for args in [&["workspace", "list"][..], &["migrate"], &["serve", "--listen", "127.0.0.1:0"]] {
+            let error = enrich.err(args);
+            assert!(error.contains("newer version"), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn reads_urls_from_other_files_without_printing_them() {
+        let enrich = Enrich::new();
+        let secret = "postgres://enrich:hunter2@127.0.0.1:1/enrich";
+        enrich.file("database.url", format!("{secret}\n"));
+        for setting in [format!("\"{secret}\""), "{ file = \"database.url\" }".to_owned()] {
+            let text = format!("database = {setting}\nwindows = \"redis://:hunter2@127.0.0.1:1\"\n");
+            let file = enrich.file("enrich.toml", text);
+            let file = file.to_str().unwrap();
+            let output = enrich.ok(&["config", "check", file]);
+            assert!(
+                output.contains("accounts: PostgreSQL at postgres://enrich@127.0.0.1:1/enrich"),
+                "{output}"
+            );
+            assert!(output.contains("rate limits: Redis at redis://127.0.0.1:1"), "{output}");
+            let error = enrich.err(&["serve", "--config", file]);
+            assert!(!output.contains("hunter2") && !error.contains("hunter2"), "{output}{error}");
+        }
+        let file = enrich.file("enrich.toml", "database = { env = \"NO_SUCH_VARIABLE\" }\n");
+        let error = enrich.err(&["config", "check", file.to_str().unwrap()]);
+        assert!(error.contains("NO_SUCH_VARIABLE: it is not set"), "{error}");
+    }
+}

@@ -1,0 +1,183 @@
+//! A disk that fills up under a running server and later has free space again. No lookup is free, no failed lookup is
+//! charged, and no restart is needed.
+#![cfg(target_os = "linux")]
+
+use std::ops::Range;
+
+use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::{Client, Enrich, Reply, Server, eventually};
+use serde_json::json;
+
+const CLIENTS: usize = 16;
+const GRANTED: u64 = 1_000;
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+#[test]
+fn full_disk_fails_lookups_for_free_until_it_has_space() {
+    on_machines_that_mount("disk_full::full_disk_fails_lookups_for_free_until_it_has_space", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), CLIENTS as u64);
+
+        shop.disk.fill();
+        let refused = std::thread::scope(|scope| {
+            let refused = scope.spawn(|| ask_at_once(&server, &shop.key));
+            shop.what_costs_nothing_is_answered(&server);
+            refused.join().unwrap()
+        });
+        assert_all(&refused, 500);
+        for reply in &refused {
+            assert_eq!(reply.body, json!({"error": "server_error"}));
+        }
+        assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
+        shop.what_costs_nothing_is_answered(&server);
+
+        // Failed spends are retried for some seconds, so these lookups succeed once the disk has free space.
+        let late = std::thread::scope(|scope| {
+            let late = scope.spawn(|| ask_at_once(&server, &shop.key));
+            shop.what_costs_nothing_is_answered(&server);
+            shop.disk.make_room();
+            late.join().unwrap()
+        });
+        assert_all(&late, 200);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), 3 * CLIENTS as u64, "as many as were answered with 200");
+
+        let log = server.stop();
+        assert!(log.contains("full"), "the operator is expected why: {log}");
+        assert_eq!(shop.credits()["held"], 0);
+        assert_eq!(shop.spent(), 3 * CLIENTS as u64);
+        assert_eq!(shop.credits()["available"], GRANTED - 3 * CLIENTS as u64);
+    });
+}
+
+#[test]
+fn relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups() {
+    on_machines_that_mount(
+        "disk_full::relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups",
+        || {
+            let shop = Shop::new();
+            let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            let mut answered = CLIENTS as u64;
+            eventually("they are written", || (shop.spent() == answered).then_some(()));
+
+            shop.disk.fill();
+            // The server acknowledges some lookups before it detects the error, and refuses all later ones.
+            let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
+            eventually("a refusal", || {
+                let status = ask();
+                answered += u64::from(status == 200);
+                (status == 500).then_some(())
+            });
+            assert_all(&ask_at_once(&server, &shop.key), 500);
+            shop.what_costs_nothing_is_answered(&server);
+            assert_eq!(shop.spent(), CLIENTS as u64);
+
+            shop.disk.make_room();
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            answered += CLIENTS as u64;
+            let log = server.stop();
+            assert!(log.contains("full"), "the operator is expected why: {log}");
+            assert_eq!(shop.spent(), answered, "as many as were answered with 200");
+        },
+    );
+}
+
+#[test]
+fn import_larger_than_the_disk_changes_nothing() {
+    on_machines_that_mount("disk_full::import_larger_than_the_disk_changes_nothing", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        // After an import, lookups read from the write-ahead log, so it cannot be truncated while they run.
+        shop.enrich.ok(&["people", "import", &shop.people("few.csv", 1..2)]);
+        let is_found = || server.connect().enrich(&shop.key, "user1@gmail.com").unwrap().status == 200;
+        eventually("the import is seen", || is_found().then_some(()));
+        let spent = shop.spent();
+
+        let said = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
+        assert!(said.contains("full"), "{said}");
+        assert_eq!(shop.enrich.json(&["people", "stats", "--json"])["people"], 2);
+
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        assert_eq!(shop.spent(), spent + CLIENTS as u64);
+    });
+}
+
+/// A data directory on its own disk, with a workspace with credits, one without, and one person.
+struct Shop {
+    // Field order matters: the disk must be unmounted before the directory below it is removed.
+    disk: Disk,
+    enrich: Enrich,
+    key: String,
+    key_without_credits: String,
+    key_revoked: String,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let enrich = Enrich::new();
+        let disk = Disk::mount(enrich.data());
+        enrich.ok(&["workspace", "create", "demo", "--credits", &GRANTED.to_string(), "--limit", "1000000"]);
+        enrich.ok(&["workspace", "create", "poor"]);
+        let [key, key_without_credits, key_revoked] =
+            ["demo", "poor", "poor"].map(|name| enrich.ok(&["key", "create", name, "test"]));
+        let keys = enrich.json(&["key", "list", "poor", "--json"]);
+        let is_it = |row: &&serde_json::Value| {
+            key_revoked.starts_with(row["masked"].as_str().unwrap().trim_end_matches('…'))
+        };
+        let revoked = keys.as_array().unwrap().iter().find(is_it).unwrap();
+        enrich.ok(&["key", "revoke", revoked["id"].as_str().unwrap()]);
+        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        Self { disk, enrich, key, key_without_credits, key_revoked }
+    }
+
+    /// Writes a file with these people and returns its path.
+    fn people(&self, file: &str, numbers: Range<u32>) -> String {
+        let rows: String = numbers.map(|n| format!("user{n}@gmail.com,linkedin.com/in/user-{n}\n")).collect();
+        self.enrich.file(file, format!("email,linkedin_url\n{rows}")).to_str().unwrap().to_owned()
+    }
+
+    fn what_costs_nothing_is_answered(&self, server: &Server) {
+        for (key, email, status) in [
+            (&self.key, "bea@gmail.com", 404),
+            (&self.key, "bea", 400),
+            (&self.key, "info@gmail.com", 400),
+            (&self.key_revoked, EMAIL, 401),
+            (&self.key_without_credits, EMAIL, 402),
+        ] {
+            let reply = server.connect().enrich(key, email).unwrap();
+            assert_eq!(reply.status, status, "{email}: {}", reply.body);
+        }
+    }
+
+    fn credits(&self) -> serde_json::Value {
+        self.enrich.json(&["credits", "show", "demo", "--json"])
+    }
+
+    fn spent(&self) -> u64 {
+        let credits = self.credits();
+        let [granted, available, held, spent] =
+            ["granted", "available", "held", "spent"].map(|name| credits[name].as_u64().unwrap());
+        assert_eq!((granted, GRANTED), (GRANTED, available + held + spent), "{credits}");
+        spent
+    }
+}
+
+fn ask_at_once(server: &Server, key: &str) -> Vec<Reply> {
+    let clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let ask = |mut client: Client| client.enrich(key, EMAIL).unwrap();
+    std::thread::scope(|scope| {
+        let requests: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || ask(client))).collect();
+        requests.into_iter().map(|requests| requests.join().unwrap()).collect()
+    })
+}
+
+fn assert_all(replies: &[Reply], status: u16) {
+    for reply in replies {
+        assert_eq!(reply.status, status, "{}", reply.body);
+    }
+}

@@ -1,0 +1,317 @@
+//! The log, with a stderr that fails, stalls or fills up. Lookups, signals and billing must not depend on it.
+#![cfg(target_os = "linux")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Client, Enrich, Server, eventually};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+#[test]
+fn serves_as_usual_when_stderr_is_a_full_device() {
+    serves_as_usual(OpenOptions::new().write(true).open("/dev/full").unwrap());
+}
+
+#[test]
+fn serves_as_usual_when_stderr_is_a_broken_pipe() {
+    let (_, writer) = pipe().unwrap();
+    serves_as_usual(writer);
+}
+
+#[test]
+fn serves_as_usual_when_stderr_is_a_full_pipe() {
+    let (_reader, writer) = pipe().unwrap();
+    let mut filler = writer.try_clone().unwrap();
+    // Blocks as soon as the pipe is full, and keeps it full.
+    std::thread::spawn(move || filler.write_all(&[b'\n'; 1 << 20]));
+    serves_as_usual(writer);
+}
+
+#[test]
+fn serves_as_usual_when_stderr_is_a_file_on_a_full_disk() {
+    on_machines_that_mount("log::serves_as_usual_when_stderr_is_a_file_on_a_full_disk", || {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::mount(dir.path().join("disk"));
+        let log = File::create(dir.path().join("disk/log")).unwrap();
+        disk.fill();
+        serves_as_usual(log);
+    });
+}
+
+/// Checks that lookups are answered and billed once, that SIGHUP reloads, and that SIGTERM ends the server after the lookup
+/// in flight.
+fn serves_as_usual(stderr: impl Into<Stdio>) {
+    const LOOKUPS: u64 = 50;
+    let world = World::new();
+    let server = world.serve(stderr, &[]);
+    let mut client = server.connect();
+    for _ in 0..LOOKUPS {
+        assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+    }
+    assert_eq!(world.credits("spent"), LOOKUPS);
+
+    let new = Vendor::that(Behavior::Matches("new"));
+    world.set_vendor(&new);
+    server.hang_up();
+    let mut found = LOOKUPS;
+    eventually("the new vendor is requests", || {
+        let reply = client.enrich(&world.key, EMAIL).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        found += 1;
+        reply.body["profile"]["linkedin_url"].as_str().unwrap().ends_with("new").then_some(())
+    });
+    drop(client);
+
+    let requests = new.requests().len();
+    new.set(Behavior::Hangs);
+    std::thread::scope(|scope| {
+        let in_flight = scope.spawn(|| server.connect().enrich(&world.key, EMAIL).unwrap());
+        eventually("a lookup is in flight", || (new.requests().len() > requests).then_some(()));
+        server.terminate();
+        eventually("no connection is accepted", || Client::connect(server.address()).err());
+        new.set(Behavior::Matches("new"));
+        assert_eq!(in_flight.join().unwrap().status, 200);
+    });
+    let answered_at = Instant::now();
+    server.stop();
+    assert!(answered_at.elapsed() < Duration::from_secs(10), "{:?}", answered_at.elapsed());
+    assert_eq!((world.credits("spent"), world.credits("held")), (found + 1, 0));
+}
+
+#[test]
+fn reports_dropped_lines_when_a_pipe_has_a_reader_again() {
+    const LOOKUPS: usize = 100;
+    let world = World::new();
+    let path = world.enrich.path("log");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // A named pipe that is opened for reading and writing does not wait for its other end.
+    let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let server = world.serve(OpenOptions::new().write(true).open(&path).unwrap(), &[]);
+    let mut lines = BufReader::new(both).lines().map_while(Result::ok);
+    lines.find(|line| line.contains("serving")).unwrap();
+    drop(lines);
+    let mut client = server.connect();
+    for _ in 0..LOOKUPS - 1 {
+        assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+    }
+    let mut reader = File::open(&path).unwrap();
+    assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+    drop(client);
+    server.stop();
+    let mut log = String::new();
+    reader.read_to_string(&mut log).unwrap();
+    let dropped = sum(&log, "lines were dropped lines=");
+    assert!(dropped > 0, "{log}");
+    assert_eq!(log.matches("lookup_id=").count() + dropped, LOOKUPS, "{log}");
+}
+
+#[test]
+fn reports_dropped_lines_when_a_disk_has_room_again() {
+    on_machines_that_mount("log::reports_dropped_lines_when_a_disk_has_room_again", || {
+        const LOOKUPS: usize = 100;
+        let world = World::new();
+        let disk = Disk::mount(world.enrich.path("disk"));
+        let path = world.enrich.path("disk/log");
+        let server = world.serve(File::create(&path).unwrap(), &[]);
+        let log = || std::fs::read_to_string(&path).unwrap();
+        eventually("the server says that it serves", || log().contains("serving").then_some(()));
+        let mut client = server.connect();
+        for lookup in 0..LOOKUPS {
+            match lookup {
+                10 => disk.fill(),
+                90 => disk.make_room(),
+                _ => {}
+            }
+            assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+        }
+        drop(client);
+        server.stop();
+        let log = log();
+        let dropped = sum(&log, "lines were dropped lines=");
+        let whole = log.lines().filter(|line| line.contains("lookup_id=") && line.contains(" duration_us="));
+        assert!(dropped > 0, "{log}");
+        let logged = whole.count();
+        // A line that was truncated within its last number is counted both as logged and as dropped.
+        assert!((LOOKUPS..=LOOKUPS + 1).contains(&(logged + dropped)), "{logged} + {dropped}: {log}");
+    });
+}
+
+/// At debug level, each lookup logs two lines.
+#[test]
+fn stalled_reader_delays_no_lookup_and_gets_the_dropped_count() {
+    const CLIENTS: usize = 4;
+    const LOOKUPS: usize = 6_000;
+    let world = World::new();
+    let (reader, writer) = pipe().unwrap();
+    let variables = [("ENRICH_LOG", "enrich::lookup=debug"), ("ENRICH_LOG_FORMAT", "json")];
+    let server = world.serve(writer, &variables);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..LOOKUPS {
+                    assert_eq!(client.enrich(&world.key, "ada").unwrap().status, 400);
+                }
+            });
+        }
+    });
+    assert_eq!(server.connect().enrich(&world.key, EMAIL).unwrap().status, 200);
+    assert_eq!(world.credits("spent"), 1);
+
+    let (reported, report) = channel();
+    let reading = std::thread::spawn(move || {
+        let (mut logged, mut dropped) = (0, 0);
+        for line in BufReader::new(reader).lines() {
+            let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            match line["target"].as_str().unwrap() {
+                "enrich::lookup" => logged += 1,
+                "enrich::log" => {
+                    assert_eq!(
+                        (&line["level"], &line["message"]),
+                        (&"WARN".into(), &"lines were dropped".into())
+                    );
+                    assert!(line["timestamp"].is_string(), "{line}");
+                    dropped += line["lines"].as_u64().unwrap();
+                    reported.send(()).unwrap();
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        (logged, dropped)
+    });
+    report.recv().unwrap();
+    server.stop();
+    let (logged, dropped) = reading.join().unwrap();
+    assert!(dropped > 0);
+    assert_eq!(logged + dropped, 2 * (CLIENTS * LOOKUPS + 1) as u64);
+}
+
+#[test]
+fn summarises_a_flood_of_invalid_keys() {
+    const CLIENTS: usize = 4;
+    const LOOKUPS: usize = 500;
+    const WITH_KEY: usize = 20;
+    let world = World::new();
+    let server = world.enrich.serve(&["--workers", "2", "--config", world.config.to_str().unwrap()]);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..LOOKUPS {
+                    assert_eq!(client.enrich("enr_unknown", EMAIL).unwrap().status, 401);
+                }
+            });
+        }
+        let mut client = server.connect();
+        for _ in 0..WITH_KEY {
+            assert_eq!(client.enrich(&world.key, EMAIL).unwrap().status, 200);
+        }
+    });
+    let log = server.stop();
+    let is_unauthorized = |line: &&str| line.contains(r#"outcome="unauthorized""#);
+    let lines = log.lines().filter(is_unauthorized).count();
+    let lookups = log.lines().filter(is_unauthorized).filter(|line| line.contains("lookup_id=")).count();
+    assert_eq!(lookups + sum(&log, " count="), CLIENTS * LOOKUPS, "{log}");
+    // Two lines for each started interval of 5 s, and two more during shutdown.
+    let lines_max = 2 * (started.elapsed().as_secs() as usize / 5 + 2);
+    assert!(lines <= lines_max, "{lines} lines, {lines_max} expected at most: {log}");
+    assert_eq!(log.matches(r#"outcome="found""#).count(), WITH_KEY, "{log}");
+}
+
+#[test]
+fn rejects_an_invalid_filter() {
+    let world = World::new();
+    for (filter, fault) in [
+        ("info,enrich::lookup=dbug", "`enrich::lookup=dbug`: "),
+        ("verbose", "`verbose` is not a level (off, error, warn, info, debug, trace)"),
+        ("info;debug", "`info;debug` is not a level (off, error, warn, info, debug, trace)"),
+        ("info,=debug", "`=debug`: "),
+    ] {
+        let started = world.enrich.try_serve_at("127.0.0.1:0", &[("ENRICH_LOG", filter)], &[]);
+        let error = started.err().unwrap();
+        assert!(error.starts_with(&format!("error: ENRICH_LOG is invalid: {fault}")), "{error}");
+        assert!(error.contains("for example ENRICH_LOG=info,enrich::lookup=debug\n"), "{error}");
+    }
+}
+
+#[test]
+fn accepts_an_empty_filter_and_spaces_between_directives() {
+    let world = World::new();
+    for (filter, debug_lines) in [("", 0), ("info, enrich::lookup=debug", 1)] {
+        let server = world
+            .enrich
+            .serve_where(&[("ENRICH_LOG", filter)], &["--config", world.config.to_str().unwrap()]);
+        assert_eq!(server.connect().enrich(&world.key, EMAIL).unwrap().status, 200);
+        let log = server.stop();
+        assert_eq!(log.matches("INFO enrich::lookup").count(), 1, "{filter}: {log}");
+        assert_eq!(log.matches("DEBUG enrich::lookup").count(), debug_lines, "{filter}: {log}");
+    }
+}
+
+#[test]
+fn colours_a_terminal_unless_no_color_is_set() {
+    for (variables, is_coloured) in
+        [(&[][..], true), (&[("NO_COLOR", "")], true), (&[("NO_COLOR", "1")], false)]
+    {
+        let world = World::new();
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let stderr = rustix::fs::open(name, OFlags::WRONLY | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let server = world.serve(stderr, variables);
+        let mut lines = BufReader::new(File::from(terminal)).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.contains("serving")).unwrap();
+        assert_eq!(line.contains("\x1b["), is_coloured, "{variables:?}: {line:?}");
+        server.stop();
+    }
+}
+
+/// A workspace with credits and a server with one vendor.
+struct World {
+    enrich: Enrich,
+    key: String,
+    config: PathBuf,
+    vendor: Vendor,
+}
+
+impl World {
+    fn new() -> Self {
+        let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+        let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
+        let world = Self { enrich, key, config, vendor: Vendor::that(Behavior::Matches("old")) };
+        world.set_vendor(&world.vendor);
+        world
+    }
+
+    fn set_vendor(&self, vendor: &Vendor) {
+        self.enrich.file("acme.key", "s3cret");
+        self.enrich.file("vendor.toml", vendor.description("acme"));
+    }
+
+    fn serve(&self, stderr: impl Into<Stdio>, variables: &[(&str, &str)]) -> Server {
+        self.enrich.serve_logging_to(stderr, variables, &["--config", self.config.to_str().unwrap()])
+    }
+
+    fn credits(&self, name: &str) -> u64 {
+        self.enrich.json(&["credits", "show", "demo", "--json"])[name].as_u64().unwrap()
+    }
+}
+
+/// Returns the sum of the numbers after each `name`.
+fn sum(log: &str, name: &str) -> usize {
+    let number =
+        |text: &str| -> usize { text.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap() };
+    log.split(name).skip(1).map(number).sum()
+}

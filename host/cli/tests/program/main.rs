@@ -1,0 +1,33 @@
+//! The program `enrich` as its users run it: commands, the server, and their behaviour under faults.
+//!
+//! `cargo test -p enrich SUITE::` runs one suite, for example `config::` or `bulk::`. Two tests are binaries of their own,
+//! because they would slow down all others: `many_connections` opens 10,000 connections and raises the limit on open files of its
+//! process, and `cluster` runs three nodes with PostgreSQL and Redis for minutes.
+
+#![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
+#![allow(unreachable_pub, reason = "nothing in a test is public")]
+
+#[path = "../enrich/mod.rs"]
+mod enrich;
+
+mod bulk;
+mod client;
+mod client_tls;
+mod clocks;
+mod commands;
+mod config;
+mod copy;
+mod crash;
+mod database;
+mod disk_full;
+mod docs;
+mod exit_codes;
+mod fake;
+mod golden;
+mod log;
+mod open_files;
+mod output;
+mod people;
+mod reload;
+mod vendors;
+mod vendors_try;

@@ -1,0 +1,290 @@
+//! `enrich people import` on the real binary.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crate::enrich::{Enrich, bytes_under, eventually};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const URL: &str = "https://www.linkedin.com/in/ada";
+
+/// Writes a file with one person.
+fn one_person(enrich: &Enrich) -> String {
+    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
+    file.to_str().unwrap().to_owned()
+}
+
+/// Returns the number of people in the directory.
+fn people(enrich: &Enrich) -> Value {
+    enrich.json(&["people", "stats", "--json"])["people"].clone()
+}
+
+#[test]
+fn imports_valid_rows_and_lists_rejected_ones() {
+    let enrich = Enrich::new();
+    let rows = format!("email,linkedin_url\nnot-an-email,{URL}\n{EMAIL},{URL}\nx@gmail.com,y\n");
+    let file = enrich.file("p.csv", rows);
+    let file = file.to_str().unwrap();
+    let ran = enrich.run(&["people", "import", file]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.starts_with("3 rows in "), "{}", ran.stdout);
+    let rejects = enrich.path("p.csv.rejects.csv");
+    let output = format!(
+        ": 1 new or changed, 0 unchanged, 2 rejected\nrejected rows are listed in {} with line and reason\n",
+        rejects.display()
+    );
+    assert!(ran.stdout.ends_with(&output), "{}", ran.stdout);
+    assert_eq!(
+        ran.stderr,
+        "error: 2 of 3 rows were rejected; the others are imported\n  use --allow-rejects to exit with 0 despite rejected rows\n"
+    );
+    let expected = "line,reason\n2,\"the email has no local part followed by an @\"\n4,\"the URL is not at linkedin.com\"\n";
+    assert_eq!(fs::read_to_string(&rejects).unwrap(), expected);
+    assert_eq!(people(&enrich), 1);
+    let allowed = enrich.json(&["people", "import", file, "--allow-rejects", "--json"]);
+    let rejects = rejects.to_str().unwrap();
+    let expected =
+        json!({"rows": 3, "changed": 0, "unchanged": 1, "rejected": 2, "rejects": rejects, "stopped": null});
+    assert_eq!(allowed, expected);
+}
+
+#[test]
+fn importing_again_changes_nothing() {
+    let enrich = Enrich::new();
+    let file = one_person(&enrich);
+    let first = enrich.json(&["people", "import", &file, "--json"]);
+    let expected =
+        json!({"rows": 1, "changed": 1, "unchanged": 0, "rejected": 0, "rejects": null, "stopped": null});
+    assert_eq!(first, expected);
+    let second = enrich.json(&["people", "import", &file, "--json"]);
+    assert_eq!((&second["changed"], &second["unchanged"]), (&json!(0), &json!(1)));
+}
+
+#[test]
+fn accepts_other_column_names() {
+    let enrich = Enrich::new();
+    let file = enrich.file("p.csv", format!("Mail;Profile\n{EMAIL};{URL}\n"));
+    let file = file.to_str().unwrap();
+    let error = enrich.err(&["people", "import", file]);
+    assert!(error.contains("the columns are Mail, Profile") && error.contains("--email-column"), "{error}");
+    enrich.ok(&["people", "import", file, "--email-column", "mail", "--url-column", "profile"]);
+}
+
+#[test]
+fn file_without_valid_rows_is_an_error() {
+    let enrich = Enrich::new();
+    let file = enrich.file("p.csv", "email,linkedin_url\r\na,b\r\n");
+    let ran = enrich.run(&["people", "import", file.to_str().unwrap()]);
+    assert!(ran.stderr.contains("every row was rejected, so nothing was imported"), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(1));
+    let rejects = fs::read_to_string(enrich.path("p.csv.rejects.csv")).unwrap();
+    assert!(rejects.starts_with("line,reason\n2,"), "{rejects}");
+}
+
+#[test]
+fn reports_the_type_of_a_binary_file() {
+    let enrich = Enrich::new();
+    let file = enrich.file("people.xlsx", b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0");
+    let error = enrich.err(&["people", "import", file.to_str().unwrap()]);
+    assert!(error.contains("an Excel workbook") && error.contains("save it as CSV (UTF-8)"), "{error}");
+}
+
+#[test]
+fn truncated_gzip_reports_the_imported_rows() {
+    let enrich = Enrich::new();
+    let rows = (0..10_000).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n")).collect::<String>();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(format!("email,linkedin_url\n{rows}").as_bytes()).unwrap();
+    let whole = gzip.finish().unwrap();
+    let file = enrich.file("p.csv.gz", &whole[..whole.len() / 2]);
+    let ran = enrich.run(&["people", "import", file.to_str().unwrap(), "--json"]);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &summary["stopped"]), (Some(1), &json!("unreadable")));
+    assert!(ran.stderr.contains("repair the file and run the same command again"), "{}", ran.stderr);
+    assert_eq!(people(&enrich), summary["changed"]);
+    assert!((1..10_000).contains(&summary["changed"].as_u64().unwrap()), "{summary}");
+}
+
+#[test]
+fn stores_no_email() {
+    let enrich = Enrich::new();
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let disk = String::from_utf8_lossy(&bytes_under(&enrich.data())).to_lowercase();
+    assert!(!disk.contains("marlowe") && !disk.contains("@gmail"));
+}
+
+mod rejects {
+    use super::*;
+
+    /// Imports a file with one invalid row.
+    fn import(enrich: &Enrich, args: &[&str]) -> String {
+        let file = enrich.file("p.csv", "email,linkedin_url\na,b\n");
+        enrich.run(&[&["people", "import", file.to_str().unwrap()], args].concat()).stderr
+    }
+
+    const LIST: &str = "line,reason\n2,\"the email has no local part followed by an @\"\n";
+
+    #[test]
+    fn replace_links_and_keep_their_targets() {
+        let enrich = Enrich::new();
+        let victim = enrich.file("victim", "precious");
+        let list = enrich.path("p.csv.rejects.csv");
+        let link_symbolically: fn(_, _) -> _ = |victim, list| symlink(victim, list);
+        let link_hard: fn(_, _) -> _ = |victim, list| fs::hard_link(victim, list);
+        for link in [link_symbolically, link_hard] {
+            link(victim.clone(), list.clone()).unwrap();
+            import(&enrich, &[]);
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+            assert_eq!(fs::read_to_string(&list).unwrap(), LIST);
+            assert!(!list.is_symlink());
+            assert_eq!(fs::metadata(&list).unwrap().permissions().mode() & 0o777, 0o600);
+            fs::remove_file(&list).unwrap();
+        }
+        // The same for the temporary file that is renamed to the list.
+        let new = enrich.path("p.csv.rejects.csv.new");
+        symlink(&victim, &new).unwrap();
+        import(&enrich, &[]);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&list).unwrap(), LIST);
+        assert!(!new.is_symlink());
+    }
+
+    #[test]
+    fn refuse_to_overwrite_other_files() {
+        let enrich = Enrich::new();
+        let file = enrich.path("p.csv");
+        symlink("/dev/null", enrich.path("null")).unwrap();
+        for (rejects, expected) in [
+            ("/dev/null", "not a regular file"),
+            ("null", "not a regular file"),
+            (enrich.path("").to_str().unwrap(), "not a regular file"),
+            (file.to_str().unwrap(), "is the file to import"),
+        ] {
+            let error = import(&enrich, &["--rejects", rejects]);
+            assert!(error.contains(expected) && error.contains("--rejects"), "{error}");
+        }
+        assert!(enrich.path("null").is_symlink());
+        import(&enrich, &["--rejects", "mine.csv"]);
+        assert_eq!(fs::read_to_string(enrich.path("mine.csv")).unwrap(), LIST);
+    }
+}
+
+mod stdin {
+    use super::*;
+
+    /// Starts an import of standard input.
+    fn start(enrich: &Enrich) -> (Child, ChildStdin) {
+        let mut command = enrich.command(&["people", "import", "-", "--json"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        (child, stdin)
+    }
+
+    fn send(signal: &str, child: &Child) {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    }
+
+    fn rows(good: usize) -> String {
+        let good = (0..good).map(|i| format!("p{i}@gmail.com,linkedin.com/in/p-{i}\n"));
+        format!("email,linkedin_url\n{}a,b\n", good.collect::<String>())
+    }
+
+    /// Waits until the import has read the last of [`rows`], which is invalid.
+    fn wait_until_read(enrich: &Enrich) {
+        eventually("the bad row", || enrich.path("stdin.rejects.csv.new").exists().then_some(()));
+    }
+
+    /// Returns whether the process has a handler for SIGINT, which is signal 2 and therefore the second bit of the mask.
+    fn catches_sigint(child: &Child) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
+    }
+
+    /// Reads stderr until it shows how to end immediately.
+    fn wait_until_interrupted(child: &mut Child) -> BufReader<impl std::io::Read + use<>> {
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut output = String::new();
+        while !output.contains("Ctrl-C again to exit immediately") {
+            assert_ne!(stderr.read_line(&mut output).unwrap(), 0, "{output}");
+        }
+        stderr
+    }
+
+    #[test]
+    fn is_imported_and_its_rejected_rows_are_listed_in_the_working_directory() {
+        let enrich = Enrich::new();
+        let file = enrich.file("p.csv", rows(3));
+        let out =
+            enrich.command(&["people", "import", "-"]).stdin(File::open(file).unwrap()).output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert!(stderr.contains("1 of 4 rows were rejected"), "{stderr}");
+        let list = fs::read_to_string(enrich.path("stdin.rejects.csv")).unwrap();
+        assert!(list.starts_with("line,reason\n5,"), "{list}");
+        assert_eq!(people(&enrich), 3);
+    }
+
+    #[test]
+    fn signal_imports_the_rows_read_and_explains_how_to_continue() {
+        for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+            let enrich = Enrich::new();
+            let (child, mut stdin) = start(&enrich);
+            stdin.write_all(rows(1_000).as_bytes()).unwrap();
+            wait_until_read(&enrich);
+            // The import is waiting for more rows.
+            send(signal, &child);
+            let out = child.wait_with_output().unwrap();
+            let stderr = String::from_utf8(out.stderr).unwrap();
+            assert_eq!(out.status.code(), Some(code), "{stderr}");
+            for expected in
+                ["stopped after 1,001 rows: interrupted", "are imported; run the same command again"]
+            {
+                assert!(stderr.contains(expected), "{stderr}");
+            }
+            let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
+            assert_eq!((&summary["changed"], &summary["rejected"]), (&json!(1_000), &json!(1)));
+            assert_eq!(summary["stopped"], "interrupted");
+            assert_eq!(people(&enrich), 1_000);
+            assert!(enrich.path("stdin.rejects.csv").exists());
+        }
+    }
+
+    #[test]
+    fn signal_before_the_first_row_imports_nothing() {
+        let enrich = Enrich::new();
+        let (child, _stdin) = start(&enrich);
+        eventually("the import watches for SIGINT", || catches_sigint(&child).then_some(()));
+        send("-INT", &child);
+        let out = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(130), "{stderr}");
+        for expected in ["stopped after 0 rows: interrupted", "nothing was imported"] {
+            assert!(stderr.contains(expected), "{stderr}");
+        }
+    }
+
+    #[test]
+    fn second_signal_exits_immediately() {
+        let enrich = Enrich::new();
+        enrich.ok(&["people", "import", &one_person(&enrich)]);
+        let other = rusqlite::Connection::open(enrich.data().join("people.db")).unwrap();
+        let (mut child, mut stdin) = start(&enrich);
+        stdin.write_all(rows(10).as_bytes()).unwrap();
+        wait_until_read(&enrich);
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        send("-INT", &child);
+        let _stderr = wait_until_interrupted(&mut child);
+        send("-INT", &child);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        other.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(people(&enrich), 1);
+        enrich.ok(&["people", "import", &one_person(&enrich)]);
+    }
+}

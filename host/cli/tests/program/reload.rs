@@ -1,0 +1,310 @@
+//! SIGHUP under load: valid configurations take effect, invalid ones are rejected, and no request fails.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Client, Enrich, Reply, Server, dial, eventually};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const TAKEN: &str = "configuration reloaded";
+const REFUSED: &str = "configuration not reloaded; the previous configuration stays in use";
+
+/// A TLS server with one vendor.
+struct World {
+    enrich: Enrich,
+    key: String,
+    config: PathBuf,
+}
+
+const CONFIG: &str =
+    "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"vendor.toml\"\n";
+
+impl World {
+    fn new(vendor: &Vendor) -> Self {
+        let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+        let config = enrich.file("enrich.toml", CONFIG);
+        let world = Self { enrich, key, config };
+        world.set_vendor(vendor, "first-s3cret");
+        world
+    }
+
+    fn serve(&self) -> Server {
+        self.enrich.serve_with(&self.config)
+    }
+
+    fn set_vendor(&self, vendor: &Vendor, secret: &str) {
+        self.enrich.file("vendor.toml", vendor.description("acme"));
+        self.enrich.file("acme.key", secret);
+    }
+
+    /// Writes a new certificate and its key.
+    fn set_certificate(&self) -> CertificateDer<'static> {
+        self.set_certificate_valid_until(4096)
+    }
+
+    /// Writes a certificate that expires at the start of `year`, and a key that only its owner can read.
+    fn set_certificate_valid_until(&self, year: i32) -> CertificateDer<'static> {
+        let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        self.enrich.file("cert.pem", made.pem());
+        self.enrich.file("key.pem", key.serialize_pem());
+        self.set_key_mode(0o600);
+        made.der().clone()
+    }
+
+    fn set_key_mode(&self, mode: u32) {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.enrich.path("key.pem"), permissions).unwrap();
+    }
+
+    /// Replaces the vendor's description with a FIFO without a writer, so that reading it blocks forever.
+    fn set_endless_vendor(&self) {
+        let path = self.enrich.path("vendor.toml");
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+    }
+}
+
+/// Returns a client configuration that trusts these certificates.
+fn trust(certificates: &[CertificateDer<'static>]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    certificates.iter().for_each(|certificate| roots.add(certificate.clone()).unwrap());
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = config.with_no_client_auth();
+    // Without resumption, each connection receives the current certificate.
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
+
+/// Connects and returns the server's certificate.
+fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(Client, CertificateDer<'static>)> {
+    let mut tcp: TcpStream = dial(address)?;
+    let name = "127.0.0.1".try_into().unwrap();
+    let mut tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp)?;
+    }
+    let shown = tls.peer_certificates().unwrap()[0].clone().into_owned();
+    Ok((Client::over(StreamOwned::new(tls, tcp)), shown))
+}
+
+fn name(reply: &Reply) -> &str {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.body["profile"]["linkedin_url"].as_str().unwrap().rsplit('/').next().unwrap()
+}
+
+#[test]
+fn reloads_certificate_and_vendors_without_dropping_lookups() {
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
+    let world = World::new(&old);
+    let first = world.set_certificate();
+    let server = world.serve();
+    let address = server.address();
+    // The files may already change, because the server reads them only at startup and on SIGHUP.
+    let second = world.set_certificate();
+    let trusted = trust(&[first.clone(), second.clone()]);
+    let (mut steady, shown) = connect(address, &trusted).unwrap();
+    assert_eq!(shown, first);
+
+    let (stop, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        // Two clients reuse their connection, and two reconnect for each lookup.
+        for keeps in [true, true, false, false] {
+            let (world, trusted, stop, requests) = (&world, &trusted, &stop, &requests);
+            scope.spawn(move || {
+                let mut client = connect(address, trusted).unwrap().0;
+                while !stop.load(Ordering::Relaxed) {
+                    if !keeps {
+                        client = connect(address, trusted).unwrap().0;
+                    }
+                    let reply = client.enrich(&world.key, EMAIL).unwrap();
+                    assert!(["old", "new"].contains(&name(&reply)));
+                    requests.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let pause = |count: usize| {
+            let enough = requests.load(Ordering::Relaxed) + count;
+            eventually("lookups go on", || (requests.load(Ordering::Relaxed) >= enough).then_some(()));
+        };
+        pause(20);
+        world.set_vendor(&new, "second-s3cret");
+        server.hang_up();
+        server.wait_for_log(TAKEN, 1);
+        let (mut client, shown) = connect(address, &trusted).unwrap();
+        assert_eq!(shown, second);
+        assert_eq!(name(&client.enrich(&world.key, EMAIL).unwrap()), "new");
+        pause(20);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(
+        name(&steady.enrich(&world.key, EMAIL).unwrap()),
+        "new",
+        "a connection outlives its certificate"
+    );
+    drop(steady);
+    assert!(old.requests().iter().all(|head| head.contains("first-s3cret")));
+    assert!(new.requests().iter().all(|head| head.contains("second-s3cret")));
+    let log = server.stop();
+    assert!(!log.contains("s3cret") && !log.contains("marlowe"), "{log}");
+}
+
+#[test]
+fn lookups_in_flight_keep_their_vendor() {
+    let (old, new) = (Vendor::that(Behavior::Hangs), Vendor::that(Behavior::Matches("new")));
+    let world = World::new(&old);
+    let trusted = trust(&[world.set_certificate()]);
+    let server = world.serve();
+    let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
+    std::thread::scope(|scope| {
+        let under_way = scope.spawn(ask);
+        eventually("the old vendor is requests", || (old.requests().len() == 1).then_some(()));
+        world.set_vendor(&new, "second-s3cret");
+        server.hang_up();
+        server.wait_for_log(TAKEN, 1);
+        assert_eq!(name(&ask()), "new");
+        old.set(Behavior::Matches("old"));
+        assert_eq!(name(&under_way.join().unwrap()), "old");
+    });
+}
+
+#[test]
+fn invalid_file_keeps_the_previous_configuration() {
+    let vendor = Vendor::that(Behavior::Matches("ada"));
+    let world = World::new(&vendor);
+    let certificate = world.set_certificate();
+    let trusted = trust(std::slice::from_ref(&certificate));
+    let server = world.serve();
+    let good = vendor.description("acme");
+    let mut refused = 0;
+    for (file, bad, restored) in [
+        ("vendor.toml", good.replace("matches", "hits"), &good),
+        ("vendor.toml", good.replace("/url", "url"), &good),
+        ("acme.key", "s3cret\n\n".to_owned(), &"s3cret".to_owned()),
+        ("enrich.toml", CONFIG.replace("file =", "fiel ="), &CONFIG.to_owned()),
+        ("enrich.toml", "[resolver]\ndeadline_ms = 20001".to_owned(), &CONFIG.to_owned()),
+    ] {
+        world.enrich.file(file, bad);
+        server.hang_up();
+        refused += 1;
+        server.wait_for_log(REFUSED, refused);
+        world.enrich.file(file, restored);
+    }
+    // The certificate does not match the key. The new vendor is valid, but it is not applied either.
+    world.set_vendor(&Vendor::that(Behavior::Matches("new")), "second-s3cret");
+    world.enrich.file("key.pem", rcgen::KeyPair::generate().unwrap().serialize_pem());
+    server.hang_up();
+    server.wait_for_log(REFUSED, refused + 1);
+
+    let (mut client, shown) = connect(server.address(), &trusted).unwrap();
+    assert_eq!((name(&client.enrich(&world.key, EMAIL).unwrap()), shown), ("ada", certificate));
+    drop(client);
+    let log = server.stop();
+    for expected in [
+        "vendor.toml, line 2, bills: ",
+        "vendor.toml, line 10, answer.profile: ",
+        "line 3, vendors.fiel: ",
+        "line 2, resolver.deadline_ms: ",
+        "key.pem",
+    ] {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    assert!(!log.contains("s3cret") && !log.contains(TAKEN), "{log}");
+}
+
+#[test]
+fn reports_settings_that_need_a_restart_and_applies_the_rest() {
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
+    let world = World::new(&old);
+    world.enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
+    let server = world.enrich.serve(&["--config", world.config.to_str().unwrap()]);
+    world.set_vendor(&new, "second-s3cret");
+    world.enrich.file("enrich.toml", "[price]\nfound = 5\n[[vendors]]\nfile = \"vendor.toml\"\n");
+    server.hang_up();
+    server.wait_for_log("need a restart", 1);
+    assert_eq!(name(&server.connect().enrich(&world.key, EMAIL).unwrap()), "new");
+    assert_eq!(world.enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+    let log = server.stop();
+    assert!(log.contains("settings=\"price\""), "{log}");
+}
+
+#[test]
+fn serves_while_a_file_hangs_and_reloads_once_it_is_readable() {
+    let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
+    let world = World::new(&old);
+    let trusted = trust(&[world.set_certificate()]);
+    let server = world.serve();
+    let ask = || connect(server.address(), &trusted).unwrap().0.enrich(&world.key, EMAIL).unwrap();
+    world.set_endless_vendor();
+    server.hang_up();
+    eventually("the file is being read", || is_reloading(&server).then_some(()));
+    assert_eq!(name(&ask()), "old", "a new connection is accepted meanwhile");
+    server.wait_for_log("vendor.toml was not read within 10s", 1);
+    assert_eq!(name(&ask()), "old");
+
+    // The thread of the first reload is still blocked.
+    std::fs::remove_file(world.enrich.path("vendor.toml")).unwrap();
+    world.set_vendor(&new, "second-s3cret");
+    server.hang_up();
+    server.wait_for_log(TAKEN, 1);
+    assert_eq!(name(&ask()), "new");
+    assert!(server.stop().contains("SIGTERM"));
+}
+
+#[test]
+fn stops_at_once_while_a_file_hangs() {
+    let world = World::new(&Vendor::that(Behavior::Matches("ada")));
+    world.set_certificate();
+    let server = world.serve();
+    world.set_endless_vendor();
+    server.hang_up();
+    eventually("the file is being read", || is_reloading(&server).then_some(()));
+    let log = server.stop();
+    assert!(!log.contains(REFUSED), "the stop waited for the file: {log}");
+}
+
+/// Returns whether the thread that reads the configuration is running.
+fn is_reloading(server: &Server) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let mut names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+    names.any(|name| name.is_ok_and(|name| name.trim() == "reload"))
+}
+
+#[test]
+fn warns_of_an_expired_certificate_and_of_a_key_that_others_can_read() {
+    let world = World::new(&Vendor::that(Behavior::Matches("ada")));
+    let check = || {
+        let ran = world.enrich.run(&["config", "check", world.config.to_str().unwrap()]);
+        assert!(ran.success, "{}", ran.stderr);
+        ran.stderr
+    };
+    world.set_certificate();
+    assert_eq!(check(), "");
+    let server = world.serve();
+
+    let expired = "cert.pem expired at 2020-01-01T00:00:00Z";
+    let readable = "key.pem is readable by other users (mode 0640); run `chmod 600";
+    world.set_certificate_valid_until(2020);
+    world.set_key_mode(0o640);
+    server.hang_up();
+    for warning in [expired, readable] {
+        server.wait_for_log(warning, 1);
+        assert!(check().contains(warning), "{}", check());
+    }
+    let log = server.stop();
+    assert!(log.contains(TAKEN), "a warning refuses nothing: {log}");
+    let log = world.serve().stop();
+    assert!(log.contains(expired) && log.contains(readable), "at the start: {log}");
+}

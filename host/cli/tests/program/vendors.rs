@@ -1,0 +1,262 @@
+//! Lookups with several vendors, by the binary and over real sockets: vendor order, vendor failures, and SIGHUP.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, Reply, Server};
+use serde_json::json;
+
+const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
+
+/// A workspace with a key, the people directory and two vendors, in this order.
+struct World {
+    enrich: Enrich,
+    key: String,
+    alpha: Vendor,
+    beta: Vendor,
+    config: PathBuf,
+}
+
+impl World {
+    fn new(alpha: Behavior, beta: Behavior) -> Self {
+        Self::with("", alpha, beta)
+    }
+
+    /// Creates a world with additional settings before those of the vendors.
+    fn with(settings: &str, behavior: Behavior, beta: Behavior) -> Self {
+        let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
+        let [alpha, beta] = [behavior, beta].map(Vendor::that);
+        for (name, vendor) in [("alpha", &alpha), ("beta", &beta)] {
+            enrich.file(&format!("{name}.toml"), vendor.description(name));
+            enrich.file(&format!("{name}.key"), format!("{name}-s3cret\n"));
+        }
+        // Only a hanging vendor has a short deadline, because a busy machine could delay the replies of the others.
+        let guards = match behavior {
+            Behavior::Hangs => "limits = { deadline_ms = 300 }\nbreaker = { pause_ms = 3600000 }\n",
+            _ => "",
+        };
+        let file = |name: &str| format!("[[vendors]]\nfile = \"{name}.toml\"\n");
+        let vendors = format!("[[vendors]]\nuse = \"people\"\n{}{guards}{}", file("alpha"), file("beta"));
+        let config = enrich.file("enrich.toml", format!("{settings}\n{vendors}"));
+        Self { enrich, key, alpha, beta, config }
+    }
+
+    fn serve(&self) -> Server {
+        self.enrich.serve_with(&self.config)
+    }
+
+    fn ask(&self, server: &Server) -> Reply {
+        server.connect().enrich(&self.key, EMAIL).unwrap()
+    }
+
+    fn requests(&self) -> [usize; 2] {
+        [&self.alpha, &self.beta].map(|vendor| vendor.requests().len())
+    }
+
+    fn spent(&self) -> u64 {
+        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+    }
+
+    /// Stops the server and returns its log, after checking that it contains no secrets and no personal data.
+    fn end(&self, server: Server) -> String {
+        let log = server.stop();
+        let output = log.to_lowercase();
+        for secret in [&self.key.to_lowercase(), "s3cret", "marlowe", "gmail", "linkedin.com/in"] {
+            assert!(!output.contains(secret), "{secret}: {log}");
+        }
+        log
+    }
+}
+
+fn assert_found(reply: &Reply, name: &str) {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(reply.body["profile"]["linkedin_url"], format!("https://www.linkedin.com/in/{name}"));
+}
+
+#[test]
+fn queries_vendors_in_order_until_a_match() {
+    let world = World::new(Behavior::NoMatch, Behavior::Matches("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!((world.requests(), world.spent()), ([1, 1], 1));
+    for (vendor, key) in [(&world.alpha, "alpha-s3cret"), (&world.beta, "beta-s3cret")] {
+        let requests = vendor.requests().remove(0);
+        assert!(
+            requests.contains("?email=ada.marlowe%2Bnews%40gmail.com"),
+            "the address as it is used: {requests}"
+        );
+        assert!(requests.contains(key), "{requests}");
+    }
+
+    // A lookup stops at the first match.
+    world.alpha.set(Behavior::Matches("ada-of-alpha"));
+    assert_found(&world.ask(&server), "ada-of-alpha");
+    let file =
+        world.enrich.file("p.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada-of-ours\n"));
+    world.enrich.ok(&["people", "import", file.to_str().unwrap()]);
+    crate::enrich::eventually("the import is seen", || {
+        world.ask(&server).body.to_string().contains("ada-of-ours").then_some(())
+    });
+    let requests = world.requests();
+    assert_found(&world.ask(&server), "ada-of-ours");
+    assert_eq!(world.requests(), requests);
+    world.end(server);
+}
+
+/// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
+#[test]
+fn documented_lookup_with_three_vendors_is_current() {
+    let page = std::fs::read_to_string(crate::enrich::repository().join("host/docs/vendors.md")).unwrap();
+    let block = |start: &str| {
+        let (_, block) = page.split_once(start).unwrap();
+        block.split_once("\n```").unwrap().0
+    };
+    let (enrich, key) = Enrich::with_key(10, 500);
+    let moods = [
+        ("alpha", Behavior::Fails(500)),
+        ("beta", Behavior::NoMatch),
+        ("gamma", Behavior::Matches("bea-marlowe")),
+    ];
+    let vendors = moods.map(|(name, behavior)| {
+        let vendor = Vendor::that(behavior);
+        enrich.file(&format!("{name}.toml"), vendor.description(name));
+        enrich.file(&format!("{name}.key"), "s3cret");
+        vendor
+    });
+    let config = block("```toml\n[[vendors]]\nfile = \"alpha.toml\"");
+    let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"{config}"));
+    let server = enrich.serve_with(&config);
+    let shown = block("\n$ enrich lookup bea.marlowe@gmail.com --key-file demo.key\n");
+    enrich.file("demo.key", key);
+    let said =
+        enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
+    assert_eq!(masked(&said), masked(shown));
+    assert_eq!(vendors.map(|vendor| vendor.requests().len()), [1, 1, 1]);
+    assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
+
+    let shown = block("\n$ enrich serve --config enrich.toml\n");
+    let log = server.stop().replace(enrich.data().to_str().unwrap(), "./enrich-data");
+    let log: Vec<_> = log.lines().take(shown.lines().count()).collect();
+    assert_eq!(masked(&log.join("\n")), masked(shown));
+    assert!(shown.contains("error=\"status 500"), "{shown}");
+}
+
+/// Replaces times, ports and ids in the text.
+fn masked(text: &str) -> String {
+    let line = |line: &str| {
+        let (time, rest) = line.split_once(' ').unwrap_or_default();
+        let line = if time.ends_with('Z') { rest } else { line };
+        let line = line.split_once("duration_us=").map_or(line, |(line, _)| line);
+        let mut parts = line.split("lookup_").flat_map(|part| part.split("127.0.0.1:"));
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |masked, part| {
+            masked + "…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit())
+        })
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn logs_a_vendor_that_failed_with_the_lookup_id() {
+    let world = World::new(Behavior::Fails(401), Behavior::Matches("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!(world.spent(), 1);
+    let log = world.end(server);
+    let output = log.lines().find(|line| line.contains("enrich::vendor")).unwrap();
+    assert!(output.contains("WARN") && output.contains("vendor=\"alpha\""), "{output}");
+    assert!(output.contains("error=\"status 401: the vendor rejected the API key\""), "{output}");
+    let id = output.split_once("lookup_id=").unwrap().1.split(' ').next().unwrap();
+    assert_eq!(log.matches(id).count(), 2, "the lookup's own line has the same id: {log}");
+}
+
+/// Lookups that wait for a permit must not affect the vendor's circuit breaker.
+#[test]
+fn burst_of_one_workspace_does_not_starve_others() {
+    let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000);
+    enrich.ok(&["workspace", "create", "burst", "--credits", "1000000", "--limit", "1000000"]);
+    let burst_key = enrich.ok(&["key", "create", "burst", "test"]);
+    let vendor = Vendor::that(Behavior::Slow("ada", Duration::from_millis(100)));
+    enrich.file("alpha.toml", vendor.description("alpha"));
+    enrich.file("alpha.key", "s3cret");
+    // The last of the 108 lookups acquires its permit later than one vendor deadline after its arrival.
+    let limits = "limits = { deadline_ms = 1500, concurrency = 4 }";
+    let config = enrich.file("enrich.toml", format!("[[vendors]]\nfile = \"alpha.toml\"\n{limits}\n"));
+    let server = enrich.serve_with(&config);
+
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for person in 0..108 {
+            let (server, burst_key, is_over) = (&server, &burst_key, &is_over);
+            scope.spawn(move || {
+                let mut client = server.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.enrich(burst_key, &format!("burst{person}@gmail.com")).unwrap();
+                }
+            });
+        }
+        crate::enrich::eventually("the vendor is busy", || (vendor.requests().len() > 30).then_some(()));
+        let mut client = server.connect();
+        let others = (0..12).map(|person| client.enrich(&key, &format!("other{person}@gmail.com")));
+        let others: Vec<_> = others.collect();
+        is_over.store(true, Ordering::Relaxed);
+        others.into_iter().for_each(|reply| assert_found(&reply.unwrap(), "ada"));
+    });
+    assert!(!server.stop().contains("circuit breaker is open"));
+}
+
+#[test]
+fn vendor_failure_without_a_match_is_a_free_502() {
+    for (alpha, beta) in
+        [(Behavior::Fails(500), Behavior::Fails(402)), (Behavior::Fails(503), Behavior::NoMatch)]
+    {
+        let world = World::new(alpha, beta);
+        let server = world.serve();
+        let reply = world.ask(&server);
+        assert_eq!((reply.status, reply.body), (502, json!({"error": "lookup_error"})));
+        assert_eq!((world.requests(), world.spent()), ([1, 1], 0));
+        let log = world.end(server);
+        assert!(log.contains("of 3 vendors failed; alpha: "), "{log}");
+    }
+}
+
+#[test]
+fn no_match_at_any_vendor_is_404() {
+    let world = World::with("[price]\nnot_found = 2", Behavior::NoMatch, Behavior::NoMatch);
+    let server = world.serve();
+    let reply = world.ask(&server);
+    assert_eq!((reply.status, &reply.body["status"]), (404, &json!("not_found")));
+    assert_eq!((world.requests(), world.spent()), ([1, 1], 2));
+    assert!(!world.end(server).contains("enrich::vendor"));
+}
+
+#[test]
+fn opted_out_person_is_404_without_a_vendor_request() {
+    // Also applies to people whose result is cached.
+    let world = World::with("[cache]", Behavior::Matches("ada"), Behavior::Matches("ada"));
+    let server = world.serve();
+    assert_found(&world.ask(&server), "ada");
+    assert_found(&world.ask(&server), "ada");
+    assert_eq!(world.requests(), [1, 0], "an answer is remembered");
+    world.enrich.ok(&["people", "suppress", "adamarlowe@googlemail.com"]);
+    crate::enrich::eventually("the opt-out is honoured", || (world.ask(&server).status == 404).then_some(()));
+    assert_eq!(world.requests(), [1, 0]);
+    world.end(server);
+}
+
+#[test]
+fn hanging_vendor_is_skipped_within_the_deadline() {
+    let world = World::with("[resolver]\ndeadline_ms = 20000", Behavior::Hangs, Behavior::Matches("ada"));
+    let server = world.serve();
+    for _ in 0..50 {
+        let started = Instant::now();
+        assert_found(&world.ask(&server), "ada");
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(world.requests(), [10, 50], "after ten failures its breaker is open");
+    let log = world.end(server);
+    assert!(log.contains("the vendor's circuit breaker is open"), "{log}");
+}

@@ -1,0 +1,115 @@
+//! Rules for concurrent lookups, which together spend exactly the available credits.
+
+use std::sync::Arc;
+
+use enrich_lib::credit::{HoldOutcome, Settlement};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::Store;
+use super::fixture::Fixture;
+
+/// Generates the tests of the rules for concurrent lookups. `$open` returns a fresh store (`Arc<impl Store>`).
+#[macro_export]
+macro_rules! concurrency_contract {
+    ($open:expr) => {
+        $crate::rules! { concurrency, $open,
+            concurrent_lookups_spend_exactly_the_balance
+            concurrent_repeats_of_one_lookup_hold_and_spend_once
+            concurrent_spend_and_release_have_one_winner
+            concurrent_workspaces_are_independent
+        }
+    };
+}
+
+const TASKS: u16 = 64;
+
+pub async fn concurrent_lookups_spend_exactly_the_balance<S: Store>(store: Arc<S>) {
+    let fixture = Arc::new(Fixture::open(store, 100).await);
+    let spent = together(|i| {
+        let fixture = fixture.clone();
+        async move {
+            let mut spent = 0;
+            for n in 0..4 {
+                let lookup = fixture.lookup(i * 4 + n, 1);
+                let granted = fixture.store.credits().hold(&lookup).await.unwrap() == HoldOutcome::Granted;
+                if granted && fixture.store.credits().settle(&lookup, Settlement::Spend(1)).await.is_ok() {
+                    spent += 1;
+                }
+            }
+            spent
+        }
+    });
+    assert_eq!(spent.await.iter().sum::<u64>(), 100);
+    assert_eq!(fixture.totals().await, (0, 0, 100));
+}
+
+pub async fn concurrent_repeats_of_one_lookup_hold_and_spend_once<S: Store>(store: Arc<S>) {
+    let fixture = Arc::new(Fixture::open(store, 10).await);
+    let lookup = fixture.lookup(1, 3);
+    let settled = together(|_| {
+        let (fixture, lookup) = (fixture.clone(), lookup.clone());
+        async move {
+            // Refused if another task has already spent the hold. The spend below then repeats that spend.
+            let _ = fixture.store.credits().hold(&lookup).await;
+            fixture.store.credits().settle(&lookup, Settlement::Spend(2)).await.is_ok()
+        }
+    });
+    assert!(settled.await.iter().all(|ok| *ok));
+    assert_eq!(fixture.totals().await, (8, 0, 2));
+}
+
+pub async fn concurrent_spend_and_release_have_one_winner<S: Store>(store: Arc<S>) {
+    let fixture = Arc::new(Fixture::open(store, 10).await);
+    let lookup = fixture.place(1, 3).await;
+    let settled = together(|i| {
+        let (fixture, lookup) = (fixture.clone(), lookup.clone());
+        let settlement = if i % 2 == 0 { Settlement::Spend(3) } else { Settlement::Release };
+        async move { fixture.store.credits().settle(&lookup, settlement).await.is_ok() }
+    });
+    let settled = settled.await;
+    let (spends, releases) = (settled.iter().step_by(2), settled.iter().skip(1).step_by(2));
+    let totals = fixture.totals().await;
+    let is_spent = totals == (7, 0, 3);
+    assert!(is_spent || totals == (10, 0, 0), "{totals:?}");
+    assert!(spends.cloned().all(|ok| ok == is_spent), "all of the winning kind are told so");
+    assert!(releases.cloned().all(|ok| ok != is_spent), "and none of the other");
+}
+
+pub async fn concurrent_workspaces_are_independent<S: Store>(store: Arc<S>) {
+    let mut desks = Vec::new();
+    for credits in 0..u64::from(TASKS) {
+        desks.push(Arc::new(Fixture::open(store.clone(), credits).await));
+    }
+    let spent = together(|i| {
+        let fixture = desks[usize::from(i)].clone();
+        async move {
+            let lookup = fixture.lookup(i, u64::from(i));
+            fixture.hold(&lookup).await.is_ok() && fixture.spend(&lookup, u64::from(i)).await.is_ok()
+        }
+    });
+    assert!(spent.await.iter().all(|ok| *ok));
+    for (credits, fixture) in (0..).zip(&desks) {
+        assert_eq!(fixture.totals().await, (0, 0, credits));
+    }
+}
+
+/// Runs `act` for each of `0..TASKS` in its own task, all started together, and returns the results in order.
+pub(crate) async fn together<T, F>(act: impl Fn(u16) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let start = Arc::new(Barrier::new(usize::from(TASKS)));
+    for i in 0..TASKS {
+        let (start, acting) = (start.clone(), act(i));
+        tasks.spawn(async move {
+            start.wait().await;
+            (i, acting.await)
+        });
+    }
+    let mut done = tasks.join_all().await;
+    done.sort_unstable_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, value)| value).collect()
+}

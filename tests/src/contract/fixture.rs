@@ -1,0 +1,93 @@
+//! A test fixture: one workspace of a store, with short methods to hold and settle its credits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+
+use super::{START, Store};
+
+/// The store returned an error. Error messages differ between stores, so they are not compared.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// Available, held and spent credits of a workspace.
+pub(crate) type Totals = (u64, u64, u64);
+
+pub(crate) struct Fixture<S> {
+    pub(crate) store: Arc<S>,
+    pub(crate) workspace: WorkspaceId,
+}
+
+/// The time from placing a hold to its expiry in these tests.
+pub(crate) const HOLD_TTL: Duration = Duration::from_secs(60);
+
+impl<S: Store> Fixture<S> {
+    pub(crate) async fn open(store: Arc<S>, credits: u64) -> Self {
+        let workspace = store.create_workspace(Quota::default(), credits).await;
+        Self { store, workspace }
+    }
+
+    /// Returns the hold of the `n`-th lookup without placing it.
+    pub(crate) fn lookup(&self, n: u16, credits: u64) -> Hold {
+        let mut random = [0; 10];
+        random[8..].copy_from_slice(&n.to_be_bytes());
+        Hold {
+            lookup_id: LookupId::new(START, random),
+            workspace: self.workspace.clone(),
+            credits,
+            placed_at: START,
+            expires_at: START + HOLD_TTL,
+        }
+    }
+
+    pub(crate) async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, Refused> {
+        let result = self.store.credits().hold(hold).await.map_err(|_| Refused);
+        self.check().await;
+        result
+    }
+
+    /// Places the hold of the `n`-th lookup. Panics unless it is granted.
+    pub(crate) async fn place(&self, n: u16, credits: u64) -> Hold {
+        let hold = self.lookup(n, credits);
+        assert_eq!(self.hold(&hold).await, Ok(HoldOutcome::Granted));
+        hold
+    }
+
+    pub(crate) async fn spend(&self, hold: &Hold, credits: u64) -> Result<(), Refused> {
+        self.settle(hold, Settlement::Spend(credits)).await
+    }
+
+    pub(crate) async fn release(&self, hold: &Hold) -> Result<(), Refused> {
+        self.settle(hold, Settlement::Release).await
+    }
+
+    async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), Refused> {
+        let result = self.store.credits().settle(hold, settlement).await.map_err(|_| Refused);
+        self.check().await;
+        result
+    }
+
+    pub(crate) async fn grant(&self, credits: u64) {
+        self.store.grant(&self.workspace, credits).await;
+        self.tick(START).await;
+    }
+
+    pub(crate) async fn tick(&self, now: Timestamp) {
+        self.store.tick(now).await;
+        self.check().await;
+    }
+
+    pub(crate) async fn totals(&self) -> Totals {
+        let balance = self.store.balance(&self.workspace).await;
+        (balance.available, balance.held, balance.spent)
+    }
+
+    /// Checks that `granted = available + held + spent`.
+    async fn check(&self) {
+        let balance = self.store.balance(&self.workspace).await;
+        assert_eq!(balance.granted, balance.available + balance.held + balance.spent, "{balance:?}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Checks of the dependencies, imports and file sizes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Returns all transitive dependencies of a crate, without those of proc macros and build scripts.
+fn tree(package: &str) -> BTreeSet<String> {
+    branches(package, "normal,no-proc-macro").into_iter().map(|(_, name)| name).collect()
+}
+
+/// Returns all transitive dependencies of `dependency`, a dev-dependency of `package`.
+fn tree_of_tests(package: &str, dependency: &str) -> BTreeSet<String> {
+    let branches = branches(package, "normal,dev,no-proc-macro");
+    let from = branches.iter().position(|(depth, name)| *depth == 1 && name == dependency).unwrap();
+    let below = branches.into_iter().skip(from + 1).take_while(|(depth, _)| *depth > 1);
+    below.map(|(_, name)| name).collect()
+}
+
+/// Returns the lines of `cargo tree`: depth and crate name.
+fn branches(package: &str, edges: &str) -> Vec<(usize, String)> {
+    let args = [
+        "tree",
+        "-p",
+        package,
+        "-e",
+        edges,
+        "--prefix",
+        "depth",
+        "--format",
+        " {p}",
+        "--no-dedupe",
+        "--locked",
+    ];
+    let tree =
+        Command::new(env!("CARGO")).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let branch = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
+    };
+    tree.lines().filter_map(branch).collect()
+}
+
+#[test]
+fn library_depends_on_no_runtime_socket_or_randomness() {
+    let tree = tree("enrich-lib");
+    assert!(tree.contains("serde_json") && tree.contains("sha2"), "{tree:?}");
+    for banned in [
+        "tokio",
+        "async-std",
+        "smol",
+        "async-io",
+        "mio",
+        "socket2",
+        "hyper",
+        "hyper-util",
+        "rustls",
+        "rusqlite",
+        "redis",
+        "tokio-postgres",
+        "deadpool",
+        "rand",
+        "getrandom",
+        "futures-executor",
+        "tracing",
+        "chrono",
+        "jiff",
+        "time",
+    ] {
+        assert!(!tree.contains(banned), "enrich-lib depends on {banned}");
+    }
+}
+
+/// Cargo unifies features across an embedder's workspace. Without features, every build has the same library.
+#[test]
+fn library_has_no_features() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("[dependencies]"));
+    for word in ["[features]", "optional", "default-features"] {
+        assert!(!manifest.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn redis_uses_the_common_tls_stack() {
+    let tree = tree("enrich-redis");
+    assert!(tree.contains("redis") && tree.contains("rustls") && tree.contains("ring"), "{tree:?}");
+    for banned in ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "hyper", "enrich-host"] {
+        assert!(!tree.contains(banned), "enrich-redis depends on {banned}");
+    }
+}
+
+/// Apart from the random number generator, an axum gateway already has everything that the layer needs.
+#[test]
+fn tower_layer_adds_few_crates_to_an_axum_gateway() {
+    let (axum, library, layer) =
+        (tree_of_tests("enrich-tower", "axum"), tree("enrich-lib"), tree("enrich-tower"));
+    assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
+    let added: Vec<_> =
+        layer.iter().filter(|name| !axum.contains(*name) && !library.contains(*name)).collect();
+    assert_eq!(added, ["chacha20", "enrich-tower", "getrandom", "rand", "rand_core"]);
+}
+
+#[test]
+fn adapters_depend_on_no_other_adapter_except_shared_crates() {
+    for adapter in ["middleware", "postgres", "provider", "redis", "sqlite", "tower"] {
+        let own = format!("enrich-{adapter}");
+        let tree = tree(&own);
+        let others: Vec<_> = tree
+            .iter()
+            .filter(|name| {
+                name.starts_with("enrich-")
+                    && !["enrich-lib", "enrich-net", "enrich-store", &own].contains(&name.as_str())
+            })
+            .collect();
+        assert!(tree.contains("enrich-lib") && others.is_empty(), "{own} depends on {others:?}");
+    }
+}
+
+#[test]
+fn host_depends_only_on_the_library_and_the_tower_layer() {
+    let tree = tree("enrich-host");
+    let own: Vec<_> = tree.iter().filter(|name| name.starts_with("enrich-")).collect();
+    assert_eq!(own, ["enrich-host", "enrich-lib", "enrich-tower"]);
+}
+
+#[test]
+fn only_its_adapter_depends_on_a_driver() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (adapter, drivers) in [("sqlite", vec!["rusqlite"]), ("postgres", vec!["tokio-postgres", "deadpool"])]
+    {
+        let adapters = ["middleware", "provider", "postgres", "sqlite", "tower"]
+            .map(|name| format!("enrich-lib/adapters/{name}"));
+        for name in adapters.iter().map(String::as_str).chain(["enrich-lib", "host", "sim"]) {
+            let manifest = std::fs::read_to_string(root.join(name).join("Cargo.toml")).unwrap();
+            let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+            for driver in &drivers {
+                let names_it = dependencies.lines().any(|line| line.starts_with(&format!("{driver}.")));
+                assert_eq!(names_it, name.ends_with(adapter), "{name} and {driver}");
+            }
+        }
+    }
+}
+
+#[test]
+fn adapters_depend_on_the_library_store_and_net_only() {
+    let adapters = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/adapters");
+    for entry in std::fs::read_dir(adapters).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+        let names = dependencies.lines().filter(|line| line.starts_with("enrich-"));
+        for name in names.map(|line| line.split(['.', ' ']).next().unwrap()) {
+            let is_allowed = match name {
+                "enrich-lib" => true,
+                "enrich-store" | "enrich-net" => !path.ends_with("store") && !path.ends_with("net"),
+                // Vendors report failures in the types that the middleware acts on.
+                "enrich-middleware" => path.ends_with("provider"),
+                _ => false,
+            };
+            assert!(is_allowed, "{} depends on {name}", path.display());
+        }
+    }
+}
+
+#[test]
+fn library_modules_have_no_import_cycle() {
+    let imports = imports();
+    assert!(imports["drive"].contains("lookup") && imports["drive"].contains("ports"), "{imports:?}");
+    for module in imports.keys() {
+        assert!(!reaches(&imports, module, module), "{module} imports itself in a circle: {imports:#?}");
+    }
+}
+
+#[test]
+fn lookup_and_ports_do_not_import_each_other() {
+    let imports = imports();
+    assert!(!reaches(&imports, "lookup", "ports"), "{imports:#?}");
+    assert!(!reaches(&imports, "ports", "lookup"), "{imports:#?}");
+}
+
+#[test]
+fn files_have_at_most_400_lines() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for dir in ["enrich-lib/src", "enrich-lib/adapters", "host/src", "sim/src", "tests/src"] {
+        for file in sources(&root.join(dir)) {
+            let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+            assert!(lines <= 420, "{} has {lines} lines", file.display());
+        }
+    }
+}
+
+/// Returns the modules of the library that each module names in its code, ignoring comments.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("enrich-lib/src");
+    let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
+    for file in sources(&src) {
+        let module = file.strip_prefix(&src).unwrap().iter().next().unwrap().to_str().unwrap();
+        let module = module.trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let named = code.flat_map(|line| line.split("crate::").skip(1)).map(|rest| {
+            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap().to_owned()
+        });
+        let others: Vec<_> = named.filter(|name| *name != module).collect();
+        imports.entry(module).or_default().extend(others);
+    }
+    imports
+}
+
+fn reaches(imports: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<_> = imports[from].iter().collect();
+    while let Some(module) = next.pop() {
+        if module == to {
+            return true;
+        }
+        if seen.insert(module) {
+            next.extend(imports.get(module).into_iter().flatten());
+        }
+    }
+    false
+}
+
+fn sources(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push(path);
+        }
+    }
+    all
+}

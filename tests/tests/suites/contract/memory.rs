@@ -1,0 +1,91 @@
+//! The store contract for the in-memory stores.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys, Windows};
+use enrich_lib::window::{Quota, Workspace};
+use enrich_tests::contract::{START, Store, model};
+
+mod keys {
+    enrich_tests::keys_contract!(super::open);
+}
+
+mod credits {
+    enrich_tests::credits_contract!(super::open);
+}
+
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::open);
+}
+
+mod windows {
+    enrich_tests::windows_contract!(super::open_windows);
+}
+
+#[test]
+fn random_steps_match_the_model() {
+    model::compare(1_000, open);
+}
+
+#[derive(Default)]
+struct Memory {
+    keys: KeyTable,
+    credits: AccountTable,
+    quotas: Mutex<BTreeMap<WorkspaceId, Quota>>,
+    workspaces: AtomicU32,
+}
+
+async fn open() -> Arc<Memory> {
+    Arc::default()
+}
+
+async fn open_windows() -> (Arc<dyn Windows>, Timestamp) {
+    (Arc::new(WindowTable::default()), START)
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn keys(&self) -> &dyn Keys {
+        &self.keys
+    }
+
+    fn credits(&self) -> &dyn Credits {
+        &self.credits
+    }
+
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
+        let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
+        self.quotas.lock().unwrap().insert(id.clone(), quota);
+        self.credits.grant(&id, credits).unwrap();
+        id
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        let quota = self.quotas.lock().unwrap()[workspace];
+        self.keys.insert(key.digest(), Workspace { id: workspace.clone(), quota });
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        self.keys.revoke(&key.digest());
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        self.credits.grant(workspace, credits).unwrap();
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        self.credits.balance(workspace)
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.credits.advance(now);
+    }
+}

@@ -1,0 +1,136 @@
+//! The store contract for the PostgreSQL adapter, on a real server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::window::Quota;
+use enrich_postgres::{Config, Ledger};
+use enrich_tests::contract::{Durable, START, Store, model};
+use enrich_tests::servers::Postgres;
+
+mod keys {
+    enrich_tests::keys_contract!(super::open);
+}
+
+mod credits {
+    enrich_tests::credits_contract!(super::open);
+}
+
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::open);
+}
+
+mod durability {
+    enrich_tests::durability_contract!(super::open);
+}
+
+#[test]
+fn random_steps_match_the_model() {
+    model::compare(40, open);
+}
+
+/// A serving ledger, and an operator with a separate connection, as from another process.
+struct Node {
+    ledger: Ledger,
+    operator: tokio_postgres::Client,
+    database: String,
+    workspaces: AtomicU32,
+}
+
+async fn open() -> Arc<Node> {
+    let database = Postgres::shared().create_database().await;
+    Arc::new(Node::serve(database, 0).await)
+}
+
+impl Node {
+    async fn serve(database: String, workspaces: u32) -> Self {
+        let server = Postgres::shared().server(&database);
+        // Long, because many tests run at the same time.
+        let config = Config { deadline: Duration::from_secs(10), ..Config::default() };
+        let ledger = Ledger::open(server, config, START).await.unwrap();
+        let operator = Postgres::shared().client(&database).await;
+        Self { ledger, operator, database, workspaces: AtomicU32::new(workspaces) }
+    }
+}
+
+#[async_trait]
+impl Store for Node {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
+    }
+
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
+    }
+
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
+        let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
+        let insert =
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)";
+        let (limit, seconds) = (i64::from(quota.limit()), quota.window_seconds() as i32);
+        self.operator.execute(insert, &[&id.as_str(), &limit, &seconds, &now()]).await.unwrap();
+        if credits > 0 {
+            self.grant(&id, credits).await;
+        }
+        id
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
+             SELECT 'key_' || encode(substr($2::bytea, 1, 4), 'hex'), rowid, 'test', $2, $3, $4 FROM workspace WHERE id = $1";
+        let digest = key.digest();
+        let digest = digest.as_bytes().as_slice();
+        self.operator.execute(insert, &[&workspace.as_str(), &digest, &key.masked(), &now()]).await.unwrap();
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        let update = "UPDATE api_key SET revoked_at = $2 WHERE digest = $1";
+        let digest = key.digest();
+        self.operator.execute(update, &[&digest.as_bytes().as_slice(), &now()]).await.unwrap();
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        let grant =
+            "WITH granted AS (UPDATE workspace SET granted = granted + $2 WHERE id = $1 RETURNING rowid)
+             INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, $2, $3 FROM granted";
+        let credits = i64::try_from(credits).unwrap();
+        self.operator.execute(grant, &[&workspace.as_str(), &credits, &now()]).await.unwrap();
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        let balance = self.ledger.balance(workspace).await.unwrap();
+        let select = "SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
+             WHERE w.id = $1 AND NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)";
+        let spent: i64 = self.operator.query_one(select, &[&workspace.as_str()]).await.unwrap().get(0);
+        assert_eq!(spent as u64, balance.spent, "a spend that counts has its row");
+        balance
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Durable for Node {
+    /// Drops the ledger and ends its leases immediately, which otherwise takes some seconds.
+    async fn crash(self: Arc<Self>) -> Arc<Self> {
+        let Self { ledger, operator, database, workspaces } = Arc::into_inner(self).unwrap();
+        drop(ledger);
+        operator.batch_execute("UPDATE node SET ends_at = clock_timestamp()").await.unwrap();
+        let next = Self::serve(database, workspaces.into_inner()).await;
+        next.tick(START).await;
+        Arc::new(next)
+    }
+}
+
+fn now() -> std::time::SystemTime {
+    UNIX_EPOCH + Duration::from_millis(START.unix_ms())
+}

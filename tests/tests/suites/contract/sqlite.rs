@@ -1,0 +1,152 @@
+//! The store contract for the SQLite adapter, in strict and relaxed mode.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use enrich_lib::credit::Balance;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
+use enrich_tests::contract::{Durable, START, Store, model};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+mod keys {
+    enrich_tests::keys_contract!(super::strict);
+}
+
+mod credits {
+    enrich_tests::credits_contract!(super::strict);
+}
+
+mod concurrency {
+    enrich_tests::concurrency_contract!(super::strict);
+}
+
+mod durability {
+    enrich_tests::durability_contract!(super::strict);
+}
+
+mod relaxed {
+    mod credits {
+        enrich_tests::credits_contract!(super::super::relaxed);
+    }
+
+    mod concurrency {
+        enrich_tests::concurrency_contract!(super::super::relaxed);
+    }
+
+    mod durability {
+        enrich_tests::durability_contract!(super::super::relaxed);
+    }
+}
+
+#[test]
+fn random_steps_match_the_model() {
+    model::compare(40, strict);
+    model::compare(40, relaxed);
+}
+
+/// A serving ledger, and an operator with a separate connection, as from another process.
+struct Sqlite {
+    operator: Mutex<Admin>,
+    ledger: Ledger,
+    writer: JoinHandle<()>,
+    files: TempDir,
+    workspaces: AtomicU32,
+    durability: Durability,
+    /// The time of the last tick.
+    now: Mutex<Timestamp>,
+}
+
+async fn strict() -> Arc<Sqlite> {
+    Arc::new(Sqlite::serve(Durability::Strict, TempDir::new().unwrap(), 0))
+}
+
+async fn relaxed() -> Arc<Sqlite> {
+    Arc::new(Sqlite::serve(Durability::Relaxed, TempDir::new().unwrap(), 0))
+}
+
+impl Sqlite {
+    fn serve(durability: Durability, files: TempDir, workspaces: u32) -> Self {
+        let mut writer = None;
+        let dir = DataDir::create(files.path()).unwrap();
+        let spawn = |work| writer = Some(tokio::spawn(work));
+        let ledger = Ledger::open_with(durability, &dir, START, spawn).unwrap();
+        Self {
+            operator: Mutex::new(Admin::open(&dir).unwrap()),
+            ledger,
+            writer: writer.unwrap(),
+            files,
+            workspaces: AtomicU32::new(workspaces),
+            durability,
+            now: Mutex::new(START),
+        }
+    }
+
+    fn operator(&self) -> MutexGuard<'_, Admin> {
+        self.operator.lock().unwrap()
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn keys(&self) -> &dyn Keys {
+        &self.ledger
+    }
+
+    fn credits(&self) -> &dyn Credits {
+        &self.ledger
+    }
+
+    async fn create_workspace(&self, quota: Quota, credits: u64) -> WorkspaceId {
+        let n = self.workspaces.fetch_add(1, Ordering::Relaxed);
+        let id: WorkspaceId = format!("workspace-{n}").parse().unwrap();
+        self.operator().create_workspace(&id, quota, credits, START).unwrap();
+        id
+    }
+
+    async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
+        self.operator().create_key(workspace, "test", key, START).unwrap();
+    }
+
+    async fn revoke(&self, key: &ApiKey) {
+        self.operator().revoke_key(&key.digest().key_id(), START).unwrap();
+    }
+
+    async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
+        self.operator().grant(workspace, credits, START).unwrap();
+    }
+
+    async fn balance(&self, workspace: &WorkspaceId) -> Balance {
+        if self.durability == Durability::Relaxed {
+            // In relaxed mode, spends are guaranteed to be on the disk only after a tick.
+            let now = *self.now.lock().unwrap();
+            self.ledger.tick(now).await.unwrap();
+        }
+        let balance = self.ledger.balance(workspace).unwrap();
+        let on_disk = self.operator().balance(workspace).unwrap();
+        assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
+        balance
+    }
+
+    async fn tick(&self, now: Timestamp) {
+        *self.now.lock().unwrap() = now;
+        self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Durable for Sqlite {
+    async fn crash(self: Arc<Self>) -> Arc<Self> {
+        let Self { operator, ledger, writer, files, workspaces, durability, .. } =
+            Arc::into_inner(self).unwrap();
+        writer.abort();
+        let _ = writer.await;
+        drop((operator, ledger));
+        Arc::new(Self::serve(durability, files, workspaces.into_inner()))
+    }
+}

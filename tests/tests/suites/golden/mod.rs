@@ -1,0 +1,105 @@
+//! Compares servers in this process with the transcripts of `enrich-golden`.
+
+#![allow(clippy::duplicate_mod, reason = "the two examples have one sample")]
+
+mod proxy;
+
+use enrich_golden::{Kind, Report, Server, Stores, scenarios};
+use enrich_host::{Services, run};
+use enrich_lib::drive::Service;
+use enrich_tests::blackbox::{Transport, tls_server};
+use enrich_tower::EnrichLayer;
+use tokio::net::TcpListener;
+
+// Includes the examples, which run with test stores here.
+#[allow(dead_code, reason = "their `main` and their sample")]
+#[path = "../../../../enrich-lib/adapters/tower/examples/axum.rs"]
+mod axum_gateway;
+
+#[allow(dead_code, reason = "their `main` and their sample")]
+#[path = "../../../../enrich-lib/adapters/tower/examples/hyper.rs"]
+mod hyper_gateway;
+
+/// Starts a server with the stores that the scenarios require, and runs all scenarios against it.
+async fn play(kind: Kind, serve: impl AsyncFnOnce(TcpListener, Service)) -> Report {
+    let scenarios = scenarios().unwrap();
+    let stores = Stores::prepare(&scenarios);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server { address, kind, keys: stores.keys, faults: Some(stores.faults) };
+    let playing = tokio::task::spawn_blocking(move || server.run(&scenarios));
+    tokio::select! {
+        () = serve(listener, stores.service) => unreachable!("the server runs until it is dropped"),
+        report = playing => report.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn host_matches_byte_by_byte() {
+    let report = play(Kind::Host, async |listener, service| {
+        run(listener, Services::new(service), std::future::pending()).await;
+    })
+    .await;
+    assert_eq!((&report.skipped[..], &report.failed[..]), (&[][..], &[][..]), "{report}");
+    assert!(report.passed.len() >= 55, "{report}");
+}
+
+#[tokio::test]
+async fn axum_example_matches() {
+    let report = play(Kind::Gateway, async |listener, service| {
+        axum_gateway::serve(listener, EnrichLayer::new(service)).await.unwrap();
+    })
+    .await;
+    assert_gateway(&report);
+}
+
+#[tokio::test]
+async fn hyper_example_matches() {
+    let report = play(Kind::Gateway, async |listener, service| {
+        match hyper_gateway::serve(listener, EnrichLayer::new(service)).await.unwrap() {}
+    })
+    .await;
+    assert_gateway(&report);
+}
+
+/// The scenarios are HTTP/1.1 over TCP. A proxy forwards them to the host over each other transport.
+#[tokio::test]
+async fn host_matches_over_every_transport() {
+    for transport in Transport::ALL {
+        let report = play(Kind::Gateway, async |listener, service| {
+            let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = host.local_addr().unwrap();
+            let services = Services { tls: transport.is_tls().then(tls_server), ..Services::new(service) };
+            tokio::join!(
+                run(host, services, std::future::pending()),
+                proxy::forward(listener, transport, address)
+            );
+        })
+        .await;
+        assert_gateway(&report);
+    }
+}
+
+/// Checks that all scenarios pass, except those that apply to the `enrich` server only.
+fn assert_gateway(report: &Report) {
+    assert_eq!(report.failed, [], "{report}");
+    let skipped: Vec<_> = report.skipped.iter().map(|(name, _)| name.as_str()).collect();
+    let host_only = [
+        "half-closed",
+        "head-limits",
+        "incomplete-request",
+        "malformed-chunks",
+        "malformed-http",
+        "no-reply-after-malformed",
+        "not-http",
+        "other-paths",
+        "oversized-body",
+        "oversized-head",
+        "rejected-continue",
+        "tls-on-plain-port",
+        "truncated-body",
+    ];
+    assert_eq!(skipped, host_only);
+    assert!(report.skipped.iter().all(|(_, reason)| reason.starts_with("host only: ")), "{report}");
+    assert!(report.passed.len() >= 40, "{report}");
+}

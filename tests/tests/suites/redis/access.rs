@@ -1,0 +1,88 @@
+//! Authentication, permissions and transports.
+
+use enrich_redis::{OpenError, RedisPolicy, RedisUrl, RedisWindows, WindowStoreError};
+use enrich_tests::servers::{Redis, RedisOptions};
+
+use super::{cause, count, key, long_timeouts, open, window};
+
+/// The permissions that a Redis user needs, as in the adapter's documentation.
+const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pttl +set +incrby +pexpireat";
+
+#[tokio::test]
+async fn user_with_the_documented_rights_can_count() {
+    let redis = Redis::start();
+    redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
+    let windows = open(&redis.url_of("counter", "hunter2"), long_timeouts());
+    assert_eq!(count(&windows, &window("demo")).await, Ok(1));
+}
+
+#[tokio::test]
+async fn missing_right_is_reported_with_the_required_rights() {
+    let redis = Redis::start();
+    for (i, right) in RIGHTS.split(' ').enumerate() {
+        let rights: Vec<_> = RIGHTS.split(' ').filter(|other| *other != right).collect();
+        redis.ask::<()>(&format!("ACL SETUSER counter-{i} on >hunter2 {}", rights.join(" ")));
+        redis.ask::<()>("SCRIPT FLUSH");
+        redis.ask::<()>("FLUSHALL");
+        let windows = open(&redis.url_of(&format!("counter-{i}"), "hunter2"), long_timeouts());
+        let [new, endless] = ["new", "endless"].map(window);
+        redis.ask::<()>(&format!("SET {} 1", key(&endless)));
+        let counts =
+            [count(&windows, &new).await, count(&windows, &new).await, count(&windows, &endless).await];
+        let fault = counts.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(fault, WindowStoreError::NotAllowed, "without {right}");
+        assert!(fault.to_string().contains(right), "{fault}");
+        assert_ne!(redis.ask::<i64>(&format!("TTL {}", key(&new))), -1, "left without an end");
+    }
+}
+
+#[tokio::test]
+async fn wrong_password_is_rejected_and_not_printed() {
+    let redis = Redis::start();
+    redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
+    for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
+        let windows = open(&redis.url_of(user, password), long_timeouts());
+        let fault = count(&windows, &window("demo")).await.unwrap_err();
+        assert_eq!(fault, WindowStoreError::AuthenticationFailed);
+        assert!(!format!("{fault} {fault:?} {windows:?}").contains("hunter3"), "{fault:?} {windows:?}");
+    }
+}
+
+#[tokio::test]
+async fn requires_the_configured_password() {
+    let redis = Redis::start();
+    redis.ask::<()>("CONFIG SET requirepass hunter2");
+    let client = open(&redis.url(), long_timeouts());
+    assert_eq!(count(&client, &window("demo")).await, Err(WindowStoreError::AuthenticationFailed));
+    let windows = open(&redis.url_of("", "hunter2"), long_timeouts());
+    assert_eq!(count(&windows, &window("demo")).await, Ok(1));
+}
+
+#[tokio::test]
+async fn counts_over_a_unix_socket() {
+    let redis = Redis::start();
+    let windows = open(&format!("redis+unix://{}", redis.socket().display()), long_timeouts());
+    assert_eq!(count(&windows, &window("demo")).await, Ok(1));
+}
+
+#[tokio::test]
+async fn tls_accepts_only_the_trusted_authority() {
+    let [redis, other] =
+        [(); 2].map(|()| Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() }));
+    let url: RedisUrl = redis.tls_url().parse().unwrap();
+    let trusting = |authority: &str| RedisWindows::open(&url.clone().trusting(authority), long_timeouts(), 7);
+    assert_eq!(count(&trusting(redis.authority()).unwrap(), &window("demo")).await, Ok(1));
+    for client in [trusting(other.authority()), RedisWindows::open(&url, RedisPolicy::default(), 7)] {
+        let Ok(client) = client else { continue }; // no root certificates are installed
+        let fault = cause(count(&client, &window("demo")).await.unwrap_err());
+        assert!(
+            matches!(&fault, WindowStoreError::Unreachable(why) if why.contains("certificate")),
+            "{fault}"
+        );
+    }
+    assert!(matches!(trusting("no certificate"), Err(OpenError::Roots(_))));
+    let plain = redis.url().replace("redis:", "rediss:");
+    let no_tls = plain.parse::<RedisUrl>().unwrap().trusting(redis.authority());
+    let no_tls = RedisWindows::open(&no_tls, RedisPolicy::default(), 7).unwrap();
+    assert!(count(&no_tls, &window("demo")).await.is_err(), "no TLS there");
+}

@@ -1,0 +1,58 @@
+//! Redis Cluster: one master holds the counters of a workspace.
+
+use std::time::Instant;
+
+use enrich_redis::{RedisUrl, RedisWindows, WindowStoreError};
+use enrich_tests::servers::{Redis, RedisCluster, RedisOptions};
+
+use super::{TIMEOUT, count, long_timeouts, open, recovered, window};
+
+#[tokio::test]
+async fn cluster_masters_share_the_workspaces() {
+    let cluster = RedisCluster::start();
+    let [a, b] = [(); 2].map(|()| open(&cluster.url(), long_timeouts()));
+    for workspace in 0..30 {
+        let window = window(&format!("workspace-{workspace}"));
+        assert_eq!(count(&a, &window).await, Ok(1));
+        assert_eq!(count(&b, &window).await, Ok(2));
+    }
+    for master in &cluster.masters {
+        assert!(master.ask::<u64>("DBSIZE") > 0, "{:?} counts nothing", master);
+    }
+}
+
+#[tokio::test]
+async fn counts_in_a_cluster_over_tls() {
+    let cluster = RedisCluster::with_tls();
+    let url: RedisUrl = cluster.tls_url().parse().unwrap();
+    let trusting = |redis: &Redis| {
+        RedisWindows::open(&url.clone().trusting(redis.authority()), long_timeouts(), 7).unwrap()
+    };
+    assert_eq!(count(&trusting(&cluster.masters[0]), &window("demo")).await, Ok(1));
+    let other = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
+    let fault = count(&trusting(&other), &window("demo")).await.unwrap_err();
+    assert!(matches!(fault, WindowStoreError::Unreachable(_)), "{fault}");
+}
+
+#[tokio::test]
+async fn cluster_counts_again_after_a_master_returns() {
+    let cluster = RedisCluster::start();
+    let windows = open(&cluster.url(), super::short_timeouts());
+    let all: Vec<_> = (0..30).map(|workspace| window(&format!("workspace-{workspace}"))).collect();
+    for window in &all {
+        recovered(&windows, window).await;
+    }
+    cluster.masters[0].kill();
+    let started = Instant::now();
+    let mut failed = 0;
+    while failed == 0 {
+        for window in &all {
+            failed += u32::from(count(&windows, window).await.is_err());
+        }
+        assert!(started.elapsed() < TIMEOUT, "the failure was not detected");
+    }
+    cluster.masters[0].restart();
+    for window in &all {
+        recovered(&windows, window).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! The counters in Redis: keys, expiry and invalid values.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use enrich_lib::model::Timestamp;
+use enrich_lib::window::Quota;
+use enrich_redis::WindowStoreError;
+use enrich_tests::servers::Redis;
+
+use super::{count, key, long_timeouts, now, open, window};
+
+#[tokio::test]
+async fn counter_expires_5_s_after_its_window() {
+    let redis = Redis::start();
+    let windows = open(&redis.url(), long_timeouts());
+    for seconds in [1, 60, 86_400] {
+        let window = Quota::new(5, seconds).unwrap().window(&"demo".parse().unwrap(), now());
+        for _ in 0..3 {
+            count(&windows, &window).await.unwrap();
+            let ends_at: u64 = redis.ask(&format!("PEXPIRETIME {}", key(&window)));
+            assert_eq!(ends_at, (window.expires_at() + Duration::from_secs(5)).unix_ms(), "{seconds} s");
+        }
+    }
+}
+
+#[tokio::test]
+async fn windows_of_different_lengths_have_separate_counters() {
+    let redis = Redis::start();
+    let windows = open(&redis.url(), long_timeouts());
+    let day = Quota::WINDOW_SECONDS_MAX;
+    let mut numbers = BTreeSet::new();
+    for seconds in (50..60).chain(day - 9..=day) {
+        let window = Quota::new(5, seconds).unwrap().window(&"demo".parse().unwrap(), now());
+        numbers.insert(window.number());
+        assert_eq!(count(&windows, &window).await, Ok(1));
+    }
+    assert!(numbers.len() < 20, "some have one number");
+    assert_eq!(redis.ask::<u64>("DBSIZE"), 20);
+}
+
+/// Redis would delete a key with an expiry in the past at once, so that every request would count as the first.
+#[tokio::test]
+async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
+    let redis = Redis::start();
+    let windows = open(&redis.url(), long_timeouts());
+    let second = |ago_ms| {
+        let then = Timestamp::from_unix_ms(now().unix_ms() - ago_ms);
+        Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), then)
+    };
+    let recent = second(10_000);
+    assert_eq!(count(&windows, &recent).await, Ok(1));
+    assert_eq!(count(&windows, &recent).await, Ok(2));
+    for _ in 0..2 {
+        let fault = count(&windows, &second(3_600_000)).await.unwrap_err();
+        let WindowStoreError::ClocksDiffer(late_ms) = fault else { panic!("{fault}") };
+        assert!((3_580_000..3_600_000).contains(&late_ms), "{late_ms}");
+        assert!(fault.to_string().contains("clocks differ"), "{fault}");
+    }
+    assert_eq!(redis.ask::<u64>("DBSIZE"), 1);
+    assert_eq!(count(&windows, &recent).await, Ok(3), "the connection is kept");
+}
+
+#[tokio::test]
+async fn counter_without_expiry_gets_one() {
+    let redis = Redis::start();
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    redis.ask::<()>(&format!("SET {} 41", key(&window)));
+    assert_eq!(count(&windows, &window).await, Ok(42));
+    assert!(redis.ask::<i64>(&format!("TTL {}", key(&window))) > 0);
+}
+
+#[tokio::test]
+async fn rejects_a_foreign_value() {
+    let redis = Redis::start();
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    for foreign in ["SET", "LPUSH"] {
+        redis.ask::<()>("FLUSHALL");
+        redis.ask::<()>(&format!("{foreign} {} people", key(&window)));
+        assert_eq!(count(&windows, &window).await, Err(WindowStoreError::ForeignKey));
+    }
+    redis.ask::<()>("FLUSHALL");
+    redis.ask::<()>(&format!("SET {} -10", key(&window)));
+    assert_eq!(count(&windows, &window).await, Err(WindowStoreError::ForeignKey), "less than was counted");
+    redis.ask::<()>("FLUSHALL");
+    assert_eq!(count(&windows, &window).await, Ok(1));
+}
+
+#[tokio::test]
+async fn reloads_the_script_after_a_flush() {
+    let redis = Redis::start();
+    let (windows, window) = (open(&redis.url(), long_timeouts()), window("demo"));
+    assert_eq!(count(&windows, &window).await, Ok(1));
+    redis.ask::<()>("SCRIPT FLUSH");
+    assert_eq!(count(&windows, &window).await, Ok(2));
+}
+
+#[tokio::test]
+async fn databases_have_separate_counters() {
+    let redis = Redis::start();
+    let window = window("demo");
+    for db in 0..3 {
+        let windows = open(&format!("{}/{db}", redis.url()), long_timeouts());
+        assert_eq!(count(&windows, &window).await, Ok(1));
+    }
+}

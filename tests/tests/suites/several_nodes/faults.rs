@@ -1,0 +1,209 @@
+//! Network faults, and a PostgreSQL server that is suspended, killed and restarted, between a hold and its spend.
+
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome::Granted;
+use enrich_lib::credit::Settlement::{Release, Spend};
+use enrich_lib::ports::Credits;
+use enrich_tests::servers::Postgres;
+use tokio::time::timeout;
+
+use super::world::{DEADLINE, World, eventually};
+
+const MOMENT: Duration = Duration::from_millis(300);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spend_with_a_lost_reply_is_resent_and_charged_once() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node().await;
+    let first = world.holding(&node, 2).await;
+    node.ledger.settle(&first, Spend(2)).await.unwrap();
+    let held = world.holding(&node, 3).await;
+    // All connections are idle, so the spend is sent at once.
+    node.stop_ticking().await;
+    node.network.drop_replies();
+    let (ledger, spent) = (node.ledger.clone(), held.clone());
+    let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
+    eventually("it is written", async || world.totals().await[1] == 5).await;
+    assert!(!settling.is_finished(), "and not answered");
+    node.network.heal();
+    settling.await.unwrap().unwrap();
+    assert_eq!(world.totals().await[..2], [10, 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_spend_that_was_written_is_voided() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node().await;
+    let first = world.holding(&node, 2).await;
+    node.ledger.settle(&first, Spend(2)).await.unwrap();
+    let held = world.holding(&node, 3).await;
+    // All connections are idle, so the spend is sent at once.
+    node.stop_ticking().await;
+    node.network.drop_replies();
+    // The node has retried by then, because it cannot know whether the spend was executed.
+    assert!(timeout(DEADLINE * 3, node.ledger.settle(&held, Spend(3))).await.is_err(), "there is no answer");
+    assert_eq!(world.totals().await[..2], [10, 5], "but it is written");
+    node.network.heal();
+    eventually("it is voided", async || world.totals().await[1] == 2).await;
+    eventually("and over", async || node.ledger.settle(&held, Spend(3)).await.is_err()).await;
+    eventually("its credits are there", async || matches!(world.hold(&node, 8).await.1, Ok(Granted))).await;
+    assert_eq!(world.totals().await[..2], [10, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn void_before_its_spend_wins() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    world.sql(&format!("SELECT void('{{1}}', '{{1}}', '{{{id}}}', ARRAY[now()])")).await;
+    assert!(node.ledger.settle(&held, Spend(3)).await.is_err());
+    assert_eq!(world.totals().await[..2], [10, 0]);
+    node.ledger.settle(&held, Release).await.unwrap();
+    assert_eq!(world.hold(&node, 10).await.1.unwrap(), Granted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_spend_over_two_connections_is_charged_once() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let call =
+        format!("SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{3}}', ARRAY[now()])");
+    let (acknowledged, ..) =
+        tokio::join!(node.ledger.settle(&held, Spend(3)), world.sql(&call), world.sql(&call));
+    acknowledged.unwrap();
+    assert_eq!(world.totals().await[..2], [10, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_spend_fails_without_its_batch() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    world.sql("ALTER TABLE credit_spend ADD CHECK (credits <> 7)").await;
+    let node = world.node().await;
+    let mut holds = Vec::new();
+    for credits in [1, 7, 1, 1, 7, 1, 1, 1] {
+        holds.push(world.holding(&node, credits).await);
+    }
+    // While the first spend waits for this lock, the others are collected into one batch.
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    let settling: Vec<_> = holds
+        .into_iter()
+        .map(|held| {
+            let ledger = node.ledger.clone();
+            tokio::spawn(async move { (held.credits, ledger.settle(&held, Spend(held.credits)).await) })
+        })
+        .collect();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("the first waits", async || world.postgres.numbers(&world.database, waits).await[0] > 0).await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    for settled in settling {
+        let (credits, settled) = settled.await.unwrap();
+        assert_eq!(settled.is_ok(), credits == 1, "{settled:?}");
+    }
+    assert_eq!(world.totals().await[..2], [100, 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_spend_is_durable_under_any_database_setting() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    world
+        .sql(&format!(
+            "ALTER DATABASE {0} SET synchronous_commit = off;
+             ALTER DATABASE {0} SET default_transaction_isolation = 'serializable';
+             CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 ASSERT current_setting('synchronous_commit') = 'on';
+                 ASSERT current_setting('transaction_isolation') = 'read committed';
+                 RETURN NEW;
+             END $$;
+             CREATE TRIGGER looks BEFORE INSERT ON credit_spend FOR EACH ROW EXECUTE FUNCTION look();",
+            world.database
+        ))
+        .await;
+    let node = world.node().await;
+    let spent = timeout(Duration::from_secs(20), world.spend(&node)).await;
+    assert!(spent.expect("it is sent again and again, as the server refuses it").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spend_waits_for_a_stopped_server_and_is_charged_once() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    postgres.pause();
+    let (ledger, spent) = (node.ledger.clone(), held.clone());
+    let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
+    assert!(
+        timeout(MOMENT, async {
+            while !settling.is_finished() {
+                tokio::task::yield_now().await
+            }
+        })
+        .await
+        .is_err()
+    );
+    postgres.resume();
+    settling.await.unwrap().unwrap();
+    assert_eq!(world.totals().await[..2], [10, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spend_abandoned_while_the_server_is_stopped_is_not_charged() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    node.ledger.settle(&held, Spend(1)).await.unwrap();
+    let held = world.holding(&node, 3).await;
+    postgres.pause();
+    assert!(timeout(MOMENT, node.ledger.settle(&held, Spend(3))).await.is_err());
+    postgres.resume();
+    let voids = "SELECT count(*) FROM credit_void";
+    eventually("it is voided", async || postgres.numbers(&world.database, voids).await == [1]).await;
+    assert_eq!(world.totals().await[..2], [10, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_spends_survive_a_killed_server() {
+    let mut postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(1_000).await;
+    let database = world.database.clone();
+    let node = world.node().await;
+    let before = world.holding(&node, 3).await;
+    node.ledger.settle(&before, Spend(3)).await.unwrap();
+    let held = world.holding(&node, 4).await;
+    postgres.kill();
+    let (ledger, spent) = (node.ledger.clone(), held.clone());
+    let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(4)).await });
+    postgres.restart();
+    settling.await.unwrap().unwrap();
+    let spent = "SELECT spent, (SELECT sum(credits)::bigint FROM credit_spend) FROM account";
+    assert_eq!(postgres.numbers(&database, spent).await, [7, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_hold_without_lease_while_the_server_is_unreachable() {
+    let mut postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    let hold = world.lookup(&node, 1);
+    postgres.kill();
+    assert!(node.ledger.hold(&hold).await.is_err());
+    postgres.restart();
+    eventually("it holds again", async || node.ledger.hold(&hold).await.is_ok()).await;
+}

@@ -1,0 +1,76 @@
+//! A revoked key is rejected by all nodes within a second.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::world::{World, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_refuses_a_revoked_key_within_a_second() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let (key, other) = (world.key(1).await, world.key(2).await);
+    let nodes = [world.node().await, world.node().await];
+    for node in &nodes {
+        assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
+    }
+    world.sql("UPDATE api_key SET revoked_at = now() WHERE id = 'key_1'").await;
+    let revoked_at = Instant::now();
+    for node in &nodes {
+        eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
+        assert!(node.accepts(&other).await.unwrap());
+    }
+    // The limit is one second. The margin is for a busy machine.
+    assert!(revoked_at.elapsed() < Duration::from_secs(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disconnected_node_refuses_all_keys_after_a_second() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let mut node = world.node().await;
+    node.ledger.tick(node.now()).await.unwrap();
+    assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
+    node.network.cut();
+    world.sql("UPDATE api_key SET revoked_at = now()").await;
+    let revoked_at = Instant::now();
+    sleep_until(revoked_at + Duration::from_secs(1)).await;
+    assert!(node.accepts(&key).await.is_err(), "it can't know whether the key was revoked");
+    node.network.heal();
+    eventually("it accepts", async || matches!(node.accepts(&key).await, Ok(false))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_in_use_needs_no_query() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let mut node = world.node().await;
+    node.ledger.tick(node.now()).await.unwrap();
+    assert!(node.accepts(&key).await.unwrap(), "and from now on it is remembered");
+    eventually("an answer while the store can't be reached", async || {
+        node.ledger.tick(node.now()).await.unwrap();
+        node.network.cut();
+        let answer = node.accepts(&key).await; // an error if the last tick is more than a second ago
+        node.network.heal();
+        answer.unwrap_or(false)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shows_when_a_key_was_last_used() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let node = world.node().await;
+    let select = "SELECT count(last_used_at) FROM api_key";
+    assert_eq!(world.postgres.numbers(&world.database, select).await, [0]);
+    eventually("the use is shown", async || {
+        assert!(node.accepts(&key).await.unwrap());
+        world.postgres.numbers(&world.database, select).await == [1]
+    })
+    .await;
+}

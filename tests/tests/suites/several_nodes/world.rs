@@ -1,0 +1,304 @@
+//! A database, nodes that use it, and a network with fault injection between them.
+
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::ports::{Credits, Keys};
+use enrich_lib::refusal::PortError;
+use enrich_postgres::{Config, Connect, Ledger, Stream};
+use enrich_tests::contract::START;
+use enrich_tests::servers::Postgres;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+/// The duration of a lease, and the deadline of a node's calls.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
+
+/// A test database and its operator.
+pub(crate) struct World<'a> {
+    pub(crate) postgres: &'a Postgres,
+    pub(crate) database: String,
+    lookups: AtomicU32,
+}
+
+impl World<'static> {
+    pub(crate) async fn new() -> Self {
+        World::on(Postgres::shared()).await
+    }
+}
+
+impl<'a> World<'a> {
+    pub(crate) async fn on(postgres: &'a Postgres) -> Self {
+        Self::in_database(postgres, postgres.create_database().await)
+    }
+
+    pub(crate) fn in_database(postgres: &'a Postgres, database: String) -> Self {
+        Self { postgres, database, lookups: AtomicU32::new(0) }
+    }
+
+    pub(crate) async fn sql(&self, statements: &str) {
+        self.postgres.sql(&self.database, statements).await;
+    }
+
+    /// Creates the workspace `demo` with `credits`.
+    pub(crate) async fn workspace(&self, credits: u64) {
+        self.sql(
+            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ('demo', 500, 60, now())",
+        )
+        .await;
+        if credits > 0 {
+            self.grant(credits).await;
+        }
+    }
+
+    pub(crate) async fn grant(&self, credits: u64) {
+        self.sql(&format!(
+            "INSERT INTO credit_grant (workspace, credits, at) SELECT rowid, {credits}, now() FROM workspace;
+             UPDATE workspace SET granted = granted + {credits}"
+        ))
+        .await;
+    }
+
+    pub(crate) async fn key(&self, seed: u8) -> ApiKey {
+        let key = ApiKey::generate(|| seed);
+        let digest: String = key.digest().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        self.sql(&format!(
+            "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
+             SELECT 'key_{seed}', rowid, 'test', '\\x{digest}', '{}', now() FROM workspace",
+            key.masked()
+        ))
+        .await;
+        key
+    }
+
+    /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows.
+    pub(crate) async fn totals(&self) -> [i64; 3] {
+        let select = "SELECT granted, spent, leased,
+                 (SELECT sum(credits)::bigint FROM credit_grant),
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s
+                  WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)),
+                 (SELECT coalesce(sum(taken - returned - spent), 0)::bigint FROM lease)
+             FROM account";
+        let all = self.postgres.numbers(&self.database, select).await;
+        assert_eq!(all[..3], all[3..], "the totals are what the rows add up to");
+        [all[0], all[1], all[2]]
+    }
+
+    pub(crate) async fn node(&self) -> Node {
+        self.node_with(DEADLINE, Duration::ZERO).await
+    }
+
+    /// Starts a node whose calls have this `deadline` and whose clock is `ahead`.
+    pub(crate) async fn node_with(&self, deadline: Duration, ahead: Duration) -> Node {
+        let network = Network::new(self.postgres);
+        let server = self.postgres.server(&self.database).through(network.clone());
+        let config = Config { lease: LEASE, deadline, ..Config::default() };
+        let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
+        let (started, ticking) = (Instant::now(), ledger.clone());
+        let ticks = tokio::spawn(async move {
+            loop {
+                // The next tick retries whatever failed.
+                let _ = ticking.tick(START + ahead + started.elapsed()).await;
+                let _ = timeout(Duration::from_millis(250), ticking.changed()).await;
+            }
+        });
+        Node { ledger, ticks, network, started, ahead }
+    }
+
+    /// Creates the hold of a new lookup at `node` without placing it.
+    pub(crate) fn lookup(&self, node: &Node, credits: u64) -> Hold {
+        let n = self.lookups.fetch_add(1, Ordering::Relaxed);
+        let mut random = [0; 10];
+        random[6..].copy_from_slice(&n.to_be_bytes());
+        let now = node.now();
+        Hold {
+            lookup_id: LookupId::new(START, random),
+            workspace: demo(),
+            credits,
+            placed_at: now,
+            expires_at: now + Duration::from_secs(60),
+        }
+    }
+
+    /// Places the hold of a new lookup.
+    pub(crate) async fn hold(&self, node: &Node, credits: u64) -> (Hold, Result<HoldOutcome, PortError>) {
+        let hold = self.lookup(node, credits);
+        let holding = node.ledger.hold(&hold).await;
+        (hold, holding)
+    }
+
+    /// Places the hold of a new lookup. Panics unless it is granted.
+    pub(crate) async fn holding(&self, node: &Node, credits: u64) -> Hold {
+        let (hold, holding) = self.hold(node, credits).await;
+        assert_eq!(holding.unwrap(), HoldOutcome::Granted);
+        hold
+    }
+
+    /// Spends one credit with a new lookup. Returns `false` if there is none, which is a 402 for the client.
+    pub(crate) async fn spend(&self, node: &Node) -> Result<bool, PortError> {
+        let (hold, holding) = self.hold(node, 1).await;
+        match holding? {
+            HoldOutcome::Insufficient => Ok(false),
+            HoldOutcome::Granted => node.ledger.settle(&hold, Settlement::Spend(1)).await.map(|()| true),
+        }
+    }
+
+    /// Ends the sessions of all nodes in the database without notifying the nodes.
+    pub(crate) async fn end_all_nodes(&self) {
+        self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end()").await;
+    }
+}
+
+pub(crate) fn demo() -> WorkspaceId {
+    "demo".parse().unwrap()
+}
+
+/// A node: a ledger and a task that ticks it as a server does.
+pub(crate) struct Node {
+    pub(crate) ledger: Arc<Ledger>,
+    ticks: JoinHandle<()>,
+    pub(crate) network: Network,
+    started: Instant,
+    ahead: Duration,
+}
+
+impl Node {
+    pub(crate) fn now(&self) -> Timestamp {
+        START + self.ahead + self.started.elapsed()
+    }
+
+    /// Stops the background ticks.
+    pub(crate) async fn stop_ticking(&mut self) {
+        self.ticks.abort();
+        let _ = (&mut self.ticks).await;
+    }
+
+    /// Drops the node without a shutdown.
+    pub(crate) async fn crash(mut self) {
+        self.stop_ticking().await;
+    }
+
+    pub(crate) async fn accepts(&self, key: &ApiKey) -> Result<bool, PortError> {
+        Ok(self.ledger.find(&key.digest()).await?.is_some())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.ticks.abort();
+    }
+}
+
+/// A node's network connection to the server, with fault injection in one or both directions.
+#[derive(Clone, Default)]
+pub(crate) struct Network {
+    socket: PathBuf,
+    drops_requests: Arc<AtomicBool>,
+    drops_replies: Arc<AtomicBool>,
+    delays_replies: Arc<AtomicBool>,
+}
+
+impl Network {
+    fn new(postgres: &Postgres) -> Self {
+        Self { socket: postgres.socket(), ..Self::default() }
+    }
+
+    /// Loses all data from the server. Data from the node still arrives.
+    pub(crate) fn drop_replies(&self) {
+        self.drops_replies.store(true, Ordering::SeqCst);
+    }
+
+    /// Delays data from the server until [`Network::deliver_replies`].
+    pub(crate) fn delay_replies(&self) {
+        self.delays_replies.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn deliver_replies(&self) {
+        self.delays_replies.store(false, Ordering::SeqCst);
+    }
+
+    /// Loses all data in both directions and blocks new connections.
+    pub(crate) fn cut(&self) {
+        self.drops_requests.store(true, Ordering::SeqCst);
+        self.drop_replies();
+    }
+
+    /// Removes the faults for new connections. A connection that has lost data may stay dead.
+    pub(crate) fn heal(&mut self) {
+        self.drops_requests.store(false, Ordering::SeqCst);
+        self.drops_replies.store(false, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Connect for Network {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        if self.drops_requests.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        let stream = UnixStream::connect(&self.socket).await?;
+        Ok(Box::new(Line { stream, network: self.clone(), poll_delay: Box::pin(sleep(Duration::ZERO)) }))
+    }
+}
+
+struct Line {
+    stream: UnixStream,
+    network: Network,
+    poll_delay: Pin<Box<Sleep>>,
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Registers no waker: a connection that lost data stays dead.
+        if self.network.drops_replies.load(Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        while self.network.delays_replies.load(Ordering::SeqCst) {
+            ready!(self.poll_delay.as_mut().poll(cx));
+            self.poll_delay.as_mut().reset(Instant::now() + Duration::from_millis(5));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.network.drops_requests.load(Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Polls `check` until it returns `true`. Panics after 20 s.
+pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !check().await {
+        assert!(Instant::now() < deadline, "timed out: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
