@@ -295,7 +295,7 @@ mod vendor {
             ),
             (
                 "[[vendors]]\nfile = \"short.toml\"".to_owned(),
-                "short.toml, line 7, answer.profile: has to name",
+                "short.toml, line 7, answer.profile: must have",
             ),
             (format!("{ACME}hedge_ms = 10"), "enrich.toml, line 3, vendors.hedge_ms: must not be set"),
             (
