@@ -93,14 +93,38 @@ fn redis_is_reached_over_the_one_tls_stack_that_the_house_has() {
     }
 }
 
+/// Apart from the random number generator, an axum gateway already has everything that the layer needs.
 #[test]
-fn a_gateway_of_axum_gains_no_crate_by_the_layer() {
+fn tower_layer_adds_few_crates_to_an_axum_gateway() {
     let (axum, library, layer) =
         (tree_of_tests("enrich-tower", "axum"), tree("enrich-lib"), tree("enrich-tower"));
     assert!(axum.contains("hyper") && layer.contains("tower-layer"), "{axum:?}, {layer:?}");
-    let gained: Vec<_> =
+    let added: Vec<_> =
         layer.iter().filter(|name| !axum.contains(*name) && !library.contains(*name)).collect();
-    assert_eq!(gained, ["enrich-tower"]);
+    assert_eq!(added, ["chacha20", "enrich-tower", "getrandom", "rand", "rand_core"]);
+}
+
+#[test]
+fn adapters_depend_on_no_other_adapter_except_shared_crates() {
+    for adapter in ["middleware", "postgres", "provider", "redis", "sqlite", "tower"] {
+        let own = format!("enrich-{adapter}");
+        let tree = tree(&own);
+        let others: Vec<_> = tree
+            .iter()
+            .filter(|name| {
+                name.starts_with("enrich-")
+                    && !["enrich-lib", "enrich-net", "enrich-store", &own].contains(&name.as_str())
+            })
+            .collect();
+        assert!(tree.contains("enrich-lib") && others.is_empty(), "{own} depends on {others:?}");
+    }
+}
+
+#[test]
+fn host_depends_only_on_the_library_and_the_tower_layer() {
+    let tree = tree("enrich-host");
+    let own: Vec<_> = tree.iter().filter(|name| name.starts_with("enrich-")).collect();
+    assert_eq!(own, ["enrich-host", "enrich-lib", "enrich-tower"]);
 }
 
 #[test]

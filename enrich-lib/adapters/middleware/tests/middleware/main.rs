@@ -4,7 +4,6 @@ mod breaker;
 mod cache;
 mod coalesce;
 mod deadline;
-mod error;
 mod hedge;
 mod limit;
 mod privacy;

@@ -1,4 +1,4 @@
-//! The keys, people and requests, identical for every server that is measured.
+//! The keys, people and requests, identical for every measured server.
 
 use enrich_lib::key::ApiKey;
 
@@ -6,19 +6,18 @@ use enrich_lib::key::ApiKey;
 pub const PEOPLE: usize = 10_000;
 
 /// A kind of request, named after its reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Case {
-    /// 200: a person who is found
+    /// 200: a person in the directory.
     #[default]
     Found,
-    /// 404: a person who is not in the directory
+    /// 404: a person who is not in the directory.
     NotFound,
-    /// 401: a well-formed key that does not exist
+    /// 401: a well-formed key that does not exist.
     Unauthorized,
-    /// 429: a workspace that has used up its rate limit
+    /// 429: a workspace that has used up its rate limit.
     RateLimited,
-    /// 400: a body with an unknown field
+    /// 400: a body with an unknown field.
     Invalid,
 }
 
@@ -73,6 +72,21 @@ fn post(key: &str, body: &str) -> Vec<u8> {
 }
 
 impl Case {
+    /// All cases.
+    pub const ALL: [Self; 5] =
+        [Self::Found, Self::NotFound, Self::Unauthorized, Self::RateLimited, Self::Invalid];
+
+    /// Returns the name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::NotFound => "not-found",
+            Self::Unauthorized => "unauthorized",
+            Self::RateLimited => "rate-limited",
+            Self::Invalid => "invalid",
+        }
+    }
+
     /// Returns the status of the replies. Bare hyper has statuses of its own.
     pub const fn status(self) -> u16 {
         match self {

@@ -12,13 +12,13 @@ const FILES: [(&str, &str); 5] = [
 
 impl Description {
     /// Returns the built-in description with this name.
-    pub fn ready_made(name: &str) -> Option<Self> {
+    pub fn built_in(name: &str) -> Option<Self> {
         let (_, text) = FILES.iter().find(|(known, _)| *known == name)?;
-        Some(Self::parse(text).expect("a test reads them all"))
+        Some(Self::parse(text).expect("tested for every name"))
     }
 
-    /// Iterates over the names that [`Description::ready_made`] accepts, sorted.
-    pub fn ready_made_names() -> impl Iterator<Item = &'static str> {
+    /// Iterates over the names that [`Description::built_in`] accepts, sorted.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
 }
@@ -28,10 +28,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ready_made_description_can_be_used_and_has_the_name_of_its_file() {
-        for name in Description::ready_made_names() {
-            assert_eq!(Description::ready_made(name).map(|d| d.name().to_owned()).as_deref(), Some(name));
+    fn parses_every_built_in_description() {
+        for name in Description::built_in_names() {
+            assert_eq!(Description::built_in(name).map(|d| d.name().to_owned()).as_deref(), Some(name));
         }
-        assert!(Description::ready_made("nobody").is_none());
+        assert!(Description::built_in("unknown").is_none());
     }
 }

@@ -2,11 +2,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{Coalesce, EmailHasher, VendorErrorKind};
+use enrich_lib::resolver::VendorErrorKind;
+use enrich_middleware::{Coalesce, EmailHasher};
 use tokio::time::sleep;
 
 use crate::scripted::{
-    Told, Vendor, ada, ask, breaks, drop_at_each_ms, fails, finds, found, hangs, panics, query, settle, start,
+    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, look_up, panics,
+    query, settle, start,
 };
 
 const IDLE: &str = "Coalesce { in_flight: 0, .. }";
@@ -16,35 +18,35 @@ fn coalesce(vendor: &Arc<Vendor>) -> Arc<Coalesce> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lookups_of_one_person_at_one_time_are_one_ask() {
-    let vendor = Vendor::that(finds("ada").after(100));
+async fn concurrent_lookups_of_one_person_share_one_call() {
+    let vendor = Vendor::new(finds("ada").after(100));
     let coalesce = coalesce(&vendor);
     let others = [start(&coalesce).await, start(&coalesce).await];
     sleep(Duration::from_millis(60)).await;
     let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
-    assert_eq!(Told::from(&same_mailbox), found("ada"));
+    assert_eq!(LookupResult::from(&same_mailbox), found("ada"));
     for other in others {
         assert_eq!(other.await.unwrap(), found("ada"));
     }
-    assert_eq!(vendor.asks(), 1);
+    assert_eq!(vendor.calls(), 1);
     assert_eq!(format!("{coalesce:?}"), IDLE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_person_is_another_ask_and_so_is_the_same_one_later() {
-    let vendor = Vendor::that(finds("ada").after(100));
+async fn other_people_and_later_lookups_are_separate_calls() {
+    let vendor = Vendor::new(finds("ada").after(100));
     let coalesce = coalesce(&vendor);
     let first = start(&coalesce).await;
     coalesce.find(&query("bob@gmail.com")).await.unwrap();
     first.await.unwrap();
-    assert_eq!(vendor.asks(), 2);
-    ask(&*coalesce).await;
-    assert_eq!(vendor.asks(), 3);
+    assert_eq!(vendor.calls(), 2);
+    look_up(&*coalesce).await;
+    assert_eq!(vendor.calls(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_the_asker_hangs_up_the_others_still_get_their_answer() {
-    let vendor = Vendor::that(finds("ada").after(100));
+async fn call_continues_when_its_first_lookup_is_dropped() {
+    let vendor = Vendor::new(finds("ada").after(100));
     let coalesce = coalesce(&vendor);
     let asker = start(&coalesce).await;
     let others = [start(&coalesce).await, start(&coalesce).await];
@@ -54,71 +56,72 @@ async fn if_the_asker_hangs_up_the_others_still_get_their_answer() {
     for other in others {
         assert_eq!(other.await.unwrap(), found("ada"));
     }
-    assert_eq!(vendor.asks(), 1);
+    assert_eq!(vendor.calls(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_all_hang_up_the_ask_is_dropped() {
-    let vendor = Vendor::that(hangs());
+async fn call_is_dropped_with_its_last_lookup() {
+    let vendor = Vendor::new(hangs());
     let coalesce = coalesce(&vendor);
     let lookups = [start(&coalesce).await, start(&coalesce).await];
     assert_eq!(
-        (vendor.under_way(), format!("{coalesce:?}")),
+        (vendor.in_flight(), format!("{coalesce:?}")),
         (1, "Coalesce { in_flight: 1, .. }".to_owned())
     );
     for lookup in lookups {
         lookup.abort();
         assert!(lookup.await.is_err());
     }
-    assert_eq!((vendor.under_way(), format!("{coalesce:?}")), (0, IDLE.to_owned()));
+    assert_eq!((vendor.in_flight(), format!("{coalesce:?}")), (0, IDLE.to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_shared_and_keeps_its_kind_and_its_words() {
-    let vendor = Vendor::that_first([fails(VendorErrorKind::KeyRefused).after(100)], breaks().after(100));
+async fn shares_error_with_its_kind_and_message() {
+    let vendor =
+        Vendor::scripted([fails(VendorErrorKind::KeyRejected).after(100)], fails_untyped().after(100));
     let coalesce = coalesce(&vendor);
     let (first, second) = (start(&coalesce).await, start(&coalesce).await);
-    assert_eq!(first.await.unwrap(), Told::Fault(VendorErrorKind::KeyRefused));
-    assert_eq!(second.await.unwrap(), Told::Fault(VendorErrorKind::KeyRefused));
-    assert_eq!(vendor.asks(), 1);
-    assert_eq!(ask(&*coalesce).await, Told::Error("it broke".to_owned()));
+    assert_eq!(first.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(second.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(vendor.calls(), 1);
+    assert_eq!(look_up(&*coalesce).await, LookupResult::OtherError("it broke".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_failure_of_all_and_leaves_nobody_waiting() {
-    let vendor = Vendor::that_first([panics().after(100)], finds("ada"));
+async fn panic_fails_all_waiting_lookups() {
+    let vendor = Vendor::scripted([panics().after(100)], finds("ada"));
     let coalesce = coalesce(&vendor);
     let (first, second) = (start(&coalesce).await, start(&coalesce).await);
-    assert_eq!(first.await.unwrap(), Told::Error("the resolver panicked".to_owned()));
-    assert_eq!(second.await.unwrap(), Told::Error("the resolver panicked".to_owned()));
-    assert_eq!(ask(&*coalesce).await, found("ada"));
+    assert_eq!(first.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(look_up(&*coalesce).await, found("ada"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_that_was_never_begun_leaves_nothing() {
-    let vendor = Vendor::that(finds("ada"));
+async fn unpolled_lookup_leaves_no_call() {
+    let vendor = Vendor::new(finds("ada"));
     let coalesce = coalesce(&vendor);
     drop(coalesce.find(&ada()));
     assert_eq!(format!("{coalesce:?}"), IDLE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_anywhere_it_leaves_nothing() {
-    let vendor = Vendor::that(finds("ada").after(20));
+async fn dropped_lookup_leaves_no_call_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(20));
     let coalesce = coalesce(&vendor);
-    let check = |ms| assert_eq!((vendor.under_way(), &*format!("{coalesce:?}")), (0, IDLE), "{ms}");
+    let check = |ms| assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE), "{ms}");
     drop_at_each_ms(&*coalesce, 25, check).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_several_threads_every_lookup_is_answered_and_nothing_is_left() {
-    let vendor = Vendor::that(finds("ada").after(1));
+async fn completes_all_lookups_on_several_threads() {
+    let vendor = Vendor::new(finds("ada").after(1));
     let coalesce = coalesce(&vendor);
     for round in 0..200 {
         let lookups: Vec<_> = (0..16)
             .map(|_| {
                 let coalesce = coalesce.clone();
-                tokio::spawn(async move { ask(&*coalesce).await })
+                tokio::spawn(async move { look_up(&*coalesce).await })
             })
             .collect();
         for (i, lookup) in lookups.into_iter().enumerate() {
@@ -129,6 +132,6 @@ async fn on_several_threads_every_lookup_is_answered_and_nothing_is_left() {
                 assert_eq!(lookup.await.unwrap(), found("ada"));
             }
         }
-        assert_eq!((vendor.under_way(), &*format!("{coalesce:?}")), (0, IDLE));
+        assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE));
     }
 }

@@ -1,4 +1,4 @@
-//! The servers to compare, each in its own processes.
+//! The measured servers, each in processes of its own.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
@@ -13,60 +13,76 @@ use enrich_tests::servers::{Postgres, Redis};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::dataset::{self, Case, Keys, PEOPLE};
 use crate::load::Load;
 use crate::machine;
 use crate::memory::CREDITS;
-use crate::world::{self, Case, Keys, PEOPLE};
 
 /// A kind of server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
-    /// HTTP only
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// HTTP only.
     Bare,
-    /// The service with in-memory stores
+    /// The service with in-memory stores.
     Memory,
-    /// The service with credits in SQLite, durable before the reply, and windows in memory
+    /// The service with credits in SQLite, durable before the reply, and windows in memory.
     Sqlite,
-    /// The same, with relaxed durability: spends are committed after their replies
+    /// The same, with relaxed durability: spends are committed after their replies.
     SqliteRelaxed,
-    /// The service with credits in PostgreSQL and windows in Redis
-    Several,
-    /// The same on two nodes that share the requests evenly
-    TwoNodes,
+    /// The service with credits in PostgreSQL and windows in Redis.
+    Postgres,
+    /// The same on two nodes that share the requests evenly.
+    PostgresTwoNodes,
 }
 
-impl Kind {
-    /// Returns the name in the table.
+impl ServerKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] =
+        [Self::Bare, Self::Memory, Self::Sqlite, Self::SqliteRelaxed, Self::Postgres, Self::PostgresTwoNodes];
+
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::SqliteRelaxed => "sqlite-relaxed",
+            Self::Postgres => "postgres",
+            Self::PostgresTwoNodes => "postgres-two-nodes",
+        }
+    }
+
+    /// Returns the label in the table.
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Bare => "bare hyper",
             Self::Memory => "enrich, in memory",
             Self::Sqlite => "enrich, SQLite",
             Self::SqliteRelaxed => "enrich, SQLite, relaxed",
-            Self::Several => "enrich, PostgreSQL and Redis",
-            Self::TwoNodes => "the same, two nodes",
+            Self::Postgres => "enrich, PostgreSQL and Redis",
+            Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
         }
     }
 }
 
 /// How to start servers.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct Launcher {
     /// The directory of `enrich`, `bare` and `memory`.
     pub binaries: PathBuf,
-    /// The wrapper command and its arguments, for example `strace`. Empty for none.
-    pub under: Vec<String>,
+    /// The command that runs the server, with its arguments, for example `strace`. Empty for none.
+    pub wrapper: Vec<String>,
 }
 
-impl Launch {
+impl Launcher {
     /// Uses the binaries in the directory of the current executable.
-    pub fn beside_this() -> io::Result<Self> {
+    pub fn beside_current_exe() -> io::Result<Self> {
         let this = std::env::current_exe()?;
-        Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), under: Vec::new() })
+        Ok(Self { binaries: this.parent().map(Path::to_owned).unwrap_or_default(), wrapper: Vec::new() })
     }
 
-    fn server(&self, binary: &str) -> Command {
-        match &self.under[..] {
+    fn command(&self, binary: &str) -> Command {
+        match &self.wrapper[..] {
             [] => Command::new(self.binaries.join(binary)),
             [program, args @ ..] => {
                 let mut command = Command::new(program);
@@ -78,54 +94,54 @@ impl Launch {
 }
 
 /// A running server with its dependencies. It is killed on drop.
-pub struct Contender {
+pub struct Server {
     /// The kind of server.
-    pub kind: Kind,
+    pub kind: ServerKind,
     nodes: Vec<Process>,
     keys: Keys,
-    _engines: Option<(Postgres, Redis)>,
+    _stores: Option<(Postgres, Redis)>,
     _dir: TempDir,
 }
 
-impl Contender {
+impl Server {
     /// Starts a server of this kind.
-    pub fn start(kind: Kind, launch: &Launch) -> io::Result<Self> {
+    pub fn start(kind: ServerKind, launcher: &Launcher) -> io::Result<Self> {
         let dir = TempDir::new()?;
-        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _engines: None, _dir: dir };
-        if let Kind::Bare | Kind::Memory = kind {
-            let binary = if kind == Kind::Bare { "bare" } else { "memory" };
-            server.nodes.push(Process::start(launch.server(binary))?);
+        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _stores: None, _dir: dir };
+        if let ServerKind::Bare | ServerKind::Memory = kind {
+            let binary = if kind == ServerKind::Bare { "bare" } else { "memory" };
+            server.nodes.push(Process::start(launcher.command(binary))?);
         } else {
-            server.start_enrich(launch)?;
+            server.start_enrich(launcher)?;
         }
-        server.use_up()?;
+        server.exhaust_rate_limit()?;
         Ok(server)
     }
 
-    fn start_enrich(&mut self, launch: &Launch) -> io::Result<()> {
-        let mut enrich = Enrich::new(launch, self._dir.path());
-        if let Kind::Several | Kind::TwoNodes = self.kind {
+    fn start_enrich(&mut self, launcher: &Launcher) -> io::Result<()> {
+        let mut enrich = EnrichCommand::new(launcher, self._dir.path());
+        if let ServerKind::Postgres | ServerKind::PostgresTwoNodes = self.kind {
             let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
             enrich.stores = Some((postgres.tcp_url("postgres"), redis.url()));
-            self._engines = Some((postgres, redis));
+            self._stores = Some((postgres, redis));
             enrich.run(["migrate"])?;
         }
-        if self.kind == Kind::SqliteRelaxed {
-            enrich.settings = Some("[credits]\ndurability = \"relaxed\"\n");
+        if self.kind == ServerKind::SqliteRelaxed {
+            enrich.config = Some("[credits]\ndurability = \"relaxed\"\n");
         }
-        self.keys.main = enrich.create("bench", u32::MAX)?;
-        self.keys.limited = enrich.create("limited", 1)?;
-        enrich.import(PEOPLE)?;
-        for _ in 0..if self.kind == Kind::TwoNodes { 2 } else { 1 } {
+        self.keys.main = enrich.create_workspace("bench", u32::MAX)?;
+        self.keys.limited = enrich.create_workspace("limited", 1)?;
+        enrich.import_people(PEOPLE)?;
+        for _ in 0..if self.kind == ServerKind::PostgresTwoNodes { 2 } else { 1 } {
             self.nodes.push(enrich.serve()?);
         }
         Ok(())
     }
 
     /// Uses up the rate limit of the workspace that is limited to one request.
-    fn use_up(&self) -> io::Result<()> {
+    fn exhaust_rate_limit(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.nodes[0].address)?;
-        stream.write_all(&world::request(self.keys.limited.reveal(), 0))?;
+        stream.write_all(&dataset::request(self.keys.limited.reveal(), 0))?;
         let mut received = [0; 4_096];
         stream.read(&mut received).map(drop)
     }
@@ -138,7 +154,7 @@ impl Contender {
     /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not serve.
     pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
         let mut requests = case.requests(&self.keys, PEOPLE);
-        if self.kind == Kind::Bare && case != Case::Found {
+        if self.kind == ServerKind::Bare && case != Case::Found {
             for request in &mut requests {
                 request[b"POST ".len() + 1] = b'-';
             }
@@ -148,7 +164,7 @@ impl Contender {
 
     /// Returns the expected status of its replies.
     pub fn status(&self, case: Case) -> u16 {
-        if self.kind == Kind::Bare && case != Case::Found { 404 } else { case.status() }
+        if self.kind == ServerKind::Bare && case != Case::Found { 404 } else { case.status() }
     }
 
     /// Returns the addresses of its nodes.
@@ -157,8 +173,8 @@ impl Contender {
     }
 
     /// Kills servers that run under a wrapper command, and waits until the wrapper has exited.
-    pub fn end_under(mut self) -> io::Result<()> {
-        self.nodes.iter_mut().try_for_each(Process::end_under)
+    pub fn kill_wrapped(mut self) -> io::Result<()> {
+        self.nodes.iter_mut().try_for_each(Process::kill_wrapped)
     }
 
     /// Returns the CPU time of its nodes, without that of PostgreSQL and Redis.
@@ -167,30 +183,30 @@ impl Contender {
     }
 }
 
-/// The `enrich` command line and its data directory.
+/// The program `enrich` with its data directory and settings.
 #[derive(Debug)]
-pub struct Enrich<'a> {
-    launch: &'a Launch,
+pub struct EnrichCommand<'a> {
+    launcher: &'a Launcher,
     dir: PathBuf,
     /// The URLs of PostgreSQL and Redis.
     stores: Option<(String, String)>,
-    settings: Option<&'static str>,
+    config: Option<&'static str>,
 }
 
-impl<'a> Enrich<'a> {
+impl<'a> EnrichCommand<'a> {
     /// Uses a data directory in `dir`.
-    pub fn new(launch: &'a Launch, dir: &Path) -> Self {
-        Self { launch, dir: dir.to_owned(), stores: None, settings: None }
+    pub fn new(launcher: &'a Launcher, dir: &Path) -> Self {
+        Self { launcher, dir: dir.to_owned(), stores: None, config: None }
     }
 
     /// Returns the data directory.
-    pub fn data(&self) -> PathBuf {
+    pub fn data_dir(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    fn set(&self, mut command: Command) -> Command {
-        command.env_clear().env("ENRICH_DATA", self.data());
-        // One log line per lookup is optional and excluded from the measurements.
+    fn configure(&self, mut command: Command) -> Command {
+        command.env_clear().env("ENRICH_DATA", self.data_dir());
+        // The log line of each lookup is optional and not measured.
         command.env("ENRICH_LOG", "info,enrich::lookup=warn");
         if let Some((postgres, _)) = &self.stores {
             command.env("ENRICH_DATABASE", postgres);
@@ -200,7 +216,7 @@ impl<'a> Enrich<'a> {
 
     /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
-        let out = self.set(Command::new(self.launch.binaries.join("enrich"))).args(args).output()?;
+        let out = self.configure(Command::new(self.launcher.binaries.join("enrich"))).args(args).output()?;
         if !out.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
         }
@@ -208,7 +224,7 @@ impl<'a> Enrich<'a> {
     }
 
     /// Creates a workspace with practically unlimited credits, and returns a key for it.
-    pub fn create(&self, workspace: &str, limit: u32) -> io::Result<ApiKey> {
+    pub fn create_workspace(&self, workspace: &str, limit: u32) -> io::Result<ApiKey> {
         let (credits, limit) = (CREDITS.to_string(), limit.to_string());
         let limits = ["--credits", &credits, "--limit", &limit, "--window", "86400"];
         self.run(["workspace", "create", workspace].into_iter().chain(limits))?;
@@ -217,12 +233,12 @@ impl<'a> Enrich<'a> {
     }
 
     /// Imports `people` people into the directory.
-    pub fn import(&self, people: usize) -> io::Result<()> {
+    pub fn import_people(&self, people: usize) -> io::Result<()> {
         let file = self.dir.join("people.csv");
         let mut out = io::BufWriter::new(std::fs::File::create(&file)?);
         writeln!(out, "email,linkedin_url")?;
         for person in 0..people {
-            writeln!(out, "{},linkedin.com/in/{}", world::email(person), world::profile(person))?;
+            writeln!(out, "{},linkedin.com/in/{}", dataset::email(person), dataset::profile(person))?;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.run([OsStr::new("people"), "import".as_ref(), file.as_ref()])?;
@@ -231,11 +247,11 @@ impl<'a> Enrich<'a> {
 
     /// Starts a server.
     pub fn serve(&self) -> io::Result<Process> {
-        let mut command = self.set(self.launch.server("enrich"));
+        let mut command = self.configure(self.launcher.command("enrich"));
         command.args(["serve", "--listen", "127.0.0.1:0"]);
-        if let Some(settings) = self.settings {
+        if let Some(config) = self.config {
             let file = self.dir.join("enrich.toml");
-            std::fs::write(&file, settings)?;
+            std::fs::write(&file, config)?;
             command.arg("--config").arg(file);
         }
         if let Some((_, redis)) = &self.stores {
@@ -252,31 +268,32 @@ pub struct Process {
     /// The address on which it listens.
     pub address: SocketAddr,
     /// The time between its start and its readiness.
-    pub started_in: Duration,
+    pub startup_time: Duration,
 }
 
 impl Process {
     /// Starts the process, and reads its address from its standard error.
     fn start(mut command: Command) -> io::Result<Self> {
-        let starting = Instant::now();
+        let started_at = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let mut said = BufReader::new(child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?);
-        let mut all = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        let mut output = String::new();
         let address = loop {
-            let line_at = all.len();
-            if said.read_line(&mut all)? == 0 {
-                return Err(io::Error::other(format!("the server did not start: {all}")));
+            let line_at = output.len();
+            if stderr.read_line(&mut output)? == 0 {
+                return Err(io::Error::other(format!("the server did not start: {output}")));
             }
-            let address =
-                all[line_at..].split_once("http://").map(|(_, rest)| rest.trim_end().trim_end_matches('"'));
+            let address = output[line_at..]
+                .split_once("http://")
+                .map(|(_, rest)| rest.trim_end().trim_end_matches('"'));
             if let Some(address) = address.and_then(|address| address.parse().ok()) {
                 break address;
             }
         };
-        let started_in = starting.elapsed();
+        let startup_time = started_at.elapsed();
         // Keeps reading, as a server blocks when its log fills the pipe.
-        thread::spawn(move || io::copy(&mut said.by_ref(), &mut io::sink()));
-        Ok(Self { child, address, started_in })
+        thread::spawn(move || io::copy(&mut stderr.by_ref(), &mut io::sink()));
+        Ok(Self { child, address, startup_time })
     }
 
     /// Returns the process ID.
@@ -284,7 +301,7 @@ impl Process {
         self.child.id()
     }
 
-    fn end_under(&mut self) -> io::Result<()> {
+    fn kill_wrapped(&mut self) -> io::Result<()> {
         let pid = self.pid();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         for child in children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)) {
@@ -306,9 +323,9 @@ impl Drop for Process {
     }
 }
 
-impl std::fmt::Debug for Contender {
+impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contender")
+        f.debug_struct("Server")
             .field("kind", &self.kind)
             .field("addresses", &self.addresses())
             .finish_non_exhaustive()

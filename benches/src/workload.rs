@@ -3,22 +3,22 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::RetryingCredits;
 use enrich_host::{Services, SystemArrivals};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
+use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Ledger};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bare;
-use crate::contender::Kind;
+use crate::dataset::{Case, Keys};
 use crate::memory::{self, CREDITS};
 use crate::pieces::{self, Piece, Pieces};
-use crate::script::Script;
-use crate::world::{Case, Keys};
+use crate::scripted_clients::ClientScript;
+use crate::servers::ServerKind;
 
 /// Number of concurrent clients.
 const CLIENTS: usize = 64;
@@ -28,7 +28,7 @@ const PEOPLE: usize = 1_000;
 
 /// A workload whose instructions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum Workload {
     /// Bare hyper with a reply as long as that for a person who is found.
     Bare,
     /// Bare hyper with a reply as long as a refusal.
@@ -41,7 +41,7 @@ pub enum Counted {
     Piece(Piece),
 }
 
-impl Counted {
+impl Workload {
     /// Iterates over all workloads.
     pub fn all() -> impl Iterator<Item = Self> {
         use Case::{Found, Invalid, NotFound, RateLimited, Unauthorized};
@@ -57,33 +57,29 @@ impl Counted {
         match self {
             Self::Bare => "bare",
             Self::BareRefusal => "bare-refusal",
-            Self::Memory(Case::Found) => "found",
-            Self::Memory(Case::NotFound) => "not-found",
-            Self::Memory(Case::Unauthorized) => "unauthorized",
-            Self::Memory(Case::RateLimited) => "rate-limited",
-            Self::Memory(Case::Invalid) => "invalid",
+            Self::Memory(case) => case.name(),
             Self::Sqlite => "found-sqlite",
             Self::Piece(piece) => piece.name(),
         }
     }
 
     /// Returns the server process with the same workload, if there is one.
-    pub const fn server(self) -> Option<Kind> {
+    pub const fn server(self) -> Option<ServerKind> {
         match self {
-            Self::Bare => Some(Kind::Bare),
-            Self::Memory(Case::Found) => Some(Kind::Memory),
-            Self::Sqlite => Some(Kind::Sqlite),
+            Self::Bare => Some(ServerKind::Bare),
+            Self::Memory(Case::Found) => Some(ServerKind::Memory),
+            Self::Sqlite => Some(ServerKind::Sqlite),
             _ => None,
         }
     }
 
     /// Returns the workload with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::all().find(|counted| counted.name() == name)
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|workload| workload.name() == name)
     }
 
     /// Returns the number of repetitions in the shorter of the two runs, large enough that periodic work is negligible.
-    pub const fn times(self) -> usize {
+    pub const fn repetitions(self) -> usize {
         match self {
             Self::Piece(_) => 2_000,
             _ => CLIENTS * 64,
@@ -92,7 +88,7 @@ impl Counted {
 
     /// Runs the workload `times` times.
     pub fn run(self, times: usize) -> Result<(), Box<dyn Error>> {
-        let script = |case: Case, reply_head| Script {
+        let script = |case: Case, reply_head| ClientScript {
             requests: case.requests(&Keys::default(), PEOPLE).into(),
             reply_head,
             clients: CLIENTS,
@@ -102,7 +98,7 @@ impl Counted {
             Self::Bare => serve_bare(&script(Case::Found, "HTTP/1.1 200 ")),
             Self::BareRefusal => {
                 let mut script = script(Case::Found, "HTTP/1.1 404 ");
-                script.requests = script.requests.iter().map(|request| elsewhere(request)).collect();
+                script.requests = script.requests.iter().map(|request| with_other_path(request)).collect();
                 serve_bare(&script)
             }
             Self::Memory(case) => {
@@ -115,14 +111,14 @@ impl Counted {
                     Case::Invalid => "HTTP/1.1 400 ",
                 };
                 let runtime = runtime()?;
-                runtime.block_on(use_up(&service));
+                runtime.block_on(exhaust_rate_limit(&service));
                 serve(&runtime, service, &script(case, reply_head));
                 Ok(())
             }
             Self::Sqlite => {
                 let dir = TempDir::new()?;
                 let runtime = runtime()?;
-                let service = runtime.block_on(sqlite(&DataDir::create(dir.path().join("data"))?))?;
+                let service = runtime.block_on(sqlite_service(&DataDir::create(dir.path().join("data"))?))?;
                 serve(&runtime, service, &script(Case::Found, "HTTP/1.1 200 "));
                 Ok(())
             }
@@ -139,48 +135,48 @@ fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-fn serve(runtime: &Runtime, service: Service, script: &Script) {
-    let (clients, end) = script.play();
-    runtime.block_on(enrich_host::run(clients, Services::new(service), end.come()));
+fn serve(runtime: &Runtime, service: Service, script: &ClientScript) {
+    let (clients, completion) = script.start();
+    runtime.block_on(enrich_host::run(clients, Services::new(service), completion.wait()));
 }
 
-fn serve_bare(script: &Script) -> Result<(), Box<dyn Error>> {
-    let (clients, end) = script.play();
+fn serve_bare(script: &ClientScript) -> Result<(), Box<dyn Error>> {
+    let (clients, completion) = script.start();
     runtime()?.block_on(async {
         for client in clients {
             tokio::spawn(bare::serve(client));
         }
-        end.come().await;
+        completion.wait().await;
     });
     Ok(())
 }
 
 /// Returns the same request for another path of the same length.
-fn elsewhere(request: &[u8]) -> Vec<u8> {
+fn with_other_path(request: &[u8]) -> Vec<u8> {
     let mut request = request.to_vec();
     request[b"POST ".len() + 1] = b'-';
     request
 }
 
 /// Uses up the rate limit of the workspace that is limited to one request.
-async fn use_up(service: &Service) {
+async fn exhaust_rate_limit(service: &Service) {
     use enrich_host::Arrivals;
     let request = Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()) };
     service.answer(SystemArrivals.arrive(), request).await;
 }
 
 /// Creates a service with SQLite stores. Its writer runs as a task instead of a thread, so that all runs are alike.
-async fn sqlite(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
+async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now)?;
-    admin.create_key(&id, "counted", &Keys::default().main, now)?;
+    admin.create_key(&id, "bench", &Keys::default().main, now)?;
     let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
     Ok(Service {
         policy: Arc::default(),
         keys: ledger.clone(),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits { credits: ledger, deadline: RetryingCredits::DEADLINE }),
+        credits: Arc::new(RetryingCredits { credits: ledger, timeout: RetryingCredits::DEFAULT_TIMEOUT }),
         resolver: Arc::new(pieces::people(dir, PEOPLE)?),
     })
 }
