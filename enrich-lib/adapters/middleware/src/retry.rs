@@ -10,6 +10,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::VendorError;
+use enrich_store::Backoff;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -59,15 +60,13 @@ impl Retry {
     }
 
     /// Returns the delay after try number `tries`, or `None` if there is no further try.
-    fn delay(&self, error: &PortError, tries: u32) -> Option<Duration> {
+    fn delay(&self, error: &PortError, tries: u32, backoff: &mut Backoff) -> Option<Duration> {
         let error = VendorError::of(error).filter(|error| error.is_retryable())?;
         if tries >= self.policy.tries_max {
             return None;
         }
-        let doubled = 2_u32.saturating_pow(tries - 1);
-        let ceiling = self.policy.delay_first.saturating_mul(doubled).min(self.policy.delay_max);
-        let jitter = ceiling.mul_f64(self.rng.lock().random());
-        Some(error.retry_after.unwrap_or_default().saturating_add(jitter))
+        let pause = backoff.next_pause_with_jitter(self.rng.lock().random());
+        Some(error.retry_after.unwrap_or_default().saturating_add(pause))
     }
 }
 
@@ -76,13 +75,14 @@ impl Resolver for Retry {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
         let mut tries = 1;
+        let mut backoff = Backoff::new(self.policy.delay_first, self.policy.delay_max);
         loop {
             let error = match self.resolver.find(query).await {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
             let left = self.policy.budget.saturating_sub(started.elapsed());
-            match self.delay(&error, tries) {
+            match self.delay(&error, tries, &mut backoff) {
                 Some(delay) if delay < left => sleep(delay).await,
                 _ => return Err(error),
             }

@@ -15,6 +15,7 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
+use enrich_store::Backoff;
 use tokio::time::sleep;
 
 use crate::timeout::timeout;
@@ -73,8 +74,7 @@ impl RetryingCredits {
     /// The default timeout.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    const DELAY_FIRST: Duration = Duration::from_millis(20);
-    const DELAY_MAX: Duration = Duration::from_secs(1);
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 }
 
 #[async_trait]
@@ -87,11 +87,10 @@ impl Credits for RetryingCredits {
         let mut last_error = None;
         let settled = {
             let retries = pin!(async {
-                let mut delay = Self::DELAY_FIRST;
+                let mut backoff = Self::BACKOFF;
                 while let Err(error) = self.credits.settle(hold, settlement).await {
                     last_error = Some(error);
-                    Box::pin(sleep(delay)).await; // boxed because it is rarely needed
-                    delay = (delay * 2).min(Self::DELAY_MAX);
+                    Box::pin(sleep(backoff.next_pause())).await; // boxed because it is rarely needed
                 }
             });
             timeout(self.timeout, retries).await

@@ -1,6 +1,6 @@
 //! Verifies totals against their rows, in one snapshot, while nodes serve.
 
-use enrich_store::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally, missing_trigger};
 use tokio_postgres::{IsolationLevel, Row, Transaction};
 
 use crate::column::{credits, parsed};
@@ -60,7 +60,7 @@ fn tally(row: &Row, column: usize) -> Tally {
 async fn orphans(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "SELECT count(*) FROM credit_spend s LEFT JOIN workspace w ON w.rowid = s.workspace WHERE w.rowid IS NULL";
     let count: i64 = tx.query_one(select, &[]).await?.get(0);
-    Ok(if count > 0 { vec![format!("there are {count} spends of no workspace")] } else { Vec::new() })
+    Ok(if count > 0 { vec![format!("{count} spends without a workspace")] } else { Vec::new() })
 }
 
 /// Finds leases whose spent total differs from the sum of their spends.
@@ -100,14 +100,14 @@ async fn missing_guards(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresErr
     for trigger in TRIGGERS {
         let select = "SELECT FROM pg_trigger WHERE tgname = $1 AND tgenabled IN ('O', 'A') AND pg_table_is_visible(tgrelid)";
         if tx.query_opt(select, &[&trigger]).await?.is_none() {
-            errors.push(format!("the trigger {trigger} is missing: rows can be changed"));
+            errors.push(missing_trigger(trigger));
         }
     }
     for constraint in CONSTRAINTS {
         let select =
             "SELECT FROM pg_constraint WHERE conname = $1 AND convalidated AND pg_table_is_visible(conrelid)";
         if tx.query_opt(select, &[&constraint]).await?.is_none() {
-            errors.push(format!("the constraint {constraint} is missing: a balance can become negative"));
+            errors.push(format!("the constraint {constraint} is missing; a balance can become negative"));
         }
     }
     Ok(errors)

@@ -23,9 +23,9 @@
 //! # Layout
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
-//! `pool` the connection pool · `database` migrations · `keys` the key cache · `workspace` the in-memory state
-//! of one workspace · `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit`
-//! · `admin` · `copy` import from another store.
+//! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
+//! `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit` · `admin` · `copy`
+//! import from another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -114,13 +114,13 @@ impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.client.as_ref().expect("it is here until it is given back")
+        self.client.as_ref().expect("present until it is released")
     }
 }
 
 impl DerefMut for PooledClient {
     fn deref_mut(&mut self) -> &mut Client {
-        self.client.as_mut().expect("it is here until it is given back")
+        self.client.as_mut().expect("present until it is released")
     }
 }
 

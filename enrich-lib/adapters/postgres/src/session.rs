@@ -94,7 +94,7 @@ impl Sessions {
 
     /// Returns the newest session, which may have expired.
     pub(crate) fn newest(&self) -> Arc<Session> {
-        self.state.lock().sessions.last().expect("the first has begun").clone()
+        self.state.lock().sessions.last().expect("a ledger has a session").clone()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {

@@ -51,8 +51,8 @@
 //!
 //! # Layout
 //!
-//! `error` errors · `url` Redis URLs · `policy` timeouts and backoff · `connect` TLS · `counter`
-//! the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
+//! Each module uses only the modules before it: `error` · `url` Redis URLs · `policy` timeouts and backoff · `connect` TLS ·
+//! `counter` the script · `server` connections to a server or a Cluster · `link` reconnecting · `windows` the port.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,6 +1,6 @@
 //! Verifies that the totals match the sums of the rows. Any process can run it while another one serves.
 
-use enrich_store::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, Tally, missing_trigger};
 use rusqlite::{Connection, Row};
 
 use crate::admin::Admin;
@@ -17,24 +17,21 @@ const TRIGGERS: [&str; 6] = [
     "credit_void_no_delete",
 ];
 
-/// Queries that count inconsistent rows: rows without a workspace, voids without a spend, and overspent workspaces.
+/// Queries that count inconsistent rows.
 const ORPHANS: [(&str, &str); 4] = [
     (
-        "grants of no workspace",
+        "grants without a workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
     ),
     (
-        "spends of no workspace",
+        "spends without a workspace",
         "SELECT count(*) FROM credit_spend WHERE workspace NOT IN (SELECT rowid FROM workspace)",
     ),
     (
-        "voids of no spend",
+        "voids without a spend",
         "SELECT count(*) FROM credit_void WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_spend)",
     ),
-    (
-        "workspaces that spent more than they were granted",
-        "SELECT count(*) FROM account WHERE spent > granted",
-    ),
+    ("workspaces with more credits spent than granted", "SELECT count(*) FROM account WHERE spent > granted"),
 ];
 
 impl Admin {
@@ -79,7 +76,7 @@ fn orphans(db: &Connection) -> Result<Vec<String>, SqliteError> {
     for (what, count) in ORPHANS {
         let count: u64 = db.query_row(count, [], |row| row.get(0))?;
         if count > 0 {
-            errors.push(format!("there are {count} {what}"));
+            errors.push(format!("{count} {what}"));
         }
     }
     Ok(errors)
@@ -90,7 +87,7 @@ fn missing_triggers(db: &Connection) -> Result<Vec<String>, SqliteError> {
     let mut errors = Vec::new();
     for trigger in TRIGGERS {
         if !select.exists([trigger])? {
-            errors.push(format!("the trigger {trigger} is missing: rows can be changed"));
+            errors.push(missing_trigger(trigger));
         }
     }
     Ok(errors)

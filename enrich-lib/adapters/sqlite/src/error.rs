@@ -23,7 +23,7 @@ pub enum SqliteError {
     #[error("{} is already being served by another process; stop it, or use another data directory", .0.display())]
     Served(PathBuf),
     /// The key for hashing the emails of the people directory is missing or damaged.
-    #[error("{} is missing or damaged; restore it from a backup, because nobody in the directory can be found without it", .0.display())]
+    #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
     /// The opt-outs cannot be read. Every lookup fails until they are readable.
     #[error("cannot read the opt-out list; every lookup fails until it is readable")]

@@ -9,8 +9,8 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
-//! `column` value conversions · `sync` locks and channels · `queue` jobs for the writer · `export` · `admin` · `audit`
-//! · `durability` · `keys` key cache · `shared` accounts in memory · `spend` pending spends · `totals` spent totals ·
+//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `export` · `admin` · `audit`
+//! · `durability` · `keys` API keys · `shared` accounts in memory · `spend` pending spends · `totals` spent totals ·
 //! `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in
 //! memory · `disk` people on disk · `import` · `people`.
 

@@ -44,6 +44,11 @@ pub struct Audit {
     pub errors: Vec<String>,
 }
 
+/// Returns the inconsistency of a missing trigger that makes a table append-only.
+pub fn missing_trigger(name: &str) -> String {
+    format!("the trigger {name} is missing; rows of its table can be changed")
+}
+
 /// The totals of a workspace and the sums of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {

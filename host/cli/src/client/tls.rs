@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use enrich_net::{client_config, system_roots};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
@@ -22,16 +23,18 @@ use crate::failure::Failure;
 /// Creates a configuration that trusts the certificates in `ca`, or the system's certificates by default. Reads the system's
 /// certificates only if `is_https`, because reading them takes time.
 pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure> {
+    let Some(path) = ca else {
+        // Without root certificates, the handshake reports the error.
+        let roots = if is_https {
+            system_roots().unwrap_or_else(|_| RootCertStore::empty())
+        } else {
+            RootCertStore::empty()
+        };
+        return Ok(client_config(roots));
+    };
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| Failure::new(e.to_string()))?;
-    let Some(path) = ca else {
-        let mut roots = RootCertStore::empty();
-        if is_https {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
-    };
     let verifier = FileVerifier::read(path)?;
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }

@@ -71,7 +71,7 @@ fn audit_reports_overspent_workspace() {
         .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 11, 0 FROM workspace", [])
         .unwrap();
     let audit = files.admin().audit().unwrap();
-    assert_eq!(audit.errors, ["there are 1 workspaces that spent more than they were granted"]);
+    assert_eq!(audit.errors, ["1 workspaces with more credits spent than granted"]);
     assert!(!audit.reconciles());
     let refused = message(Ledger::open(&files.dir, START, drop));
     assert!(refused.contains("CHECK constraint failed: spent BETWEEN 0 AND granted"), "{refused}");
@@ -80,9 +80,12 @@ fn audit_reports_overspent_workspace() {
 #[test]
 fn audit_reports_orphan_rows_and_missing_triggers() {
     for (tampering, expected) in [
-        ("INSERT INTO credit_grant (workspace, credits, at) VALUES (9, 5, 0)", "1 grants of no workspace"),
-        ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 5, 0)", "1 spends of no workspace"),
-        ("INSERT INTO credit_void VALUES (randomblob(16), 0)", "1 voids of no spend"),
+        (
+            "INSERT INTO credit_grant (workspace, credits, at) VALUES (9, 5, 0)",
+            "1 grants without a workspace",
+        ),
+        ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 5, 0)", "1 spends without a workspace"),
+        ("INSERT INTO credit_void VALUES (randomblob(16), 0)", "1 voids without a spend"),
         ("DROP TRIGGER credit_spend_no_delete", "the trigger credit_spend_no_delete is missing"),
     ] {
         let files = Files::with_credits(10);

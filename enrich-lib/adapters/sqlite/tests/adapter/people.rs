@@ -205,7 +205,7 @@ fn existing_directory_never_gets_a_new_people_key() {
             Some(bytes) => fs::write(&path, bytes).unwrap(),
         }
         let refused = message(People::open(&files.dir, 0.8, [8; 16]));
-        let expected = "is missing or damaged; restore it from a backup, because nobody in the directory can be found \
+        let expected = "is missing or damaged; restore it from a backup, because no person in the directory can be found \
                         without it";
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
         assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
