@@ -5,7 +5,7 @@
 //!
 //! A binary of its own, because the test captures the log of the whole process.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
