@@ -1,4 +1,4 @@
-//! Bare hyper, to measure the cost of HTTP alone. It reads a request and replies with as many bytes as a successful lookup,
+//! Bare hyper, to measure the cost of HTTP itself. It reads a request and replies with as many bytes as a successful lookup,
 //! or on another path with as many as a refusal.
 
 use std::convert::Infallible;

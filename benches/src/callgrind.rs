@@ -1,5 +1,8 @@
 //! Instruction counts from valgrind, which do not depend on the load of the machine.
 //!
+//! `gungraun` compares the total of a run with the previous run or a fixed limit. This module instead counts one request: the
+//! difference of two runs, without the functions of SHA-256, for comparison with a checked-in file.
+//!
 //! Each workload runs twice, the second time with twice as many repetitions. The difference excludes startup and shutdown.
 
 use std::collections::HashMap;
@@ -39,13 +42,13 @@ fn is_sha256(function: &str) -> bool {
 }
 
 /// Counts the instructions of one repetition, where `command(n)` performs `n` repetitions.
-pub fn count_one(command: impl Fn(usize) -> Command, times: usize) -> io::Result<Count> {
-    let (once, twice) = (count(&command(times))?, count(&command(2 * times))?);
+pub fn count_one(command: impl Fn(usize) -> Command, repetitions: usize) -> io::Result<Count> {
+    let (once, twice) = (count(&command(repetitions))?, count(&command(2 * repetitions))?);
     let mut difference = twice.0;
     for (function, instructions) in once.0 {
         *difference.entry(function).or_default() -= instructions;
     }
-    difference.values_mut().for_each(|instructions| *instructions /= times as f64);
+    difference.values_mut().for_each(|instructions| *instructions /= repetitions as f64);
     difference.retain(|_, instructions| *instructions != 0.0);
     Ok(Count(difference))
 }
@@ -60,20 +63,20 @@ fn count(command: &Command) -> io::Result<Count> {
         .arg(command.get_program())
         .args(command.get_args())
         .env("RUST_BACKTRACE", "0");
-    let done = valgrind.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+    let output = valgrind.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            io::Error::other("valgrind is missing: on Debian, apt-get install valgrind")
+            io::Error::other("valgrind is not installed; on Debian: apt-get install valgrind")
         }
         _ => error,
     })?;
-    if !done.status.success() {
-        return Err(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned()));
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    Ok(read(&fs::read_to_string(out.path())?))
+    Ok(parse(&fs::read_to_string(out.path())?))
 }
 
 /// Parses callgrind's file. Cost lines follow each `fn=`. The line after a `calls=` is the cost of the callee.
-fn read(profile: &str) -> Count {
+fn parse(profile: &str) -> Count {
     let mut count = Count::default();
     let mut function = String::new();
     let mut lines = profile.lines();
@@ -96,11 +99,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_has_its_own_instructions_and_not_those_of_what_it_calls() {
+    fn function_cost_excludes_its_callees() {
         let profile = "version: 1\npositions: line\nevents: Ir\nsummary: 1130\n\nob=/bin/x\nfl=???\nfn=main\n0 20\n\
             cob=/bin/x\ncfn=sha2::sha256::soft::compress\ncalls=2 0\n0 1000\n0 10\n\n\
             fn=sha2::sha256::soft::compress\n0 1000\n\nfn=main\nfi=other.rs\n7 100\n\ntotals: 1130\n";
-        let count = read(profile);
+        let count = parse(profile);
         assert_eq!((count.instructions(), count.sha256()), (130.0, 1000.0));
         assert_eq!(count.functions()[1], ("main", 130.0));
     }

@@ -2,17 +2,29 @@
 //!
 //! # Layout
 //!
-//! For `src/bin/instructions.rs`: `world` keys, people and requests · `memory` the service without a disk · `bare` HTTP
-//! without a service · `pieces` the pieces of a lookup · `script` clients at no cost · `counted` the workloads ·
-//! `callgrind` instruction counts · `figures` the accepted figures.
+//! Each module imports only modules above it:
 //!
-//! For `src/bin/rig.rs`: `load` the load generator · `machine` CPU and memory statistics · `contender` the servers to
-//! compare · `system_calls` their system calls · `table` the output · `scale` growth with the amount of data · `plot`
-//! charts.
+//! - `dataset`: keys, people and requests
+//! - `memory`: the service with in-memory stores
+//! - `bare`: HTTP without a service
+//! - `pieces`: the pieces of a lookup
+//! - `scripted_clients`: clients with almost no cost
+//! - `load`: the load generator
+//! - `machine`: CPU and memory statistics
+//! - `servers`: the measured servers
+//! - `workload`: the workloads whose instructions are counted
+//! - `callgrind`: instruction counts
+//! - `system_calls`: system call counts
+//! - `baseline`: the accepted counts
+//! - `table`: the results of a comparison
+//! - `plot`: charts
+//! - `scale`: growth with the amount of data
+//!
+//! `src/bin/instructions.rs` counts instructions and system calls, `src/bin/rig` measures times.
 
 #![forbid(unsafe_code)]
 
-pub mod world;
+pub mod dataset;
 
 pub mod memory;
 
@@ -20,24 +32,24 @@ pub mod bare;
 
 pub mod pieces;
 
-pub mod script;
-
-pub mod counted;
-
-pub mod callgrind;
-
-pub mod figures;
+pub mod scripted_clients;
 
 pub mod load;
 
 pub mod machine;
 
-pub mod contender;
+pub mod servers;
 
-pub mod table;
+pub mod workload;
+
+pub mod callgrind;
 
 pub mod system_calls;
 
-pub mod scale;
+pub mod baseline;
+
+pub mod table;
 
 pub mod plot;
+
+pub mod scale;

@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token};
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// Timeout for the outstanding replies at the end of a run.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The targets and requests of a load.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub enum Pace {
     /// As soon as a connection is free, for this duration.
     Closed(Duration),
     /// As soon as a connection is free, this many requests in total.
-    Number(u64),
+    Count(u64),
     /// At this rate per second, for this duration. A request waits if no connection is free, and its latency includes the
     /// wait. The thread never sleeps.
     Rate(f64, Duration),
@@ -46,17 +46,17 @@ pub enum Pace {
 
 impl Pace {
     /// Returns the time at which the `nth` request is due at a fixed rate.
-    fn due_at(self, began: Instant, nth: u64) -> Instant {
+    fn due_at(self, started_at: Instant, nth: u64) -> Instant {
         match self {
-            Self::Rate(rate, _) => began + Duration::from_secs_f64(nth as f64 / rate),
-            _ => began,
+            Self::Rate(rate, _) => started_at + Duration::from_secs_f64(nth as f64 / rate),
+            _ => started_at,
         }
     }
 }
 
 /// The results of one run.
 #[derive(Debug)]
-pub struct Measured {
+pub struct LoadResult {
     /// Number of replies.
     pub answered: u64,
     /// Duration of the run.
@@ -65,7 +65,7 @@ pub struct Measured {
     pub latencies: Histogram<u64>,
 }
 
-impl Measured {
+impl LoadResult {
     /// Returns the replies per second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.elapsed.as_secs_f64()
@@ -79,7 +79,7 @@ impl Measured {
 
 impl<'a> Load<'a> {
     /// Opens the connections.
-    pub fn connect(self) -> io::Result<Asking<'a>> {
+    pub fn connect(self) -> io::Result<ActiveLoad<'a>> {
         let poll = Poll::new()?;
         let mut connections = Vec::with_capacity(self.connections);
         for (nth, address) in (0..self.connections).zip(self.addresses.iter().cycle()) {
@@ -88,9 +88,9 @@ impl<'a> Load<'a> {
             stream.set_nonblocking(true)?;
             let mut stream = TcpStream::from_std(stream);
             poll.registry().register(&mut stream, Token(nth), Interest::READABLE)?;
-            connections.push(Connection { stream, since: Instant::now(), is_begun: false });
+            connections.push(Connection { stream, sent_at: Instant::now(), is_partial: false });
         }
-        Ok(Asking {
+        Ok(ActiveLoad {
             load: self,
             reply_head: format!("HTTP/1.1 {} ", self.status),
             poll,
@@ -105,7 +105,7 @@ impl<'a> Load<'a> {
 
 /// The open connections of a load. They are closed on drop.
 #[derive(Debug)]
-pub struct Asking<'a> {
+pub struct ActiveLoad<'a> {
     load: Load<'a>,
     reply_head: String,
     poll: Poll,
@@ -120,63 +120,63 @@ pub struct Asking<'a> {
 struct Connection {
     stream: TcpStream,
     /// When its request was sent or due.
-    since: Instant,
+    sent_at: Instant,
     /// Part of the reply has been received.
-    is_begun: bool,
+    is_partial: bool,
 }
 
-impl Asking<'_> {
+impl ActiveLoad<'_> {
     /// Sends requests at `pace` and waits for all replies. Fails if a reply has another status, or if a server closes a
     /// connection or does not reply in time.
-    pub fn run(&mut self, pace: Pace) -> io::Result<Measured> {
+    pub fn run(&mut self, pace: Pace) -> io::Result<LoadResult> {
         (self.sent, self.answered) = (0, 0);
         self.latencies.reset();
         let mut events = Events::with_capacity(1_024);
-        let began = Instant::now();
-        let mut now = began;
-        while !self.is_over(pace, began, now) {
-            while let Some(since) = self.due(pace, began, now)
+        let started_at = Instant::now();
+        let mut now = started_at;
+        while !self.is_over(pace, started_at, now) {
+            while let Some(since) = self.due(pace, started_at, now)
                 && let Some(free) = self.free.pop_front()
             {
-                self.ask(free, since)?;
+                self.send(free, since)?;
             }
-            now = self.receive(&mut events, pace, began)?;
+            now = self.receive(&mut events, pace, started_at)?;
         }
-        let (answered, elapsed) = (self.answered, now - began);
+        let (answered, elapsed) = (self.answered, now - started_at);
         // The latency of a request that was due but never sent is at least this long.
         while let Pace::Rate(..) = pace
-            && let since = pace.due_at(began, self.sent)
+            && let since = pace.due_at(started_at, self.sent)
             && since < now
         {
             self.record(now - since);
             self.sent += 1;
         }
         while self.free.len() < self.connections.len() {
-            self.receive(&mut events, Pace::Number(0), began)?;
+            self.receive(&mut events, Pace::Count(0), started_at)?;
         }
-        Ok(Measured { answered, elapsed, latencies: self.latencies.clone() })
+        Ok(LoadResult { answered, elapsed, latencies: self.latencies.clone() })
     }
 
-    fn is_over(&self, pace: Pace, began: Instant, now: Instant) -> bool {
+    fn is_over(&self, pace: Pace, started_at: Instant, now: Instant) -> bool {
         match pace {
-            Pace::Closed(time) | Pace::Rate(_, time) => now - began >= time,
-            Pace::Number(number) => self.answered >= number,
+            Pace::Closed(time) | Pace::Rate(_, time) => now - started_at >= time,
+            Pace::Count(count) => self.answered >= count,
         }
     }
 
     /// Returns when the next request was due, or `None` if it is not due by `now`.
-    fn due(&self, pace: Pace, began: Instant, now: Instant) -> Option<Instant> {
+    fn due(&self, pace: Pace, started_at: Instant, now: Instant) -> Option<Instant> {
         match pace {
-            Pace::Closed(time) => (now - began < time).then_some(now),
-            Pace::Number(number) => (self.sent < number).then_some(now),
-            Pace::Rate(..) => Some(pace.due_at(began, self.sent)).filter(|since| *since <= now),
+            Pace::Closed(time) => (now - started_at < time).then_some(now),
+            Pace::Count(count) => (self.sent < count).then_some(now),
+            Pace::Rate(..) => Some(pace.due_at(started_at, self.sent)).filter(|since| *since <= now),
         }
     }
 
-    fn ask(&mut self, connection: usize, since: Instant) -> io::Result<()> {
+    fn send(&mut self, connection: usize, since: Instant) -> io::Result<()> {
         let request = &self.load.requests[self.sent as usize % self.load.requests.len()];
         let connection = &mut self.connections[connection];
-        connection.since = since;
+        connection.sent_at = since;
         // The connection is idle, so its send buffer has room for the whole request.
         connection.stream.write_all(request)?;
         self.sent += 1;
@@ -185,47 +185,52 @@ impl Asking<'_> {
 
     /// Waits for replies, reads them, and sends the next requests on their connections if any are due. Returns the current
     /// time.
-    fn receive(&mut self, events: &mut Events, pace: Pace, began: Instant) -> io::Result<Instant> {
-        let is_awake = matches!(pace, Pace::Rate(..));
-        self.poll.poll(events, Some(if is_awake { Duration::ZERO } else { PATIENCE }))?;
-        if events.is_empty() && !is_awake {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server fell silent"));
+    fn receive(&mut self, events: &mut Events, pace: Pace, started_at: Instant) -> io::Result<Instant> {
+        let is_busy_polling = matches!(pace, Pace::Rate(..));
+        self.poll.poll(events, Some(if is_busy_polling { Duration::ZERO } else { REPLY_TIMEOUT }))?;
+        if events.is_empty() && !is_busy_polling {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no reply within {REPLY_TIMEOUT:?}"),
+            ));
         }
         let mut now = Instant::now();
         for event in events.iter() {
-            let Token(at) = event.token();
-            if !self.is_answered(at)? {
+            let Token(index) = event.token();
+            if !self.is_answered(index)? {
                 continue;
             }
             now = Instant::now();
-            let latency = now - self.connections[at].since;
+            let latency = now - self.connections[index].sent_at;
             self.record(latency);
             self.answered += 1;
-            match self.due(pace, began, now) {
-                Some(since) => self.ask(at, since)?,
-                None => self.free.push_back(at),
+            match self.due(pace, started_at, now) {
+                Some(since) => self.send(index, since)?,
+                None => self.free.push_back(index),
             }
         }
         Ok(now)
     }
 
     /// Reads from a connection. Returns whether the reply is complete.
-    fn is_answered(&mut self, at: usize) -> io::Result<bool> {
+    fn is_answered(&mut self, index: usize) -> io::Result<bool> {
         let mut received = [0; 4_096];
-        let connection = &mut self.connections[at];
-        let octets = match connection.stream.read(&mut received) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")),
+        let connection = &mut self.connections[index];
+        let bytes = match connection.stream.read(&mut received) {
+            Ok(0) => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             read => read?,
         };
-        let reply = &received[..octets];
-        if !connection.is_begun && !reply.starts_with(self.reply_head.as_bytes()) {
-            return Err(io::Error::other(format!("an unexpected reply: {}", reply.escape_ascii())));
+        let reply = &received[..bytes];
+        if !connection.is_partial && !reply.starts_with(self.reply_head.as_bytes()) {
+            return Err(io::Error::other(format!("unexpected reply: {}", reply.escape_ascii())));
         }
         // All bodies are JSON objects, and no head contains a brace.
-        let is_whole = reply.ends_with(b"}");
-        connection.is_begun = !is_whole;
-        Ok(is_whole)
+        let is_complete = reply.ends_with(b"}");
+        connection.is_partial = !is_complete;
+        Ok(is_complete)
     }
 
     fn record(&mut self, latency: Duration) {

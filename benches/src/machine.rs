@@ -18,11 +18,11 @@ pub fn pin(core: usize) -> io::Result<()> {
 /// Pins this thread, and the threads and processes that it starts, to one core.
 #[cfg(not(target_os = "linux"))]
 pub fn pin(_: usize) -> io::Result<()> {
-    Err(io::Error::other("--pin is for Linux alone"))
+    Err(io::Error::other("--pin is only supported on Linux"))
 }
 
 /// Raises the limit on open files of this process to its maximum, as each connection needs one.
-pub fn allow_open_files() -> io::Result<()> {
+pub fn raise_open_file_limit() -> io::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     Ok(setrlimit(Resource::Nofile, limit)?)
@@ -41,20 +41,20 @@ pub fn memory(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map(|kib| kib * 1_024).ok_or_else(|| io::Error::other("no VmRSS"))
+    kib.map(|kib| kib * 1_024).ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmRSS")))
 }
 
 /// A measurement of the utilization of a core by all processes.
 #[derive(Debug)]
-pub struct Core {
+pub struct CoreUsage {
     name: String,
     idle: Duration,
     since: Instant,
 }
 
-impl Core {
+impl CoreUsage {
     /// Starts a measurement.
-    pub fn watch(core: usize) -> io::Result<Self> {
+    pub fn start(core: usize) -> io::Result<Self> {
         let name = format!("cpu{core}");
         Ok(Self { idle: idle(&name)?, name, since: Instant::now() })
     }

@@ -3,15 +3,15 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use enrich_host::patience::RetryingCredits;
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_middleware::timeouts::RetryingCredits;
 
-use crate::world::{self, Keys};
+use crate::dataset::{self, Keys};
 
 /// Initial credits, so many that no measurement uses them up.
 pub const CREDITS: u64 = 1_000_000_000_000;
@@ -26,15 +26,18 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         known.insert(key.digest(), workspace);
     }
     for person in 0..people {
-        let profile = ProfileUrl::from_name(&world::profile(person))?;
-        directory.insert(&Email::parse(&world::email(person))?, profile);
+        let profile = ProfileUrl::from_name(&dataset::profile(person))?;
+        directory.insert(&Email::parse(&dataset::email(person))?, profile);
     }
     let accounts = Arc::new(accounts);
     let service = Service {
         policy: Arc::new(Policy::default()),
         keys: Arc::new(known),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits { credits: accounts.clone(), deadline: RetryingCredits::DEADLINE }),
+        credits: Arc::new(RetryingCredits {
+            credits: accounts.clone(),
+            timeout: RetryingCredits::DEFAULT_TIMEOUT,
+        }),
         resolver: Arc::new(directory),
     };
     Ok((service, accounts))

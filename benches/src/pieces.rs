@@ -24,8 +24,8 @@ use http::HeaderMap;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::dataset::{self, Keys};
 use crate::memory::{self, CREDITS};
-use crate::world::{self, Keys};
 
 /// Number of people in the directory.
 const PEOPLE: usize = 1_000;
@@ -93,7 +93,7 @@ pub struct Pieces {
     people: People,
     reply: Reply,
     now: Timestamp,
-    done: u64,
+    runs: u64,
     _dir: TempDir,
 }
 
@@ -110,13 +110,13 @@ impl Pieces {
             lookup_id: Arrival::new(now, [7; 10]).id,
             workspace: Some(workspace.id.clone()),
             rate_limit: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
-            result: Ok(Outcome::Found(ProfileUrl::from_name(&world::profile(1))?)),
+            result: Ok(Outcome::Found(ProfileUrl::from_name(&dataset::profile(1))?)),
             credits_spent: 1,
             error: None,
         };
-        let address = world::email(1);
+        let address = dataset::email(1);
         Ok(Self {
-            key: world::key(1).reveal().to_owned(),
+            key: dataset::key(1).reveal().to_owned(),
             body: format!(r#"{{"email":"{address}"}}"#).into_bytes(),
             email: Email::parse(&address)?,
             address,
@@ -127,14 +127,14 @@ impl Pieces {
             people,
             reply,
             now,
-            done: 0,
+            runs: 0,
             _dir: dir,
         })
     }
 
     /// Runs a piece once. Panics if it fails.
     pub fn run(&mut self, piece: Piece) {
-        let is_done = match piece {
+        let succeeded = match piece {
             Piece::Arrival => black_box(SystemArrivals.arrive()).now > self.now,
             Piece::Body => black_box(body::read(black_box(&self.body))).is_ok(),
             Piece::Email => {
@@ -147,7 +147,7 @@ impl Pieces {
             Piece::Person => matches!(self.people.get(&self.email), Ok(Some(_))),
             Piece::Reply => black_box(wire::response(black_box(&self.reply))).status() == 200,
         };
-        assert!(is_done, "{} failed", piece.name());
+        assert!(succeeded, "{} failed", piece.name());
     }
 
     fn count_one(&self) -> bool {
@@ -158,13 +158,13 @@ impl Pieces {
     }
 
     fn spend_one(&mut self) -> bool {
-        self.done += 1;
-        let now = self.now + Duration::from_millis(self.done);
-        if self.done.is_multiple_of(1_024) {
+        self.runs += 1;
+        let now = self.now + Duration::from_millis(self.runs);
+        if self.runs.is_multiple_of(1_024) {
             self.account.advance(now); // periodic, as in a server
         }
         let mut random = [0; 10];
-        random[2..].copy_from_slice(&self.done.to_be_bytes());
+        random[2..].copy_from_slice(&self.runs.to_be_bytes());
         let hold = Hold {
             lookup_id: Arrival::new(now, random).id,
             workspace: self.workspace.id.clone(),
@@ -183,7 +183,7 @@ pub struct Chain {
     accounts: Arc<AccountTable>,
     headers: HeaderMap,
     body: Bytes,
-    done: u64,
+    runs: u64,
     /// The runtime for the timers of the service.
     runtime: Runtime,
 }
@@ -196,17 +196,17 @@ impl Chain {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", format!("Bearer {}", keys.main.reveal()).parse()?);
         headers.insert("content-type", "application/json".parse()?);
-        let body = format!(r#"{{"email":"{}"}}"#, world::email(1)).into();
+        let body = format!(r#"{{"email":"{}"}}"#, dataset::email(1)).into();
         let runtime = Builder::new_current_thread().enable_time().build()?;
-        Ok(Self { service, accounts, headers, body, done: 0, runtime })
+        Ok(Self { service, accounts, headers, body, runs: 0, runtime })
     }
 
     /// Runs a lookup that finds a person. Panics if it fails.
     pub fn run(&mut self) {
         let _runtime = self.runtime.enter();
         let arrival = SystemArrivals.arrive();
-        self.done += 1;
-        if self.done.is_multiple_of(1_024) {
+        self.runs += 1;
+        if self.runs.is_multiple_of(1_024) {
             // Far enough ahead that settled holds are dropped, as they are in a server.
             self.accounts.advance(arrival.now + Duration::from_secs(60));
         }
@@ -222,8 +222,8 @@ pub fn people(dir: &DataDir, number: usize) -> Result<People, Box<dyn Error>> {
     let mut import = people.import()?;
     for person in 0..number {
         import.add(
-            &Email::parse(&world::email(person))?,
-            &ProfileUrl::from_name(&world::profile(person))?,
+            &Email::parse(&dataset::email(person))?,
+            &ProfileUrl::from_name(&dataset::profile(person))?,
             1.0,
         )?;
     }

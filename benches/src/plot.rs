@@ -58,7 +58,7 @@ impl Panel {
     fn draw(&self, out: &mut String) {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let decades = points().map(|(count, _)| count.log10().ceil()).fold(1.0, f64::max);
-        let step = step(points().map(|(_, value)| *value).fold(0.0, f64::max) / 4.0);
+        let step = axis_step(points().map(|(_, value)| *value).fold(0.0, f64::max) / 4.0);
         let top = (points().map(|(_, value)| *value).fold(0.0, f64::max) / step).ceil().max(1.0) * step;
         let x = |count: f64| count.log10() / decades * WIDTH;
         let y = |value: f64| HEIGHT - value / top * HEIGHT;
@@ -81,7 +81,7 @@ impl Panel {
                 .unwrap_or(&"");
             let _ = writeln!(
                 out,
-                "<text class=\"tick\" x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{name}</text>"
+                "<text class=\"tick\" x=\"{at:.1}\" y=\"{below}\" text-anchor=\"median\">{name}</text>"
             );
         }
         for (nth, series) in self.series.iter().enumerate() {
@@ -115,14 +115,10 @@ impl Panel {
     }
 }
 
-/// Returns the smallest of 1, 2, 5, 10, 20 … that is at least `least`.
-fn step(least: f64) -> f64 {
-    let decade = 10_f64.powf(least.max(1.0).log10().floor());
-    [1.0, 2.0, 5.0, 10.0]
-        .map(|digit| digit * decade)
-        .into_iter()
-        .find(|step| *step >= least)
-        .unwrap_or(decade)
+/// Returns the smallest of 1, 2, 5, 10, 20 … that is at least `min`.
+fn axis_step(min: f64) -> f64 {
+    let decade = 10_f64.powf(min.max(1.0).log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade).into_iter().find(|step| *step >= min).unwrap_or(decade)
 }
 
 #[cfg(test)]
@@ -130,12 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scale_has_round_numbers() {
-        assert_eq!([0.3, 1.0, 3.0, 7.2, 130.0].map(step), [1.0, 1.0, 5.0, 10.0, 200.0]);
+    fn axis_steps_are_round_numbers() {
+        assert_eq!([0.3, 1.0, 3.0, 7.2, 130.0].map(axis_step), [1.0, 1.0, 5.0, 10.0, 200.0]);
     }
 
     #[test]
-    fn a_drawing_has_each_curve_with_its_points_and_its_name() {
+    fn drawing_contains_points_and_names_of_all_series() {
         let points = vec![(1.0, 10.0), (1_000.0, 12.0)];
         let drawn = svg(&[Panel { title: "cost", series: vec![Series { name: "people", points }] }]);
         assert_eq!(drawn.matches("<circle").count(), 2);

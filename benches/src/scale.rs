@@ -11,12 +11,12 @@ use enrich_lib::key::ApiKey;
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
-use crate::contender::{Enrich, Launch, Process};
+use crate::dataset;
 use crate::load::Pace;
 use crate::machine;
 use crate::plot::{Panel, Series, svg};
-use crate::table::middle;
-use crate::world;
+use crate::servers::{EnrichCommand, Launcher, Process};
+use crate::table::median;
 
 /// Number of connections that send requests.
 const CONNECTIONS: usize = 64;
@@ -32,23 +32,23 @@ const REQUESTS_MAX: usize = 1 << 20;
 
 /// How long memory must stop shrinking to count as settled: longer than the server remembers settled holds (one minute), and
 /// longer than a connection must be idle before the server frees its buffers.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(75);
-const RESTED_AFTER: Duration = Duration::from_secs(15);
+const HOLDS_EXPIRED_AFTER: Duration = Duration::from_secs(75);
+const BUFFERS_FREED_AFTER: Duration = Duration::from_secs(15);
 
 /// Number of people in the measurements of workspaces.
-const FEW: usize = 1_000;
+const PEOPLE_MIN: usize = 1_000;
 
 /// The configuration of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale<'a> {
     /// How to start servers.
-    pub launch: &'a Launch,
+    pub launcher: &'a Launcher,
     /// The core of the servers and the core of this thread, if they are pinned.
     pub cores: Option<(usize, usize)>,
     /// Duration of each round.
     pub time: Duration,
     /// Called with each result as soon as it is available, as all measurements together take minutes.
-    pub tell: fn(&str, &Point),
+    pub on_result: fn(&str, &Point),
 }
 
 /// The results for one amount of data.
@@ -73,7 +73,7 @@ pub struct Curves {
     pub workspaces: Vec<Point>,
     /// Result for the largest number of workspaces after their settled holds have expired, with requests of only one of
     /// them.
-    pub hot: Point,
+    pub one_active: Point,
     /// Results by number of people.
     pub people: Vec<Point>,
     /// Server memory per connection that has been idle for some seconds, in bytes.
@@ -84,71 +84,78 @@ impl Scale<'_> {
     /// Runs all measurements. Takes minutes with a million workspaces and people.
     pub fn measure(&self, workspaces_max: usize, people_max: usize) -> Result<Curves, Box<dyn Error>> {
         let counts = [1, 1_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= workspaces_max);
-        let most = counts.clone().next_back().ok_or("there is to be one workspace at least")?;
+        let largest = counts.clone().next_back().ok_or("--workspaces-max must be at least 1")?;
         let mut workspaces = Vec::new();
-        for count in counts.filter(|count| *count < most) {
+        for count in counts.filter(|count| *count < largest) {
             let dir = TempDir::new()?;
             let server = self.serve_workspaces(&dir, count)?;
-            workspaces.push(self.told("workspaces", self.point(&server, count, &of_workspaces(count))?));
+            workspaces.push(
+                self.report(
+                    "workspaces",
+                    self.measure_server(&server, count, &requests_of_workspaces(count))?,
+                ),
+            );
         }
         let dir = TempDir::new()?;
-        let server = self.serve_workspaces(&dir, most)?;
-        let requests = of_workspaces(most);
-        workspaces.push(self.told("workspaces", self.point(&server, most, &requests)?));
-        settle(&server, &requests[..1], FORGOTTEN_AFTER)?;
-        let hot = self.told("workspaces, one is asked for", self.point(&server, most, &requests[..1])?);
+        let server = self.serve_workspaces(&dir, largest)?;
+        let requests = requests_of_workspaces(largest);
+        workspaces.push(self.report("workspaces", self.measure_server(&server, largest, &requests)?));
+        wait_for_stable_memory(&server, &requests[..1], HOLDS_EXPIRED_AFTER)?;
+        let one_active = self
+            .report("workspaces, requests of one", self.measure_server(&server, largest, &requests[..1])?);
         drop(server);
 
         let mut people = Vec::new();
         for count in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
             if count <= people_max {
-                people.push(self.told("people", self.of_people(count)?));
+                people.push(self.report("people", self.measure_people(count)?));
             }
         }
-        Ok(Curves { workspaces, hot, people, idle_connection: self.of_an_idle_connection()? })
+        Ok(Curves { workspaces, one_active, people, idle_connection: self.measure_idle_connection()? })
     }
 
-    fn told(&self, what: &str, point: Point) -> Point {
-        (self.tell)(what, &point);
+    fn report(&self, data: &str, point: Point) -> Point {
+        (self.on_result)(data, &point);
         point
     }
 
     /// Starts a server with `count` workspaces.
     fn serve_workspaces(&self, dir: &TempDir, count: usize) -> Result<Process, Box<dyn Error>> {
-        let enrich = Enrich::new(self.launch, dir.path());
-        enrich.create("bench", 1)?;
-        enrich.import(FEW)?;
-        fill(&enrich.data().join("accounts.db"), count)?;
+        let enrich = EnrichCommand::new(self.launcher, dir.path());
+        enrich.create_workspace("bench", 1)?;
+        enrich.import_people(PEOPLE_MIN)?;
+        insert_workspaces(&enrich.data_dir().join("accounts.db"), count)?;
         Ok(self.serve(&enrich)?)
     }
 
     /// Measures a server with `count` people, with all requests from one workspace.
-    fn of_people(&self, count: usize) -> Result<Point, Box<dyn Error>> {
+    fn measure_people(&self, count: usize) -> Result<Point, Box<dyn Error>> {
         let dir = TempDir::new()?;
-        let enrich = Enrich::new(self.launch, dir.path());
-        let key = enrich.create("bench", u32::MAX)?;
-        enrich.import(count)?;
-        let requests: Vec<_> = mixed(count).map(|person| world::request(key.reveal(), person)).collect();
-        self.point(&self.serve(&enrich)?, count, &requests)
+        let enrich = EnrichCommand::new(self.launcher, dir.path());
+        let key = enrich.create_workspace("bench", u32::MAX)?;
+        enrich.import_people(count)?;
+        let requests: Vec<_> = shuffled(count).map(|person| dataset::request(key.reveal(), person)).collect();
+        self.measure_server(&self.serve(&enrich)?, count, &requests)
     }
 
-    fn of_an_idle_connection(&self) -> Result<u64, Box<dyn Error>> {
-        machine::allow_open_files()?;
+    fn measure_idle_connection(&self) -> Result<u64, Box<dyn Error>> {
+        machine::raise_open_file_limit()?;
         let dir = TempDir::new()?;
-        let enrich = Enrich::new(self.launch, dir.path());
-        let key = enrich.create("bench", u32::MAX)?;
-        enrich.import(FEW)?;
+        let enrich = EnrichCommand::new(self.launcher, dir.path());
+        let key = enrich.create_workspace("bench", u32::MAX)?;
+        enrich.import_people(PEOPLE_MIN)?;
         let server = self.serve(&enrich)?;
-        let requests = [world::request(key.reveal(), 0)];
+        let requests = [dataset::request(key.reveal(), 0)];
         // Requests on another connection allocate what all connections share.
-        server.load(1, &requests).connect()?.run(Pace::Number(1_000))?;
+        server.load(1, &requests).connect()?.run(Pace::Count(1_000))?;
         let before = machine::memory(server.pid())?;
         let mut idle = server.load(IDLE, &requests).connect()?;
-        idle.run(Pace::Number(IDLE as u64))?;
-        Ok(settle(&server, &requests, RESTED_AFTER)?.saturating_sub(before) / IDLE as u64)
+        idle.run(Pace::Count(IDLE as u64))?;
+        Ok(wait_for_stable_memory(&server, &requests, BUFFERS_FREED_AFTER)?.saturating_sub(before)
+            / IDLE as u64)
     }
 
-    fn serve(&self, enrich: &Enrich<'_>) -> io::Result<Process> {
+    fn serve(&self, enrich: &EnrichCommand<'_>) -> io::Result<Process> {
         let Some((servers, ours)) = self.cores else { return enrich.serve() };
         machine::pin(servers)?;
         let server = enrich.serve();
@@ -156,15 +163,20 @@ impl Scale<'_> {
         server
     }
 
-    fn point(&self, server: &Process, count: usize, requests: &[Vec<u8>]) -> Result<Point, Box<dyn Error>> {
-        let mut asking = server.load(CONNECTIONS, requests).connect()?;
+    fn measure_server(
+        &self,
+        server: &Process,
+        count: usize,
+        requests: &[Vec<u8>],
+    ) -> Result<Point, Box<dyn Error>> {
+        let mut load = server.load(CONNECTIONS, requests).connect()?;
         // Warm-up: one request for each.
-        asking.run(Pace::Number(requests.len().max(FEW) as u64))?;
+        load.run(Pace::Count(requests.len().max(PEOPLE_MIN) as u64))?;
         let memory = machine::memory(server.pid())?;
         let (mut cpu, mut per_second) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let before = machine::cpu_time(server.pid())?;
-            let measured = asking.run(Pace::Closed(self.time))?;
+            let measured = load.run(Pace::Closed(self.time))?;
             let time = machine::cpu_time(server.pid())? - before;
             cpu.push(time.as_secs_f64() / measured.answered as f64);
             per_second.push(measured.per_second());
@@ -173,53 +185,55 @@ impl Scale<'_> {
         per_second.sort_by(f64::total_cmp);
         Ok(Point {
             count,
-            cpu: Duration::from_secs_f64(middle(&cpu)),
-            per_second: middle(&per_second),
-            start: server.started_in,
+            cpu: Duration::from_secs_f64(median(&cpu)),
+            per_second: median(&per_second),
+            start: server.startup_time,
             memory,
         })
     }
 }
 
-/// Waits, under light load, until a server's memory has not shrunk for `calm`. Returns its memory, in bytes.
-fn settle(server: &Process, requests: &[Vec<u8>], calm: Duration) -> io::Result<u64> {
+/// Waits, under light load, until a server's memory has not shrunk for `stable_for`. Returns its memory, in bytes.
+fn wait_for_stable_memory(server: &Process, requests: &[Vec<u8>], stable_for: Duration) -> io::Result<u64> {
     const PAUSE: Duration = Duration::from_millis(500);
     const TIME_MAX: Duration = Duration::from_secs(180);
 
-    let mut asking = server.load(1, requests).connect()?;
+    let mut load = server.load(1, requests).connect()?;
     let began = Instant::now();
-    let (mut least, mut since) = (machine::memory(server.pid())?, began);
-    while since.elapsed() < calm && began.elapsed() < TIME_MAX {
+    let (mut lowest, mut since) = (machine::memory(server.pid())?, began);
+    while since.elapsed() < stable_for && began.elapsed() < TIME_MAX {
         thread::sleep(PAUSE);
-        asking.run(Pace::Number(FEW as u64))?;
+        load.run(Pace::Count(PEOPLE_MIN as u64))?;
         let now = machine::memory(server.pid())?;
         // Ignores changes of less than 0.1 %.
-        if now < least - least / 1_000 {
-            (least, since) = (now, Instant::now());
+        if now < lowest - lowest / 1_000 {
+            (lowest, since) = (now, Instant::now());
         }
     }
-    Ok(least)
+    Ok(lowest)
 }
 
 /// Returns one request for each of `count` workspaces.
-fn of_workspaces(count: usize) -> Vec<Vec<u8>> {
-    mixed(count).map(|workspace| world::request(key(workspace).reveal(), workspace % FEW)).collect()
+fn requests_of_workspaces(count: usize) -> Vec<Vec<u8>> {
+    shuffled(count)
+        .map(|workspace| dataset::request(key(workspace).reveal(), workspace % PEOPLE_MIN))
+        .collect()
 }
 
 /// Returns the key of a workspace.
 fn key(workspace: usize) -> ApiKey {
-    world::key(1_000 + workspace as u64)
+    dataset::key(1_000 + workspace as u64)
 }
 
 /// Iterates over the numbers below `count`, a power of ten, in an order in which neighbours are far apart.
-fn mixed(count: usize) -> impl Iterator<Item = usize> {
+fn shuffled(count: usize) -> impl Iterator<Item = usize> {
     /// Coprime to all powers of ten.
     const STEP: usize = 7_368_787;
     (0..count.min(REQUESTS_MAX)).map(move |nth| nth * STEP % count)
 }
 
 /// Inserts `count` workspaces with one key each. With the command line, a million would take minutes.
-fn fill(accounts: &Path, count: usize) -> rusqlite::Result<()> {
+fn insert_workspaces(accounts: &Path, count: usize) -> rusqlite::Result<()> {
     /// Digests arrive in random order, so their index must stay in memory while it grows.
     const CACHE_KIB: i64 = 1 << 20;
 
@@ -273,7 +287,7 @@ impl fmt::Display for Curves {
         for point in &self.workspaces {
             row(f, &format!("{} workspaces with a key", grouped(point.count)), point)?;
         }
-        row(f, &format!("{} workspaces, one is asked for", grouped(self.hot.count)), &self.hot)?;
+        row(f, &format!("{} workspaces, requests of one", grouped(self.one_active.count)), &self.one_active)?;
         for point in &self.people {
             row(f, &format!("{} people", grouped(point.count)), point)?;
         }
@@ -281,10 +295,10 @@ impl fmt::Display for Curves {
             last.memory.saturating_sub(first.memory) / (last.count - first.count).max(1) as u64
         };
         if let [one, .., most] = &self.workspaces[..] {
-            let (warm, cold) = (each(one, most), each(one, &self.hot));
+            let (warm, cold) = (each(one, most), each(one, &self.one_active));
             writeln!(
                 f,
-                "\nA workspace with its key: {warm} bytes, and {cold} once it has not asked for a minute."
+                "\nA workspace with its key: {warm} bytes, and {cold} after one minute without requests."
             )?;
         }
         if let [few, .., most] = &self.people[..] {
@@ -313,13 +327,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_as_people_read_them() {
+    fn groups_digits_by_thousands() {
         assert_eq!([1, 999, 1_000, 1_000_005].map(grouped), ["1", "999", "1,000", "1,000,005"]);
     }
 
     #[test]
-    fn a_mixed_order_has_each_number_once() {
-        let mut all: Vec<_> = mixed(10_000).collect();
+    fn shuffled_order_contains_each_number_once() {
+        let mut all: Vec<_> = shuffled(10_000).collect();
         assert_ne!(all[1], 1);
         all.sort_unstable();
         assert!(all.into_iter().eq(0..10_000));

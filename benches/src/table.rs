@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The result of one contender in one round.
+/// The result of one server in one round.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct RoundResult {
     /// Replies per second.
     pub per_second: f64,
     /// Median latency.
@@ -18,21 +18,21 @@ pub struct Entry {
     pub busy: Option<f64>,
 }
 
-/// The rounds of all contenders. The others are compared with the first.
+/// The rounds of all servers. Each server is compared with the first one.
 #[derive(Clone, Debug)]
 pub struct Table {
     names: Vec<String>,
-    rounds: Vec<Vec<Entry>>,
+    rounds: Vec<Vec<RoundResult>>,
 }
 
 impl Table {
-    /// Creates a table of these contenders without rounds.
+    /// Creates a table of these servers, without rounds.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().collect(), rounds: Vec::new() }
     }
 
-    /// Adds one round, with one entry per contender, in their order.
-    pub fn add(&mut self, round: Vec<Entry>) {
+    /// Adds one round, with one result per server, in their order.
+    pub fn add(&mut self, round: Vec<RoundResult>) {
         self.rounds.push(round);
     }
 
@@ -41,7 +41,7 @@ impl Table {
         self.rounds.len()
     }
 
-    fn sorted(&self, of: impl Fn(&[Entry]) -> f64) -> Vec<f64> {
+    fn sorted(&self, of: impl Fn(&[RoundResult]) -> f64) -> Vec<f64> {
         let mut values: Vec<_> = self.rounds.iter().map(|round| of(round)).collect();
         values.sort_by(f64::total_cmp);
         values
@@ -56,22 +56,23 @@ impl fmt::Display for Table {
             "| server | requests/s | ÷ {first} | lowest to highest | CPU µs | p50 ms | p99 ms | busy |"
         )?;
         writeln!(f, "|---|---:|---:|---|---:|---:|---:|---:|")?;
-        for (at, name) in self.names.iter().enumerate() {
-            let median = |of: &dyn Fn(&Entry) -> f64| middle(&self.sorted(|round| of(&round[at])));
-            let ratios = self.sorted(|round| round[at].per_second / round[0].per_second);
+        for (index, name) in self.names.iter().enumerate() {
+            let median_of =
+                |of: &dyn Fn(&RoundResult) -> f64| median(&self.sorted(|round| of(&round[index])));
+            let ratios = self.sorted(|round| round[index].per_second / round[0].per_second);
             let (Some(lowest), Some(highest)) = (ratios.first(), ratios.last()) else { continue };
-            let busy = match median(&|entry| entry.busy.unwrap_or(f64::NAN)) {
+            let busy = match median_of(&|result| result.busy.unwrap_or(f64::NAN)) {
                 busy if busy.is_nan() => String::new(),
                 busy => format!("{:.0} %", busy * 100.0),
             };
             writeln!(
                 f,
                 "| {name} | {:.0} | {:.2} | {lowest:.2} to {highest:.2} | {:.2} | {:.2} | {:.2} | {busy} |",
-                median(&|entry| entry.per_second),
-                middle(&ratios),
-                median(&|entry| entry.cpu.as_secs_f64() * 1e6),
-                median(&|entry| entry.p50.as_secs_f64() * 1e3),
-                median(&|entry| entry.p99.as_secs_f64() * 1e3),
+                median_of(&|result| result.per_second),
+                median(&ratios),
+                median_of(&|result| result.cpu.as_secs_f64() * 1e6),
+                median_of(&|result| result.p50.as_secs_f64() * 1e3),
+                median_of(&|result| result.p99.as_secs_f64() * 1e3),
             )?;
         }
         Ok(())
@@ -79,6 +80,6 @@ impl fmt::Display for Table {
 }
 
 /// Returns the median of sorted values.
-pub fn middle(sorted: &[f64]) -> f64 {
+pub fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }

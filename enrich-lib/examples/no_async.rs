@@ -9,7 +9,7 @@ use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
 
 /// Runs one lookup. The result passed to each transition could come from a blocking call to your own store.
-fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
+fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let (policy, now) = (Policy::default(), Timestamp::from_unix_ms(1_700_000_000_000)); // your clock
     let lookup = Lookup::receive(&policy, Arrival::new(now, [7; 10]), request)?; // your randomness
     let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
@@ -29,7 +29,7 @@ fn walk(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
 fn main() {
     let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 2);
     for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"bea.marlowe@gmail.com"}"#] {
-        let reply = walk(Request { key: Some(key), body: Ok(body.into()) }, &mut balance);
-        println!("{:#?}", wire::response(&reply.unwrap_or_else(|refused| refused)));
+        let reply = look_up(Request { key: Some(key), body: Ok(body.into()) }, &mut balance);
+        println!("{:#?}", wire::response(&reply.unwrap_or_else(|refusal| refusal)));
     }
 }

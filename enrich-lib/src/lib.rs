@@ -80,9 +80,9 @@
 //! # Layout
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
-//! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`ports`] · [`lookup`] **the state machine** · [`observe`]
-//! lookup events · [`drive`] the driver · [`wire`] HTTP · [`sharded_map`] a sharded map for stores · [`memory`] in-memory
-//! ports.
+//! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state
+//! machine** · [`observe`] lookup events · [`drive`] the driver · [`wire`] HTTP · [`sharded_map`] a sharded map for stores ·
+//! [`memory`] in-memory ports.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -102,6 +102,8 @@ pub mod credit;
 pub mod query;
 
 pub mod refusal;
+
+pub mod resolver;
 
 pub mod ports;
 

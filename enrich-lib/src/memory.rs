@@ -53,7 +53,7 @@ struct Counter {
     count: u64,
     expires_at: Timestamp,
     /// The previously used counter. Most workspaces have one or two counters.
-    before: Option<Box<Counter>>,
+    previous: Option<Box<Counter>>,
 }
 
 #[async_trait]
@@ -68,7 +68,7 @@ impl Windows for WindowTable {
             }
         };
         if counter.window != window.number() {
-            counter.turn_to(window);
+            counter.select(window);
         }
         counter.count += 1;
         Ok(counter.count)
@@ -86,34 +86,34 @@ fn make_room(table: &mut Map<Counter>, window: &Window) {
 
 impl Counter {
     fn new(window: &Window) -> Self {
-        Self { window: window.number(), count: 0, expires_at: window.expires_at(), before: None }
+        Self { window: window.number(), count: 0, expires_at: window.expires_at(), previous: None }
     }
 
     /// Returns an iterator over this counter and the previous ones.
     fn all(&self) -> impl Iterator<Item = &Self> {
-        iter::successors(Some(self), |counter| counter.before.as_deref())
+        iter::successors(Some(self), |counter| counter.previous.as_deref())
     }
 
     /// Moves the counter of `window` to the front.
-    fn turn_to(&mut self, window: &Window) {
+    fn select(&mut self, window: &Window) {
         let last = mem::replace(self, Self::new(window));
-        self.before = Some(Box::new(last));
-        if let Some(known) = take(&mut self.before, window.number()) {
+        self.previous = Some(Box::new(last));
+        if let Some(known) = take(&mut self.previous, window.number()) {
             (self.count, self.expires_at) = (known.count, known.expires_at);
         } else if self.all().count() > window.countable_max() {
-            let in_the_way = self.in_the_way(window);
-            take(&mut self.before, in_the_way);
+            let eviction_candidate = self.eviction_candidate(window);
+            take(&mut self.previous, eviction_candidate);
         }
     }
 
     /// Returns the window whose counter is evicted for that of `window`. This is the oldest one, for which no request can be
     /// late any more. If a clock has jumped back, so that other counters are out of its reach, it is the least recently used
     /// one.
-    fn in_the_way(&self, window: &Window) -> u64 {
+    fn eviction_candidate(&self, window: &Window) -> u64 {
         let reach = window.number().saturating_add(window.countable_max() as u64);
         let others = || self.all().skip(1).map(|counter| counter.window);
-        let is_reached = others().all(|number| number < reach);
-        let number = if is_reached { others().min() } else { others().last() };
+        let are_in_reach = others().all(|number| number < reach);
+        let number = if are_in_reach { others().min() } else { others().last() };
         number.unwrap_or(window.number())
     }
 }
@@ -122,10 +122,10 @@ impl Counter {
 fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
     let counter = list.as_mut()?;
     if counter.window != window {
-        return take(&mut counter.before, window);
+        return take(&mut counter.previous, window);
     }
-    let before = counter.before.take();
-    mem::replace(list, before)
+    let previous = counter.previous.take();
+    mem::replace(list, previous)
 }
 
 /// Accounts in memory.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use uuid::fmt::Simple;
+use uuid::{Builder, Uuid};
 
 /// A point in time, in whole milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,58 +65,47 @@ impl Arrival {
 ///
 /// Ids sort by arrival time. Clients treat them as opaque.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LookupId([u8; 16]);
+pub struct LookupId(Uuid);
 
 impl LookupId {
+    const PREFIX: &[u8; 7] = b"lookup_";
+    const TEXT_OCTETS: usize = Self::PREFIX.len() + Simple::LENGTH;
+
     /// Creates the id of a lookup that arrived at `now`.
-    pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
-        let mut id = [0; 16];
-        id[..6].copy_from_slice(&now.unix_ms().to_be_bytes()[2..]);
-        id[6..].copy_from_slice(&random);
-        id[6] = id[6] & 0x0f | 0x70; // version 7
-        id[8] = id[8] & 0x3f | 0x80; // variant of RFC 9562
-        Self(id)
+    pub const fn new(now: Timestamp, random: [u8; 10]) -> Self {
+        Self(Builder::from_unix_timestamp_millis(now.unix_ms(), &random).into_uuid())
     }
 
     /// Returns the time at which the lookup arrived.
     pub const fn arrived_at(&self) -> Timestamp {
-        let [a, b, c, d, e, f, ..] = self.0;
+        let [a, b, c, d, e, f, ..] = *self.as_bytes();
         Timestamp(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 
     /// Returns the 16 bytes of the UUID.
     pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// Creates an id from the bytes that [`LookupId::as_bytes`] returned.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+        Self(Uuid::from_bytes(bytes))
     }
-}
-
-impl LookupId {
-    const PREFIX: &[u8; 7] = b"lookup_";
-    const TEXT_OCTETS: usize = Self::PREFIX.len() + 32;
 
     /// Formats the id. `format!` would take ten times as long.
     pub(crate) fn text(&self) -> [u8; Self::TEXT_OCTETS] {
         let mut text = [0; Self::TEXT_OCTETS];
         let (prefix, digits) = text.split_at_mut(Self::PREFIX.len());
         prefix.copy_from_slice(Self::PREFIX);
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
-            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]]);
-        }
+        self.0.simple().encode_lower(digits);
         text
     }
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
 /// Compares the bytes as one integer, because maps of ids compare often.
 impl Ord for LookupId {
     fn cmp(&self, other: &Self) -> Ordering {
-        u128::from_be_bytes(self.0).cmp(&u128::from_be_bytes(other.0))
+        self.0.as_u128().cmp(&other.0.as_u128())
     }
 }
 

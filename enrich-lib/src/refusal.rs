@@ -1,13 +1,17 @@
 //! The nine error codes of specification 7, in its order, and the port failures that cause three of them.
 
 use std::error::Error;
+use std::fmt;
+use std::iter::successors;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::body::BodyError;
 use crate::email::{EmailError, Unsupported};
 
-/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the code.
+/// The reason why a request has no lookup result. `Display` gives the reason for operators; a client receives only the
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// 400: "The request body is invalid, including any field other than `email`."
@@ -69,20 +73,38 @@ impl Refusal {
     }
 }
 
-/// The failure of a port. Its source is for the log; responses never contain it.
-#[derive(Debug, Error)]
-#[error(transparent)]
-pub struct PortError(Box<dyn Error + Send + Sync>);
+/// The failure of a port. It is for the log; responses never contain it. Cheap to clone.
+///
+/// `{}` formats the error, and `{:#}` formats it with all its sources, separated by `: `.
+#[derive(Clone, Debug)]
+pub struct PortError(Arc<dyn Error + Send + Sync>);
 
 impl PortError {
     /// Creates a failure from a source error or a message.
     pub fn new(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(source.into())
+        Self(source.into().into())
     }
 
     /// Returns the source if it is a `T`, so that an adapter can distinguish the failures of another adapter.
     pub fn downcast_ref<T: Error + 'static>(&self) -> Option<&T> {
         self.0.downcast_ref()
+    }
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        if f.alternate() {
+            successors(self.source(), |&error| error.source())
+                .try_for_each(|source| write!(f, ": {source}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for PortError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
     }
 }
 
@@ -96,5 +118,15 @@ mod tests {
         assert_eq!(error.downcast_ref(), Some(&BodyError::TooLarge));
         assert_eq!(error.downcast_ref::<EmailError>(), None);
         assert!(PortError::new("a sentence").downcast_ref::<BodyError>().is_none());
+    }
+    #[test]
+    fn port_error_formats_its_sources_in_alternate_form() {
+        #[derive(Debug, Error)]
+        #[error("status 400")]
+        struct Outer(#[source] BodyError);
+
+        let error = PortError::new(Outer(BodyError::TooLarge));
+        assert_eq!(format!("{error}"), "status 400");
+        assert_eq!(format!("{error:#}"), format!("status 400: {}", BodyError::TooLarge));
     }
 }

@@ -228,10 +228,10 @@ mod tests {
         #[test]
         fn reset_seconds_reach_the_next_window((w, q, now) in (workspace(), quota(), time())) {
             let window = q.window(&w, now);
-            let told = window.admit(u64::MAX, now).unwrap_err();
-            prop_assert!(told.reset_seconds >= 1);
-            prop_assert!(told.reset_seconds <= u64::from(q.window_seconds()));
-            let later = now + Duration::from_secs(told.reset_seconds);
+            let status = window.admit(u64::MAX, now).unwrap_err();
+            prop_assert!(status.reset_seconds >= 1);
+            prop_assert!(status.reset_seconds <= u64::from(q.window_seconds()));
+            let later = now + Duration::from_secs(status.reset_seconds);
             prop_assert!(q.window(&w, later).number() > window.number());
         }
     }

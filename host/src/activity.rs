@@ -1,7 +1,7 @@
 //! The state of a connection and its timeouts.
 //!
 //! Each event on a connection updates its [`ConnectionActivity`] without reading the clock, which keeps the cost per request
-//! low. The [`IdleTimeout`] runs in the same task, so it is polled after each update, and reads the clock only if no request
+//! low. The [`ConnectionTimeout`] runs in the same task, so it is polled after each update, and reads the clock only if no request
 //! is in flight.
 //!
 //! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest timeout, so a wait
@@ -47,11 +47,11 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    pub(crate) fn time_max(self, limits: &Limits) -> Duration {
+    pub(crate) fn timeout(self, limits: &Limits) -> Duration {
         match self {
-            Self::Head => limits.head_time_max,
-            Self::Idle => limits.idle_time_max,
-            Self::Close => limits.close_time_max,
+            Self::Head => limits.head_timeout,
+            Self::Idle => limits.idle_timeout,
+            Self::Close => limits.close_timeout,
         }
     }
 }
@@ -133,14 +133,14 @@ impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
 /// Resolves to the kind of wait when a connection has timed out or has been idle long enough to be suspended. It can be
 /// awaited again after it has completed.
 #[derive(Debug)]
-pub(crate) struct IdleTimeout<'a> {
+pub(crate) struct ConnectionTimeout<'a> {
     activity: &'a ConnectionActivity,
     limits: &'a Limits,
     since: Instant,
     timer: WakeGated<Pin<Box<Sleep>>>,
 }
 
-impl<'a> IdleTimeout<'a> {
+impl<'a> ConnectionTimeout<'a> {
     /// Creates the timeout of a connection that has been waiting since `since`.
     pub(crate) fn new(activity: &'a ConnectionActivity, since: Instant, limits: &'a Limits) -> Self {
         let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + shortest_timeout(limits))));
@@ -166,18 +166,18 @@ impl<'a> IdleTimeout<'a> {
     /// Returns the deadline of the current wait and its kind, or `None` while a request is in flight.
     fn deadline(&mut self) -> Option<(Instant, Wait)> {
         let wait = self.current_wait()?;
-        let time_max = wait.time_max(self.limits);
+        let timeout = wait.timeout(self.limits);
         let can_suspend = wait == Wait::Idle && self.activity.can_suspend();
-        Some((self.since + if can_suspend { SUSPEND_AFTER.min(time_max) } else { time_max }, wait))
+        Some((self.since + if can_suspend { SUSPEND_AFTER.min(timeout) } else { timeout }, wait))
     }
 }
 
 /// Returns the shortest timeout.
 fn shortest_timeout(limits: &Limits) -> Duration {
-    limits.head_time_max.min(limits.idle_time_max).min(limits.close_time_max)
+    limits.head_timeout.min(limits.idle_timeout).min(limits.close_timeout)
 }
 
-impl Future for IdleTimeout<'_> {
+impl Future for ConnectionTimeout<'_> {
     type Output = Wait;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wait> {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::activity::{ConnectionActivity, IdleTimeout, InFlight, Wait};
+use crate::activity::{ConnectionActivity, ConnectionTimeout, InFlight, Wait};
 use crate::handler::RequestHandler;
 use crate::limits::Limits;
 use crate::stream::{Stream, Version};
@@ -86,7 +86,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let handshake = timeout(self.handler.limits.handshake_time_max, tls.accept(io));
+        let handshake = timeout(self.handler.limits.handshake_timeout, tls.accept(io));
         let handshake = tokio::select! { biased;
             () = self.shutdown.cancelled() => return,
             handshake = handshake => handshake,
@@ -124,7 +124,7 @@ impl Connections {
             }
             since = Instant::now();
         }
-        if timeout(self.handler.limits.close_time_max, stream.close()).await.is_err() {
+        if timeout(self.handler.limits.close_timeout, stream.close()).await.is_err() {
             log_timeout(Wait::Close);
         }
     }
@@ -187,7 +187,7 @@ impl Connections {
     where
         Http: Future<Output = hyper::Result<()>>,
     {
-        let mut idle_timeout = IdleTimeout::new(activity, since, &self.handler.limits);
+        let mut connection_timeout = ConnectionTimeout::new(activity, since, &self.handler.limits);
         let shutdown = pin!(self.shutdown.cancelled());
         let mut shutdown = WakeGated::new(shutdown);
         let mut suspended_since = None;
@@ -201,9 +201,9 @@ impl Connections {
                     return suspended_since.map_or(End::Finished, End::Suspended);
                 }
                 () = &mut shutdown, if !is_shutting_down => activity.begin_close(),
-                wait = &mut idle_timeout => match wait {
+                wait = &mut connection_timeout => match wait {
                     Wait::Idle if activity.can_suspend() && !is_shutting_down => {
-                        suspended_since = Some(idle_timeout.since());
+                        suspended_since = Some(connection_timeout.since());
                     }
                     Wait::Idle => {
                         suspended_since = None;
@@ -227,7 +227,7 @@ impl Connections {
         since: Instant,
         operation: impl Future<Output = io::Result<T>>,
     ) -> Option<T> {
-        let deadline = since + wait.time_max(&self.handler.limits);
+        let deadline = since + wait.timeout(&self.handler.limits);
         tokio::select! { biased;
             result = operation => result.map_err(|error| log_error(&error)).ok(),
             () = self.shutdown.cancelled() => None,

@@ -30,7 +30,7 @@ impl RequestHandler {
             Ok(()) => {
                 // Read even if the key is invalid: an unread body would close the connection, which would make 401 replies
                 // distinguishable.
-                let body = self.endpoint.gather(body).await;
+                let body = self.endpoint.read_body(body).await;
                 is_unread = body.is_err();
                 self.endpoint.answer(&head.headers, body).await
             }

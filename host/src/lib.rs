@@ -16,34 +16,26 @@
 //! - `activity`: the state of a connection and its timeouts
 //! - `replies`: JSON replacements for hyper's own error replies
 //! - `stream`: the byte stream of one connection
-//! - [`causes`]: error chains on one line
 //! - `log`: one log event per lookup
 //! - `handler`: one request, served by the [`Endpoint`](enrich_tower::Endpoint)
 //! - `connection`: one connection
 //! - `server`: the accept loop and the graceful shutdown, [`run`]
 //! - [`workers`]: the server on several threads
-//!
-//! The command line also uses [`patience`] (port timeouts), [`guards`] (resolver middleware) and [`vendors`] (the vendors of a
-//! lookup).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod activity;
-pub mod causes;
 mod connection;
-pub mod guards;
 mod handler;
 mod limits;
 mod listener;
 mod log;
-pub mod patience;
 mod replies;
 mod server;
 mod stream;
 pub mod swap;
 pub mod tls;
-pub mod vendors;
 mod wake;
 pub mod workers;
 

@@ -18,17 +18,17 @@ pub struct Limits {
     /// Limits on a request's body.
     pub body: BodyLimits,
     /// Timeout of the TLS handshake.
-    pub handshake_time_max: Duration,
+    pub handshake_timeout: Duration,
     /// Timeout of a request's head. The first head is timed from the start of the connection, each later one from its own
     /// first byte.
-    pub head_time_max: Duration,
+    pub head_timeout: Duration,
     /// Timeout of an idle connection. It exceeds the 60 s that most load balancers use, because the load balancer should be
     /// the side that closes.
-    pub idle_time_max: Duration,
+    pub idle_timeout: Duration,
     /// Timeout for the client to close its half of the connection.
-    pub close_time_max: Duration,
+    pub close_timeout: Duration,
     /// Timeout of requests and lookups in flight during a graceful shutdown.
-    pub shutdown_time_max: Duration,
+    pub shutdown_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -39,11 +39,11 @@ impl Default for Limits {
             head_bytes_max: 16 * 1_024,
             head_lines_max: 64,
             body: BodyLimits::default(),
-            handshake_time_max: Duration::from_secs(10),
-            head_time_max: Duration::from_secs(10),
-            idle_time_max: Duration::from_secs(75),
-            close_time_max: Duration::from_secs(5),
-            shutdown_time_max: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            close_timeout: Duration::from_secs(5),
+            shutdown_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -9,8 +9,6 @@ use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
 use enrich_lib::refusal::Refusal;
 use tokio::time::{Instant, sleep};
 
-use crate::causes::chain;
-
 /// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of its steps.
 ///
 /// Clones share their counters, so all threads of a server use clones of one log.
@@ -57,7 +55,7 @@ impl Observer for Log {
             (Ending::Abandoned, _) => return,
             (_, Some(error)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-                error = chain(error),
+                error = format!("{error:#}"),
             ),
             (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
                 target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us,

@@ -5,12 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
-use enrich_tower::{Arrivals, Endpoint, Lookups, SystemArrivals};
+use enrich_tower::{Arrivals, Endpoint, SystemArrivals};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Connections};
 use crate::handler::RequestHandler;
@@ -56,7 +57,7 @@ impl fmt::Debug for Services {
 /// Serves connections until `shutdown` resolves.
 ///
 /// The server then stops accepting, closes idle connections, and waits for requests and lookups in flight, at most for
-/// [`Limits::shutdown_time_max`].
+/// [`Limits::shutdown_timeout`].
 ///
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
 /// not cancel the lookups.
@@ -77,7 +78,7 @@ pub(crate) async fn serve<Io, Guard>(
     Guard: Send + 'static,
 {
     let Services { service, arrivals, limits, tls, date_header } = services;
-    let (observer, lookups) = (Arc::new(log.clone()), Lookups::default());
+    let (observer, lookups) = (Arc::new(log.clone()), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let handler = Arc::new(RequestHandler { endpoint, limits });
     let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
@@ -103,16 +104,17 @@ pub(crate) async fn serve<Io, Guard>(
 
     drop(accept); // closes the listener
     shared.shutdown.cancel();
+    lookups.close();
     let drained = async {
         while let Some(closed) = connections.join_next().await {
             log_panic(closed);
         }
-        lookups.finished().await;
+        lookups.wait().await;
     };
-    if timeout(limits.shutdown_time_max, drained).await.is_err() {
+    if timeout(limits.shutdown_timeout, drained).await.is_err() {
         tracing::warn!(
             connections = connections.len(),
-            lookups = lookups.count(),
+            lookups = lookups.len(),
             "shutdown timed out; dropping open connections and lookups"
         );
     }

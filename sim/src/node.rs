@@ -5,11 +5,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use enrich_host::patience::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
 use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::ports::{Credits, Keys, Resolver};
+use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
 use enrich_middleware::{Deadline, HashedOptOuts, Suppress};
 use turmoil::net::{TcpListener, TcpStream};
 
@@ -60,9 +60,10 @@ impl Node {
     fn service(&self, ports: Ports) -> Service {
         let Ports { keys, windows, credits } =
             if self.stores.servers().is_empty() { self.with_faults(ports) } else { ports };
-        let keys: Arc<dyn Keys> = Arc::new(KeysWithTimeout { keys, deadline: KeysWithTimeout::DEADLINE });
+        let keys: Arc<dyn Keys> =
+            Arc::new(KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT });
         let credits: Arc<dyn Credits> =
-            Arc::new(RetryingCredits { credits, deadline: RetryingCredits::DEADLINE });
+            Arc::new(RetryingCredits { credits, timeout: RetryingCredits::DEFAULT_TIMEOUT });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
         let vendor: Arc<dyn Resolver> = Arc::new(FaultyPort { port: vendor, faults: self.faults.clone() });
         let opt_outs = self.opt_outs.clone();
@@ -86,7 +87,7 @@ impl Node {
         let windows = Arc::new(FaultyPort { port: ports.windows, faults: self.faults.clone() });
         Ports {
             keys: Arc::new(FaultyPort { port: ports.keys, faults: self.faults.clone() }),
-            windows: Arc::new(WindowsWithTimeout { windows, deadline: WindowsWithTimeout::DEADLINE }),
+            windows: Arc::new(WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT }),
             credits: Arc::new(FaultyPort { port: ports.credits, faults: self.faults.clone() }),
         }
     }

@@ -16,7 +16,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
@@ -147,9 +147,9 @@ impl Resolver for VendorClient {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let stream =
             TcpStream::connect((VENDOR, HTTP_PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
-        match request(stream, &query.email).await.map_err(|_| VendorErrorKind::BadAnswer)? {
+        match request(stream, &query.email).await.map_err(|_| VendorErrorKind::InvalidResponse)? {
             (StatusCode::OK, profile) => {
-                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::BadAnswer)?))
+                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::InvalidResponse)?))
             }
             (StatusCode::NOT_FOUND, _) => Ok(None),
             _ => Err(VendorErrorKind::Unavailable.into()),

@@ -10,8 +10,9 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use enrich_host::vendors::{Asked, Vendor};
+use enrich_middleware::VendorPolicy;
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use enrich_tests::blackbox::{TIMEOUT, TestServer};
 use serde_json::json;
@@ -68,33 +69,37 @@ fn table() -> Vec<(&'static str, VendorResponse, Expected)> {
         ("null", json_of(&json!({ "url": null })), NotFound),
         ("too little confidence", json_of(&json!({ "url": URL, "score": 79 })), NotFound),
         ("404, which means no match", status(404), NotFound),
-        ("400", status(400), Fails("it answered 400: the vendor response not take this request")),
-        ("401", status(401), Fails("it answered 401: the vendor refuses our key")),
-        ("402", status(402), Fails("it answered 402: our credits at the vendor are used up")),
-        ("403", status(403), Fails("it answered 403: the vendor refuses our key")),
-        ("429", status(429), Fails("it answered 429: the vendor asks us to slow down")),
-        ("500", status(500), Fails("it answered 500: the vendor is unavailable")),
-        ("503", status(503), Fails("it answered 503: the vendor is unavailable")),
-        ("a redirect", VendorResponse::Sends(redirect.to_owned()), Fails("it answered 302: ")),
-        ("HTML", http(200, "text/html", "<p>bea.marlowe"), Fails("not of type application/json")),
-        ("bad JSON", http(200, "application/json", "{\"url\": bea"), Fails("the answer is no JSON")),
-        ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is no number")),
-        ("too much", json_of(&large), Fails("the answer is over 262144 bytes")),
-        ("a reset in mid-body", VendorResponse::Resets(half.to_owned()), Fails("the answer broke off")),
+        ("400", status(400), Fails("status 400: the vendor rejected the request")),
+        ("401", status(401), Fails("status 401: the vendor rejected the API key")),
+        ("402", status(402), Fails("status 402: the vendor account has no credits left")),
+        ("403", status(403), Fails("status 403: the vendor rejected the API key")),
+        ("429", status(429), Fails("status 429: the vendor's rate limit is exceeded")),
+        ("500", status(500), Fails("status 500: the vendor is unavailable")),
+        ("503", status(503), Fails("status 503: the vendor is unavailable")),
+        ("a redirect", VendorResponse::Sends(redirect.to_owned()), Fails("status 302: ")),
+        ("HTML", http(200, "text/html", "<p>bea.marlowe"), Fails("content type is not application/json")),
+        ("bad JSON", http(200, "application/json", "{\"url\": bea"), Fails("the response is not valid JSON")),
+        ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is not a number")),
+        ("too much", json_of(&large), Fails("the response body exceeds 262144 bytes")),
+        (
+            "a reset in mid-body",
+            VendorResponse::Resets(half.to_owned()),
+            Fails("the response body is incomplete"),
+        ),
         (
             "a reset at once",
             VendorResponse::Resets(String::new()),
-            Fails("the connection ended before an answer"),
+            Fails("the connection closed before a response"),
         ),
         (
             "no HTTP",
             VendorResponse::Sends("bea.marlowe\r\n\r\n".to_owned()),
-            Fails("the connection ended before"),
+            Fails("the connection closed before"),
         ),
-        ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is no profile")),
-        ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is no profile")),
-        ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is no profile")),
-        ("nothing", VendorResponse::Hangs, Fails("the vendor did not answer in time")),
+        ("another host", url("https://linkedin.evil.example/in/bea-marlowe"), Fails("/url is not a profile")),
+        ("a script", url("javascript:alert(1)//linkedin.com/in/bea"), Fails("/url is not a profile")),
+        ("a company", url("https://www.linkedin.com/company/bea-marlowe"), Fails("/url is not a profile")),
+        ("nothing", VendorResponse::Hangs, Fails("the vendor did not respond in time")),
     ]
 }
 
@@ -109,7 +114,9 @@ async fn each_vendor_response_has_its_reply_price_and_log_line() {
         let vendor = vendor(listener.local_addr().unwrap(), deadline_ms);
         let serving = tokio::spawn(serve(listener, response));
         let server = TestServer::start_with(|settings| {
-            settings.sources = vec![Asked::People, Asked::Vendor(Vendor::new(Arc::new(vendor)))];
+            let timeout = Duration::from_millis(deadline_ms);
+            let policy = VendorPolicy { timeout, tries_max: 1, ..VendorPolicy::default() };
+            settings.vendor = Some((Arc::new(vendor), policy));
         })
         .await;
         let client = server.client(5).await;
@@ -149,7 +156,7 @@ async fn each_vendor_response_has_its_reply_price_and_log_line() {
         assert!(lines.contains(&client.workspace.id.to_string()), "the lookup is logged: {lines}");
         let lines = lines.to_lowercase();
         for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.workspace.key.to_lowercase()] {
-            assert!(!lines.contains(secret), "{what}: {secret} is lines: {lines}");
+            assert!(!lines.contains(secret), "{what}: {secret} in the log: {lines}");
         }
         serving.abort();
     }
@@ -157,7 +164,7 @@ async fn each_vendor_response_has_its_reply_price_and_log_line() {
 
 fn vendor(address: SocketAddr, deadline_ms: u64) -> Provider {
     let text = format!(
-        "name = \"acme\"\nbills = \"asks\"\n\
+        "name = \"acme\"\nbills = \"requests\"\n\
          [request]\nmethod = \"POST\"\nurl = \"http://{address}/people\"\nbody = '{{ \"email\": \"{{email}}\" }}'\n\
          headers = {{ Authorization = \"Bearer {{secret}}\" }}\n\
          [secret]\nenv = \"ACME_KEY\"\n\

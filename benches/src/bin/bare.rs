@@ -6,7 +6,7 @@ use std::thread;
 use enrich_benches::bare;
 use tokio::net::{TcpListener, TcpSocket};
 
-#[allow(clippy::print_stderr, reason = "whoever starts it reads the address there, as of the others")]
+#[allow(clippy::print_stderr, reason = "the launcher reads the address from stderr")]
 fn main() -> std::io::Result<()> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let first = runtime()?;

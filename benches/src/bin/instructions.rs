@@ -1,47 +1,56 @@
-//! Counts the user instructions of requests and of their pieces, and system calls, and compares them with those in
+//! Counts the user instructions of requests and of their pieces, and system calls, and compares them with the baseline in
 //! `instructions.txt`.
 //!
 //! ```sh
 //! cargo build --release -p enrich -p enrich-benches --bins
 //! target/release/instructions                    # fails if a cost has increased
-//! target/release/instructions --accept           # rewrites the figures
+//! target/release/instructions --accept           # rewrites the baseline
 //! target/release/instructions --functions found  # lists the most expensive functions
 //! ```
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use clap::Parser;
+use enrich_benches::baseline::{ACCEPT_COMMAND, Baseline, Change, Measurement, toolchain};
 use enrich_benches::callgrind::{Count, count_one};
-use enrich_benches::contender::Launch;
-use enrich_benches::counted::Counted;
-use enrich_benches::figures::{ACCEPT, Figures, Line, Verdict, toolchain};
+use enrich_benches::servers::Launcher;
 use enrich_benches::system_calls;
+use enrich_benches::workload::Workload;
+use lexopt::prelude::*;
 
 /// The allocator of the server, as the count includes allocations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Count the user instructions of requests and of their pieces
-#[derive(Debug, Parser)]
-struct Args {
-    /// Count only these cases
-    cases: Vec<String>,
-    /// Rewrite the figures instead of comparing with them
-    #[arg(long)]
-    accept: bool,
-    /// Print the functions with the most instructions of a case
-    #[arg(long, value_name = "CASE")]
-    functions: Option<String>,
-    /// Program whose system calls are counted, instead of the one beside this; it needs no optimisation
-    #[arg(long, value_name = "FILE")]
-    enrich: Option<PathBuf>,
-    /// Run a case this many times (used internally, under valgrind)
-    #[arg(long, num_args = 2, value_names = ["CASE", "TIMES"], hide = true)]
-    run: Option<Vec<String>>,
+const HELP: &str = "\
+Count the user instructions of requests and of their pieces
+
+Usage: instructions [OPTIONS] [CASE]...
+
+Arguments:
+  [CASE]...           Count only these cases
+
+Options:
+      --accept            Rewrite the baseline instead of comparing
+      --functions <CASE>  Print the most expensive functions of a case
+  -h, --help              Print help
+";
+
+/// What to do.
+#[derive(Debug)]
+enum Action {
+    PrintHelp,
+    /// Compares the costs of the cases with the baseline, or rewrites it.
+    Compare {
+        cases: Vec<Workload>,
+        accept: bool,
+    },
+    PrintFunctions(Workload),
+    /// Runs a case this many times. Used by this program itself, under valgrind.
+    Run(Workload, usize),
 }
 
 fn main() -> ExitCode {
@@ -52,82 +61,98 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode, Box<dyn Error>> {
-    let args = Args::parse();
-    if let Some([case, times]) = args.run.as_deref() {
-        named(case)?.run(times.parse()?)?;
-    } else if let Some(case) = &args.functions {
-        for (function, instructions) in count(named(case)?)?.functions().into_iter().take(40) {
-            println!("{instructions:>10.1}  {function}");
+    match parse(lexopt::Parser::from_env())? {
+        Action::PrintHelp => print!("{HELP}"),
+        Action::Compare { cases, accept } => return compare(cases, accept),
+        Action::PrintFunctions(case) => {
+            for (function, instructions) in count(case)?.functions().into_iter().take(40) {
+                println!("{instructions:>10.1}  {function}");
+            }
         }
-    } else {
-        return compare(&args);
+        Action::Run(case, repetitions) => case.run(repetitions)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn named(case: &str) -> Result<Counted, String> {
-    Counted::named(case).ok_or_else(|| {
-        let names: Vec<_> = Counted::all().map(Counted::name).collect();
-        format!("there is no case {case}; there are {}", names.join(", "))
+fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
+    let (mut cases, mut accept) = (Vec::new(), false);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Short('h') | Long("help") => return Ok(Action::PrintHelp),
+            Long("accept") => accept = true,
+            Long("functions") => return Ok(Action::PrintFunctions(args.value()?.parse_with(case)?)),
+            Long("run") => return Ok(Action::Run(args.value()?.parse_with(case)?, args.value()?.parse()?)),
+            Value(name) => cases.push(name.parse_with(case)?),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    Ok(Action::Compare { cases, accept })
+}
+
+fn case(name: &str) -> Result<Workload, String> {
+    Workload::from_name(name).ok_or_else(|| {
+        let names: Vec<_> = Workload::all().map(Workload::name).collect();
+        format!("unknown case {name:?}; choose one of {}", names.join(", "))
     })
 }
 
 /// Counts the instructions of a case in separate processes.
-fn count(case: Counted) -> Result<Count, Box<dyn Error>> {
-    let this = std::env::current_exe()?;
-    let command = |times: usize| {
-        let mut command = Command::new(&this);
-        command.args(["--run", case.name(), &times.to_string()]);
+fn count(case: Workload) -> Result<Count, Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let command = |repetitions: usize| {
+        let mut command = Command::new(&program);
+        command.args(["--run", case.name(), &repetitions.to_string()]);
         command
     };
-    Ok(count_one(command, case.times())?)
+    Ok(count_one(command, case.repetitions())?)
 }
 
-fn compare(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn Error>> {
+    let count = count(case)?;
+    let system_calls = case.server().and_then(|kind| {
+        let counted = system_calls::count_one(kind, launcher);
+        counted.inspect_err(|error| eprintln!("cannot count system calls: {error}")).ok()
+    });
+    let (instructions, sha256) = (count.instructions(), count.sha256());
+    Ok(Measurement { name: case.name().to_owned(), instructions, sha256, system_calls })
+}
+
+fn compare(cases: Vec<Workload>, accept: bool) -> Result<ExitCode, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
-    let accepted: Figures = match std::fs::read_to_string(&file) {
+    let baseline: Baseline = match std::fs::read_to_string(&file) {
         Ok(text) => text.parse()?,
-        Err(_) => Figures { toolchain: toolchain()?, lines: Vec::new() },
+        Err(_) => Baseline { toolchain: toolchain()?, measurements: Vec::new() },
     };
-    let cases = match &args.cases[..] {
-        [] => Counted::all().collect(),
-        names => names.iter().map(|name| named(name)).collect::<Result<Vec<_>, _>>()?,
-    };
-    let mut counted = Figures { toolchain: toolchain()?, lines: Vec::new() };
-    let mut verdicts = Vec::new();
-    let beside = Launch::beside_this()?;
-    let launch = Launch { enrich: args.enrich.clone().unwrap_or(beside.enrich.clone()), ..beside };
-    println!("{}", Figures::COLUMNS);
+    let is_complete = cases.is_empty();
+    let cases = if is_complete { Workload::all().collect() } else { cases };
+    let launcher = Launcher::beside_current_exe()?;
+    let mut measured = Baseline { toolchain: toolchain()?, measurements: Vec::new() };
+    let mut changes = Vec::new();
+    println!("{}", Baseline::COLUMNS);
     for case in cases {
-        let count = count(case)?;
-        let (instructions, sha256) = (count.instructions(), count.sha256());
-        let system_calls = case.server().and_then(|kind| {
-            let counted = system_calls::count_one(kind, &launch);
-            counted.inspect_err(|error| eprintln!("system calls can't be counted: {error}")).ok()
-        });
-        let line = Line { name: case.name().to_owned(), instructions, sha256, system_calls };
-        let verdict = Verdict::of(&line, accepted.of(&line.name));
-        println!("{line}  {verdict}");
-        counted.lines.push(line);
-        verdicts.push(verdict);
+        let measurement = measure(case, &launcher)?;
+        let change = Change::of(&measurement, baseline.case(&measurement.name));
+        println!("{measurement}  {change}");
+        measured.measurements.push(measurement);
+        changes.push(change);
     }
-    if args.accept {
-        if !args.cases.is_empty() {
-            counted.lines = accepted.with(counted.lines);
+    if accept {
+        if !is_complete {
+            measured.measurements = baseline.with(measured.measurements);
         }
-        std::fs::write(&file, counted.to_string())?;
+        std::fs::write(&file, measured.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    if counted.toolchain != accepted.toolchain {
+    if measured.toolchain != baseline.toolchain {
         println!(
-            "\nnot compared: instructions.txt is of {}, and this is {}",
-            accepted.toolchain, counted.toolchain
+            "\nnot compared: the baseline was measured with {}, not with {}",
+            baseline.toolchain, measured.toolchain
         );
         return Ok(ExitCode::SUCCESS);
     }
-    if verdicts.iter().any(|verdict| *verdict != Verdict::Same) {
-        println!("\nif that is what the change costs or saves, accept it, with the change:\n{ACCEPT}");
+    if changes.iter().any(|change| *change != Change::Unchanged) {
+        println!("\nif the change is intended, rewrite the baseline and commit it:\n{ACCEPT_COMMAND}");
     }
-    let is_refused = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Dearer(_) | Verdict::New));
-    Ok(if is_refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let has_failed = changes.iter().any(|change| matches!(change, Change::Increased(_) | Change::New));
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

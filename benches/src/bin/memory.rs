@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use enrich_benches::{memory, world};
+use enrich_benches::{dataset, memory};
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals};
 use tokio::net::TcpListener;
@@ -17,9 +17,9 @@ const TICK: Duration = Duration::from_millis(250);
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[allow(clippy::print_stderr, reason = "whoever starts it reads the address there, as of the others")]
+#[allow(clippy::print_stderr, reason = "the launcher reads the address from stderr")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let (service, accounts) = memory::service(&world::Keys::default(), world::PEOPLE)?;
+    let (service, accounts) = memory::service(&dataset::Keys::default(), dataset::PEOPLE)?;
     let workers = Workers::start(available_parallelism().unwrap_or(NonZeroUsize::MIN))?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

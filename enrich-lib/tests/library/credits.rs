@@ -10,7 +10,7 @@ use enrich_lib::ports::Credits;
 use futures_executor::block_on;
 
 #[test]
-fn credits_are_held_to_the_last_one_and_no_further() {
+fn holds_credits_up_to_the_balance() {
     let mut account = with_credits(2);
     assert_eq!(account.hold(&hold(1, 1)), Ok(Granted));
     assert_eq!(account.hold(&hold(2, 2)), Ok(Insufficient));
@@ -20,7 +20,7 @@ fn credits_are_held_to_the_last_one_and_no_further() {
 }
 
 #[test]
-fn a_spend_of_a_part_makes_the_rest_available_again() {
+fn partial_spend_releases_the_rest() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     assert_eq!(account.settle(&hold(1, 3), Settlement::Spend(1)), Ok(()));
@@ -28,7 +28,7 @@ fn a_spend_of_a_part_makes_the_rest_available_again() {
 }
 
 #[test]
-fn no_more_is_spent_than_is_held() {
+fn rejects_spend_above_hold() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(2)), Err(OverHold));
@@ -37,7 +37,7 @@ fn no_more_is_spent_than_is_held() {
 }
 
 #[test]
-fn a_lookup_that_asks_twice_holds_once() {
+fn repeated_hold_is_idempotent() {
     let mut account = with_credits(5);
     assert_eq!([account.hold(&hold(1, 2)), account.hold(&hold(1, 2))], [Ok(Granted); 2]);
     assert_eq!(account.hold(&hold(1, 3)), Err(OtherHold));
@@ -45,7 +45,7 @@ fn a_lookup_that_asks_twice_holds_once() {
 }
 
 #[test]
-fn a_settlement_that_is_told_twice_counts_once() {
+fn repeated_settlement_is_idempotent() {
     let mut account = with_credits(5);
     for (lookup, settlement) in [(1, Settlement::Spend(1)), (2, Settlement::Release)] {
         let hold = hold(lookup, 1);
@@ -56,7 +56,7 @@ fn a_settlement_that_is_told_twice_counts_once() {
 }
 
 #[test]
-fn the_first_of_two_settlements_wins() {
+fn first_settlement_wins() {
     let mut account = with_credits(5);
     let (spent, released) = (hold(1, 2), hold(2, 2));
     account.hold(&spent).unwrap();
@@ -71,7 +71,7 @@ fn the_first_of_two_settlements_wins() {
 }
 
 #[test]
-fn a_hold_that_its_release_has_overtaken_is_refused() {
+fn rejects_hold_after_its_release() {
     let mut account = with_credits(5);
     assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
     assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
@@ -79,7 +79,7 @@ fn a_hold_that_its_release_has_overtaken_is_refused() {
 }
 
 #[test]
-fn a_hold_that_comes_after_its_own_end_is_refused() {
+fn rejects_hold_after_its_expiry() {
     let mut account = with_credits(5);
     account.advance(at(10));
     assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
@@ -87,7 +87,7 @@ fn a_hold_that_comes_after_its_own_end_is_refused() {
 }
 
 #[test]
-fn a_hold_that_nobody_settles_runs_out_when_its_time_has_come_and_not_before() {
+fn unsettled_hold_expires_at_its_deadline() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.advance(Timestamp::from_unix_ms(9_999));
@@ -97,7 +97,7 @@ fn a_hold_that_nobody_settles_runs_out_when_its_time_has_come_and_not_before() {
 }
 
 #[test]
-fn a_spend_after_the_hold_has_run_out_is_refused_and_a_release_is_not() {
+fn rejects_spend_but_not_release_after_expiry() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.advance(at(10));
@@ -107,7 +107,7 @@ fn a_spend_after_the_hold_has_run_out_is_refused_and_a_release_is_not() {
 }
 
 #[test]
-fn a_release_that_comes_after_its_holds_end_leaves_nothing_behind() {
+fn late_release_leaves_no_entry() {
     let mut account = with_credits(5);
     account.advance(at(10));
     assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
@@ -115,7 +115,7 @@ fn a_release_that_comes_after_its_holds_end_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_next_hold_tells_the_time_too() {
+fn hold_advances_the_clock() {
     let mut account = with_credits(1);
     account.hold(&hold(1, 1)).unwrap();
     let later = Hold { placed_at: at(10), expires_at: at(20), ..hold(2, 1) };
@@ -123,7 +123,7 @@ fn the_next_hold_tells_the_time_too() {
 }
 
 #[test]
-fn time_never_goes_back() {
+fn clock_never_goes_back() {
     let mut account = with_credits(5);
     account.advance(at(10));
     account.advance(at(0));
@@ -131,7 +131,7 @@ fn time_never_goes_back() {
 }
 
 #[test]
-fn a_hold_can_not_run_out_while_it_is_being_spent() {
+fn hold_does_not_expire_during_spend() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 2)).unwrap();
     assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(Begun));
@@ -145,7 +145,7 @@ fn a_hold_can_not_run_out_while_it_is_being_spent() {
 }
 
 #[test]
-fn a_spend_that_fails_after_the_holds_time_gives_the_credits_back_in_the_end() {
+fn failed_spend_after_expiry_releases_credits() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 2).unwrap();
@@ -157,7 +157,7 @@ fn a_spend_that_fails_after_the_holds_time_gives_the_credits_back_in_the_end() {
 }
 
 #[test]
-fn a_spend_that_failed_can_be_tried_again() {
+fn failed_spend_can_be_retried() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.begin_spend(&hold(1, 1), 1).unwrap();
@@ -168,7 +168,7 @@ fn a_spend_that_failed_can_be_tried_again() {
 }
 
 #[test]
-fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
+fn failed_attempt_does_not_undo_concurrent_attempt() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(Begun); 2]);
@@ -181,7 +181,7 @@ fn one_attempt_that_fails_does_not_undo_another_that_is_under_way() {
 }
 
 #[test]
-fn an_attempt_at_another_price_is_refused_while_one_is_under_way() {
+fn rejects_concurrent_attempt_at_another_price() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.begin_spend(&hold(1, 3), 2).unwrap();
@@ -191,7 +191,7 @@ fn an_attempt_at_another_price_is_refused_while_one_is_under_way() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_takes_the_deadlines_with_it() {
+fn clock_set_back_moves_deadlines_back() {
     let mut account = with_credits(5);
     account.advance(at(10_000));
     let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 2) };
@@ -208,7 +208,7 @@ fn a_clock_that_is_set_back_takes_the_deadlines_with_it() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_by_no_more_than_the_memory_is_waited_for() {
+fn waits_for_clock_set_back_by_less_than_retention() {
     let mut account = with_credits(5);
     account.advance(at(30));
     let placed = Hold { placed_at: at(30), expires_at: at(40), ..hold(1, 1) };
@@ -221,7 +221,7 @@ fn a_clock_that_is_set_back_by_no_more_than_the_memory_is_waited_for() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_does_not_make_the_memory_longer() {
+fn clock_set_back_does_not_extend_retention() {
     let mut account = with_credits(5);
     account.advance(at(10_000));
     let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 1) };
@@ -235,7 +235,7 @@ fn a_clock_that_is_set_back_does_not_make_the_memory_longer() {
 }
 
 #[test]
-fn a_hold_that_is_late_does_not_set_the_clock_back() {
+fn late_hold_does_not_set_clock_back() {
     let mut account = with_credits(5);
     account.advance(at(10_000));
     assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
@@ -243,7 +243,7 @@ fn a_hold_that_is_late_does_not_set_the_clock_back() {
 }
 
 #[test]
-fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available() {
+fn unacknowledged_spend_is_held_until_voided() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
@@ -259,7 +259,7 @@ fn a_spend_that_nobody_was_told_of_is_held_until_it_is_voided_and_then_available
 
 /// A reply can take this long if a machine sleeps or a clock jumps.
 #[test]
-fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
+fn voids_spend_after_its_retention() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
@@ -271,7 +271,7 @@ fn a_spend_that_is_forgotten_by_then_is_voided_all_the_same() {
 }
 
 #[test]
-fn what_was_not_spent_can_not_be_reopened() {
+fn rejects_reopening_of_unspent_lookup() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 3)).unwrap();
     account.reopen_spend(&hold(1, 3), 2);
@@ -282,7 +282,7 @@ fn what_was_not_spent_can_not_be_reopened() {
 }
 
 #[test]
-fn a_reopened_spend_can_be_told_after_all() {
+fn reopened_spend_can_be_acknowledged() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
@@ -293,7 +293,7 @@ fn a_reopened_spend_can_be_told_after_all() {
 }
 
 #[test]
-fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
+fn removes_settled_hold_after_retention() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
@@ -306,7 +306,7 @@ fn an_ended_hold_is_forgotten_some_time_after_it_would_have_run_out() {
 }
 
 #[test]
-fn what_is_available_can_be_taken_out_and_what_is_held_or_spent_can_not() {
+fn withdraws_only_available_credits() {
     let mut account = with_credits(10);
     account.hold(&hold(1, 3)).unwrap();
     account.hold(&hold(2, 2)).unwrap();
@@ -319,7 +319,7 @@ fn what_is_available_can_be_taken_out_and_what_is_held_or_spent_can_not() {
 }
 
 #[test]
-fn a_lookup_is_known_from_its_hold_until_it_is_forgotten() {
+fn keeps_lookup_from_hold_to_end_of_retention() {
     let mut account = with_credits(5);
     let lookup = hold(1, 1).lookup_id;
     assert!(!account.knows(lookup) && account.is_at_rest());
@@ -333,7 +333,7 @@ fn a_lookup_is_known_from_its_hold_until_it_is_forgotten() {
 }
 
 #[test]
-fn totals_that_do_not_add_up_are_refused() {
+fn rejects_inconsistent_totals() {
     assert_eq!(
         Account::new(10, 4).unwrap().balance(),
         Balance { granted: 10, available: 6, held: 0, spent: 4 }
@@ -346,7 +346,7 @@ fn totals_that_do_not_add_up_are_refused() {
 }
 
 #[test]
-fn a_table_of_accounts_keeps_workspaces_apart() {
+fn account_table_separates_workspaces() {
     let table = AccountTable::default();
     let theirs = Hold { workspace: "other".parse().unwrap(), ..hold(1, 1) };
     table.grant(&hold(1, 1).workspace, 1).unwrap();
@@ -359,7 +359,7 @@ fn a_table_of_accounts_keeps_workspaces_apart() {
 }
 
 #[test]
-fn a_table_of_accounts_lets_holds_run_out_in_all_of_them() {
+fn account_table_expires_holds_of_all_workspaces() {
     let table = AccountTable::default();
     table.grant(&hold(1, 1).workspace, 1).unwrap();
     block_on(table.hold(&hold(1, 1))).unwrap();

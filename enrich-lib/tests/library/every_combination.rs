@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const COMBINATIONS: usize = 340_200;
 
 #[test]
-fn each_has_the_one_status_body_and_headers_of_the_specification() {
+fn reply_matches_specification() {
     for_every_combination(|combination, reply, _| {
         let expected = combination.expected();
         let response = wire::response(reply);
@@ -30,7 +30,7 @@ fn each_has_the_one_status_body_and_headers_of_the_specification() {
 }
 
 #[test]
-fn each_asks_the_ports_up_to_the_check_that_fails_and_none_after_it() {
+fn calls_ports_up_to_first_failed_check() {
     for_every_combination(|combination, _, calls| {
         let asked = combination.expected().ports_asked;
         assert_eq!(calls, &combination.calls()[..asked], "{combination:?}");
@@ -39,7 +39,7 @@ fn each_asks_the_ports_up_to_the_check_that_fails_and_none_after_it() {
 
 /// Does not use the list of priorities, because a mistake here costs money.
 #[test]
-fn each_settles_a_granted_hold_exactly_once_and_no_other() {
+fn settles_each_granted_hold_exactly_once() {
     for_every_combination(|combination, reply, calls| {
         let holds = calls.iter().filter(|call| matches!(call, Call::Hold(_))).count();
         let settlements: Vec<_> = calls.iter().filter_map(settlement).collect();
@@ -56,7 +56,7 @@ fn each_settles_a_granted_hold_exactly_once_and_no_other() {
 }
 
 #[test]
-fn each_reply_tells_the_log_whose_request_it_was_and_which_port_failed() {
+fn reply_contains_workspace_and_failed_port_for_log() {
     for_every_combination(|combination, reply, _| {
         let Expected { ports_asked, .. } = combination.expected();
         let Script { key, count, hold, person, settle } = combination.script;

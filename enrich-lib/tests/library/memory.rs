@@ -14,7 +14,7 @@ fn workspace(name: &str) -> Workspace {
 }
 
 #[test]
-fn a_key_is_its_workspaces_until_it_is_revoked() {
+fn finds_key_until_revoked() {
     let table = KeyTable::default();
     let (demos, others) = (ApiKey::generate(|| 1).digest(), ApiKey::generate(|| 2).digest());
     let find = |key: &KeyDigest| block_on(table.find(key)).unwrap();
@@ -28,7 +28,7 @@ fn a_key_is_its_workspaces_until_it_is_revoked() {
 }
 
 #[test]
-fn a_person_is_found_under_every_spelling_of_their_email() {
+fn finds_person_by_every_spelling_of_email() {
     let directory = Directory::default();
     let (ada, profile) =
         (Email::parse("ada.marlowe@gmail.com").unwrap(), ProfileUrl::from_name("ada").unwrap());
@@ -40,7 +40,7 @@ fn a_person_is_found_under_every_spelling_of_their_email() {
 }
 
 #[test]
-fn a_workspace_that_nobody_granted_anything_has_nothing() {
+fn workspace_without_grant_has_no_credits() {
     let accounts = AccountTable::default();
     assert_eq!(accounts.balance(&workspace("demo").id), Balance::default());
     accounts.grant(&workspace("demo").id, 5).unwrap();
@@ -50,7 +50,7 @@ fn a_workspace_that_nobody_granted_anything_has_nothing() {
 }
 
 #[test]
-fn windows_of_workspaces_that_are_silent_are_forgotten_and_those_of_others_are_not() {
+fn removes_windows_of_idle_workspaces_only() {
     let table = WindowTable::default();
     let count = |name: String, seconds: u64| {
         let window =

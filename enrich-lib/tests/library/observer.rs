@@ -53,7 +53,7 @@ const GOOD: World = World {
 };
 
 #[test]
-fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port_took() {
+fn emits_one_event_per_lookup_with_step_and_timings() {
     use Ending::{Found, NotFound, Refused};
     use Refusal::*;
     let all = [Some(1), Some(2), Some(4), Some(8), Some(16)];
@@ -117,14 +117,14 @@ fn each_ending_is_told_once_with_the_step_that_decided_it_and_how_long_each_port
 }
 
 #[test]
-fn a_request_without_a_key_is_told_too() {
+fn emits_event_for_request_without_key() {
     let told = one(GOOD.told(None));
     assert_eq!((told.ending, told.step), (Ending::Refused(Refusal::Unauthorized), Step::Receive));
     assert_eq!(told.durations, Durations::default());
 }
 
 #[test]
-fn a_port_that_panics_is_told_once_with_its_step() {
+fn emits_one_event_with_step_when_port_panics() {
     let panics: [(World, Step); 5] = [
         (World { is_known: Panics, ..GOOD }, Step::Identify),
         (World { count: Panics, ..GOOD }, Step::Admit),
@@ -140,14 +140,14 @@ fn a_port_that_panics_is_told_once_with_its_step() {
 }
 
 #[test]
-fn a_lookup_that_is_dropped_is_told_once_with_the_step_it_was_in() {
+fn emits_one_event_with_step_when_lookup_is_dropped() {
     let told = one(World { is_found: Hangs, ..GOOD }.told(Some(api_key().digest())));
     assert_eq!((told.ending, told.step), (Ending::Abandoned, Step::Resolve));
     assert_eq!(told.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
 }
 
 #[test]
-fn an_observer_that_panics_changes_neither_reply_nor_settlement() {
+fn observer_panic_changes_neither_reply_nor_settlement() {
     let table = [
         (GOOD, Some(200), Some(Settlement::Spend(1))),
         (World { is_found: Answers(false, 8), ..GOOD }, Some(404), Some(Settlement::Release)),

@@ -16,14 +16,14 @@ const GOES_WELL: Script =
 const STANDING: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
 
 #[test]
-fn every_reply_is_as_it_is_written_down() {
+fn replies_match_snapshot() {
     let document = |(case, reply): &(_, _)| format!("# {case}\n\n{}", text(reply));
     let replies = every_reply().iter().map(document).collect::<Vec<_>>().join("\n\n\n");
     insta::assert_snapshot!(replies);
 }
 
 #[test]
-fn a_result_has_the_fields_of_the_specification_and_no_others() {
+fn result_has_exactly_the_specified_fields() {
     let lookup_id = "lookup_018bcfe5680077078707070707070707";
     let profile = json!({ "linkedin_url": "https://www.linkedin.com/in/ada-marlowe" });
     assert_eq!(
@@ -37,7 +37,7 @@ fn a_result_has_the_fields_of_the_specification_and_no_others() {
 }
 
 #[test]
-fn every_other_reply_has_one_of_the_nine_codes_and_no_other_field() {
+fn error_reply_has_only_one_of_nine_codes() {
     let codes = [
         ("invalid_request", 400),
         ("invalid_email", 400),
@@ -61,14 +61,14 @@ fn every_other_reply_has_one_of_the_nine_codes_and_no_other_field() {
 }
 
 #[test]
-fn every_reply_says_that_it_is_json() {
+fn every_reply_is_json() {
     for (case, reply) in every_reply() {
         assert_eq!(reply.headers()["content-type"], "application/json", "{case}");
     }
 }
 
 #[test]
-fn every_reply_after_the_count_tells_the_standing_in_integers() {
+fn replies_after_rate_limit_have_integer_rate_limit_headers() {
     for (case, reply) in every_reply() {
         let counted = !["no API key", "the key store fails", "the window store fails"].contains(&case)
             && !case.starts_with("route:");
@@ -81,7 +81,7 @@ fn every_reply_after_the_count_tells_the_standing_in_integers() {
 }
 
 #[test]
-fn only_a_limited_reply_tells_when_to_come_back_and_that_nothing_remains() {
+fn only_429_has_retry_after_and_zero_remaining() {
     for (case, reply) in every_reply() {
         let retry_after = reply.headers().get("retry-after");
         assert_eq!(retry_after.is_some(), reply.status() == 429, "{case}");
@@ -94,7 +94,7 @@ fn only_a_limited_reply_tells_when_to_come_back_and_that_nothing_remains() {
 }
 
 #[test]
-fn a_prober_can_not_tell_a_missing_key_from_a_malformed_unknown_or_revoked_one() {
+fn all_401_replies_are_identical() {
     // The store contains no revoked keys, so that a revoked key is handled like an unknown one.
     let stranger = Script { key: Ok(false), ..GOES_WELL };
     let other = ApiKey::generate(|| 8);
@@ -117,7 +117,7 @@ fn a_prober_can_not_tell_a_missing_key_from_a_malformed_unknown_or_revoked_one()
 }
 
 #[test]
-fn a_path_that_does_not_exist_can_not_be_taken_for_a_person_who_was_not_found() {
+fn unknown_path_differs_from_not_found_person() {
     let [unknown_path, not_found] = ["route: another path", "not found"].map(|case| {
         let (_, reply) = every_reply().into_iter().find(|(name, _)| *name == case).unwrap();
         reply

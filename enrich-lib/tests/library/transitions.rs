@@ -12,7 +12,7 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Workspace};
 
 #[test]
-fn each_state_makes_one_thing_of_each_answer() {
+fn transitions_match_table() {
     let rows = [
         receives(),
         identify_rows(),

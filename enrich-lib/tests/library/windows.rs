@@ -15,7 +15,7 @@ proptest! {
 
     /// Requests read the clock before they are counted, so that they reach the table slightly out of order.
     #[test]
-    fn never_admits_more_than_the_limit(
+    fn never_admits_more_than_limit(
         quota in quota(),
         workspaces in 1..=3_usize,
         steps in vec((0..3_usize, gap(), jitter()), 1..400),
@@ -30,7 +30,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_jumps_for_good_begins_anew_and_holds_the_limit_from_there(
+    fn permanent_clock_jump_starts_new_window_with_limit(
         quota in quota(),
         before in vec((gap(), jitter()), 1..100),
         jump in jump(),
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_jumps_and_returns_finds_its_window_as_it_was(
+    fn temporary_clock_jump_keeps_window(
         quota in quota(),
         before in vec(gap(), 1..100),
         jump in jump(),
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn no_workspace_feels_what_another_one_does(
+    fn workspaces_do_not_affect_each_other(
         quota in quota(),
         steps in vec((0..3_usize, gap(), jitter()), 1..200),
     ) {
@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn a_late_request_of_a_window_between_two_others_costs_the_older_one_its_place() {
+fn late_window_evicts_oldest_window() {
     let quota = Quota::new(2, 60).unwrap();
     for first in [0, 1, 2] {
         let mut burst = Burst::new(quota);
@@ -92,21 +92,21 @@ fn a_late_request_of_a_window_between_two_others_costs_the_older_one_its_place()
 }
 
 #[test]
-fn windows_that_are_counted_out_of_order_are_remembered_as_long_as_a_request_may_be_late() {
+fn keeps_out_of_order_windows_while_requests_may_be_late() {
     let mut burst = Burst::new(Quota::new(1, 5).unwrap());
     let admitted = [2, 1, 4, 3, 2].map(|window| burst.request(0, 1_000_000_000 + window * 5_000));
     assert_eq!(admitted, [true, true, true, true, false]);
 }
 
 #[test]
-fn a_clock_that_is_set_back_finds_the_windows_that_it_counted_last() {
+fn clock_set_back_finds_last_windows() {
     let mut burst = Burst::new(Quota::new(1, 60).unwrap());
     let admitted = [13, 12, 11, 12].map(|window| burst.request(0, 1_000_000_000 + window * 60_000));
     assert_eq!(admitted, [true, true, true, false]);
 }
 
 #[test]
-fn threads_that_count_at_once_get_each_number_once() {
+fn concurrent_counts_are_unique() {
     let (threads, requests) = (8, 500);
     let table = WindowTable::default();
     let window = Quota::default().window(&name(0), Timestamp::from_unix_ms(0));
@@ -121,7 +121,7 @@ fn threads_that_count_at_once_get_each_number_once() {
 }
 
 #[test]
-fn threads_at_the_limit_are_admitted_as_often_as_it_says() {
+fn concurrent_requests_are_admitted_up_to_limit() {
     let table = WindowTable::default();
     let now = Timestamp::from_unix_ms(0);
     let window = Quota::new(100, 60).unwrap().window(&name(0), now);

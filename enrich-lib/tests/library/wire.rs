@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 const KEY: &str = "<key>";
 
 #[test]
-fn one_authorization_header_with_the_bearer_scheme_and_a_key_is_taken() {
+fn accepts_one_bearer_authorization_header() {
     for value in [
         "Bearer <key>",
         "bearer <key>", // RFC 9110, 11.1: the scheme is case-insensitive
@@ -24,7 +24,7 @@ fn one_authorization_header_with_the_bearer_scheme_and_a_key_is_taken() {
 }
 
 #[test]
-fn every_other_authorization_is_as_good_as_none() {
+fn ignores_other_authorization_headers() {
     for values in [
         &[][..],
         &[""],
@@ -63,7 +63,7 @@ fn every_other_authorization_is_as_good_as_none() {
 }
 
 #[test]
-fn a_key_is_taken_as_it_is_written_and_no_other_case_of_it() {
+fn keys_are_case_sensitive() {
     let key = key();
     let lower = format!("Bearer {}", key.reveal().to_ascii_lowercase());
     assert_ne!(key.reveal().to_ascii_lowercase(), key.reveal());
@@ -71,7 +71,7 @@ fn a_key_is_taken_as_it_is_written_and_no_other_case_of_it() {
 }
 
 #[test]
-fn the_content_type_is_json_with_any_parameters() {
+fn accepts_json_content_type_with_parameters() {
     for value in [
         "application/json",
         "Application/JSON", // RFC 9110, 8.3.1: case-insensitive
@@ -88,7 +88,7 @@ fn the_content_type_is_json_with_any_parameters() {
 }
 
 #[test]
-fn every_other_content_type_takes_the_place_of_the_body() {
+fn rejects_other_content_types() {
     for values in [
         &[][..],
         &[""],
@@ -123,7 +123,7 @@ fn every_other_content_type_takes_the_place_of_the_body() {
 }
 
 #[test]
-fn why_a_body_is_lost_is_passed_on_unless_its_content_type_is_wrong_too() {
+fn content_type_error_precedes_body_error() {
     for error in [BodyError::Http, BodyError::TooLarge, BodyError::CutOff, BodyError::TooSlow] {
         let json = headers(&[("content-type", "application/json")]);
         assert_eq!(wire::request(&json, Err(error)).body, Err(error));
@@ -132,7 +132,7 @@ fn why_a_body_is_lost_is_passed_on_unless_its_content_type_is_wrong_too() {
 }
 
 #[test]
-fn key_and_content_type_are_judged_apart() {
+fn key_and_content_type_are_independent() {
     let authorization = format!("Bearer {}", key().reveal());
     let key_alone = request(&[("authorization", &authorization)]);
     assert_eq!((key_alone.key, key_alone.body), (Some(key().digest()), Err(BodyError::ContentType)));
@@ -141,7 +141,7 @@ fn key_and_content_type_are_judged_apart() {
 }
 
 #[test]
-fn one_path_and_one_method_lead_to_the_operation() {
+fn routes_one_path_and_method() {
     let path = |path| (Method::POST, path);
     let method = |name: &str| (name.parse().unwrap(), PATH);
     for (request, status) in [
@@ -178,7 +178,7 @@ fn one_path_and_one_method_lead_to_the_operation() {
 }
 
 #[test]
-fn only_a_wrong_method_is_told_which_one_is_allowed() {
+fn only_405_has_allow_header() {
     let allow = |method, path| wire::route(&method, path).unwrap_err().headers().get("allow").cloned();
     assert_eq!(allow(Method::GET, PATH), Some(HeaderValue::from_static("POST")));
     assert_eq!(allow(Method::GET, "/nowhere"), None);

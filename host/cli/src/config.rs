@@ -1,6 +1,5 @@
 //! `enrich config`
 
-use enrich_host::vendors::{Asked, Vendor, Vendors};
 use enrich_middleware::CachePolicy;
 use enrich_provider::{Bills, SecretSource, SettingError, SettingErrors};
 use serde_json::{Value, json};
@@ -9,6 +8,7 @@ use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::settings::{EXAMPLE, Reading, Settings};
+use crate::sources::{Source, Sources, Vendor};
 
 pub fn run(command: ConfigCommand) -> Result<(), Failure> {
     match command {
@@ -40,7 +40,7 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
     output::line(format!("listen: {scheme}://{}", settings.listen))?;
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
-    output::line(match settings.vendors.cache {
+    output::line(match settings.sources.cache {
         Some(CachePolicy { entries_max, found_ttl, not_found_ttl }) => format!(
             "cache: {entries_max} entries, a match for {} s, no match for {} s",
             found_ttl.as_secs(),
@@ -48,8 +48,8 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
         ),
         None => "cache: off".to_owned(),
     })?;
-    output::line(format!("sources, in order, within {} ms:\n", settings.vendors.deadline.as_millis()))?;
-    list(&settings.vendors)
+    output::line(format!("sources, in order, within {} ms:\n", settings.sources.deadline.as_millis()))?;
+    list(&settings.sources)
 }
 
 /// Converts mistakes in the checked file to an error. It exits with [`Exit::Failed`], because the command was used
@@ -67,14 +67,14 @@ fn to_json(error: &SettingError) -> Value {
     })
 }
 
-fn list(vendors: &Vendors) -> Result<(), Failure> {
+fn list(sources: &Sources) -> Result<(), Failure> {
     let header = ["", "NAME", "BILLS", "DEADLINE", "CONCURRENCY", "TRIES", "QUEUE", "HEDGE", "KEY FROM"];
-    let people_only = [Asked::People];
-    let asked = if vendors.asked.is_empty() { &people_only[..] } else { &vendors.asked };
-    let rows = asked.iter().zip(1..).map(|(asked, number)| {
-        let [name, rest @ ..] = match asked {
-            Asked::People => std::array::from_fn(|i| if i == 0 { Vendors::PEOPLE } else { "–" }.to_owned()),
-            Asked::Vendor(vendor) => row(vendor),
+    let people_only = [Source::People];
+    let list = if sources.list.is_empty() { &people_only[..] } else { &sources.list };
+    let rows = list.iter().zip(1..).map(|(source, number)| {
+        let [name, rest @ ..] = match source {
+            Source::People => std::array::from_fn(|i| if i == 0 { Sources::PEOPLE } else { "–" }.to_owned()),
+            Source::Vendor(vendor) => row(vendor),
         };
         let [bills, deadline, concurrency, tries, queue, hedge, key] = rest;
         [number.to_string(), name, bills, deadline, concurrency, tries, queue, hedge, key]
@@ -87,7 +87,7 @@ fn row(vendor: &Vendor) -> [String; 8] {
     let description = vendor.provider.description();
     let limits = description.limits();
     let bills = match description.bills() {
-        Bills::Asks => "requests",
+        Bills::Requests => "requests",
         Bills::Matches => "matches",
     };
     let key = match description.secret() {
@@ -101,8 +101,8 @@ fn row(vendor: &Vendor) -> [String; 8] {
         format!("{} ms", limits.deadline_ms),
         limits.concurrency.to_string(),
         limits.tries.to_string(),
-        vendor.queue_max.to_string(),
-        vendor.hedge.map_or_else(|| "–".to_owned(), |hedge| format!("{} ms", hedge.as_millis())),
+        vendor.policy.queue_max.to_string(),
+        vendor.policy.hedge_delay.map_or_else(|| "–".to_owned(), |delay| format!("{} ms", delay.as_millis())),
         key,
     ]
 }

@@ -37,6 +37,7 @@ mod sample;
 mod serve;
 mod settings;
 mod signals;
+mod sources;
 mod url;
 mod values;
 mod vendors;

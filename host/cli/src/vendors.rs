@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use enrich_host::causes::chain;
-use enrich_host::vendors::{Asked, Vendors};
 use enrich_lib::email::Email;
 use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, People, SqliteError};
@@ -14,6 +12,7 @@ use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::{Reading, Settings};
+use crate::sources::Sources;
 
 pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, config, store, format }) = command;
@@ -21,7 +20,7 @@ pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     let args = ServeArgs { config: Some(config), store, ..ServeArgs::default() };
     let settings = Settings::resolve(&args, &Reading::default())?;
     check_opt_out(&settings.data, &email)?;
-    let provider = find(&settings.vendors, &name)?;
+    let provider = find(&settings.sources, &name)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::new(format!("cannot start the runtime: {e}")))?;
@@ -29,20 +28,14 @@ pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     let trial = runtime.block_on(provider.try_email(&email));
     let ms = started.elapsed().as_millis() as u64;
     show(&trial, ms, format)?;
-    trial.found.map(drop).map_err(|error| Failure::new(format!("{name} failed: {}", chain(&error))))
+    trial.found.map(drop).map_err(|error| Failure::new(format!("{name} failed: {error:#}")))
 }
 
-fn find<'a>(vendors: &'a Vendors, name: &str) -> Result<&'a Provider, Failure> {
-    let vendors = || {
-        vendors.asked.iter().filter_map(|asked| match asked {
-            Asked::People => None,
-            Asked::Vendor(vendor) => Some(vendor),
-        })
-    };
-    if let Some(vendor) = vendors().find(|vendor| vendor.name() == name) {
+fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
+    if let Some(vendor) = sources.vendors().find(|vendor| vendor.name() == name) {
         return Ok(&vendor.provider);
     }
-    let names: Vec<_> = vendors().map(|vendor| vendor.name()).collect();
+    let names: Vec<_> = sources.vendors().map(|vendor| vendor.name()).collect();
     let failure = Failure::usage(format!("the settings have no vendor {name}"));
     Err(if names.is_empty() {
         failure.advise("add a [[vendors]] section with `use` or `file`")
@@ -68,7 +61,7 @@ fn show(trial: &Trial, ms: u64, format: Format) -> Result<(), Failure> {
     let Trial { request, status, found } = trial;
     let (matched, error) = match found {
         Ok(profile) => (profile.as_ref().map(|profile| profile.as_str()), None),
-        Err(error) => (None, Some(chain(error))),
+        Err(error) => (None, Some(format!("{error:#}"))),
     };
     if format.json {
         let outcome = match found {

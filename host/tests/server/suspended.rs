@@ -112,7 +112,7 @@ async fn closes_when_the_client_shuts_down() {
 
 #[tokio::test(start_paused = true)]
 async fn closes_instead_of_suspending_with_a_short_idle_timeout() {
-    let server = TestServer::with_limits(|limits| limits.idle_time_max = Duration::from_millis(500));
+    let server = TestServer::with_limits(|limits| limits.idle_timeout = Duration::from_millis(500));
     let mut client = server.connect();
     assert_eq!(client.send(valid_request()).await.status, 200);
     assert_eq!(client.read_to_end().await, "");

@@ -22,7 +22,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
             Event::ReplyReceived(number, reply) => {
                 let is_specified = |&(at, sent): &(Duration, &SentRequest)| {
-                    let is_late = entry.at >= at + Limits::default().body.time_max;
+                    let is_late = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
                     (is_possible(sent.kind, reply)
                         || is_refused

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use enrich_host::patience::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
-use enrich_host::vendors::{Asked, Vendors};
 use enrich_host::{Arrivals, Limits, Services, SystemArrivals, run};
 use enrich_lib::drive::Service;
 use enrich_lib::email::Email;
@@ -14,9 +12,10 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
-use enrich_lib::ports::Windows;
+use enrich_lib::ports::{Resolver, Windows};
 use enrich_lib::window::Quota;
-use enrich_middleware::Deadline;
+use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
+use enrich_middleware::{Deadline, ResolverStack, VendorPolicy};
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -47,8 +46,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The timeout of each port call.
     pub deadline: Duration,
-    /// The sources of a lookup, in the order in which they are queried. If empty, only the people directory is queried.
-    pub sources: Vec<Asked>,
+    /// A vendor that is queried after the people directory.
+    pub vendor: Option<(Arc<dyn Resolver>, VendorPolicy)>,
     /// The rate-limit store. In memory by default.
     pub windows: Arc<dyn Windows>,
 }
@@ -78,7 +77,7 @@ impl TestServer {
     pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (policy, limits) = (Policy::default(), Limits::default());
         let windows = Arc::new(WindowTable::default());
-        let mut settings = Settings { policy, limits, deadline: TIMEOUT, sources: Vec::new(), windows };
+        let mut settings = Settings { policy, limits, deadline: TIMEOUT, vendor: None, windows };
         change(&mut settings);
 
         let files = TempDir::new().unwrap();
@@ -88,14 +87,19 @@ impl TestServer {
         let people =
             Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());
-        let asked = std::mem::take(&mut settings.sources);
-        let vendors = Vendors { asked, ..Vendors::people(settings.deadline) };
+        let resolver: Arc<dyn Resolver> = match settings.vendor.take() {
+            None => people.clone(),
+            Some((vendor, policy)) => ResolverStack::new(settings.deadline, people.clone())
+                .local("people", people.clone())
+                .vendor("acme", vendor, policy)
+                .build([7; 32]),
+        };
         let ports = Arc::new(Ports::new(Service {
             policy: Arc::default(),
             keys: ledger.clone(),
             windows: settings.windows.clone(),
             credits: ledger.clone(),
-            resolver: vendors.resolver(&people),
+            resolver,
         }));
         let services = services(&ports, settings);
         let stop = CancellationToken::new();
@@ -203,9 +207,9 @@ impl TestServer {
 fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
-        keys: Arc::new(KeysWithTimeout { keys: ports.clone(), deadline }),
-        windows: Arc::new(WindowsWithTimeout { windows: ports.clone(), deadline }),
-        credits: Arc::new(RetryingCredits { credits: ports.clone(), deadline }),
+        keys: Arc::new(KeysWithTimeout { keys: ports.clone(), timeout: deadline }),
+        windows: Arc::new(WindowsWithTimeout { windows: ports.clone(), timeout: deadline }),
+        credits: Arc::new(RetryingCredits { credits: ports.clone(), timeout: deadline }),
         resolver: Arc::new(Deadline::new(ports.clone(), deadline)),
     };
     Services { limits, ..Services::new(service) }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,20 +11,20 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::hash::{EmailHash, EmailHasher};
-use crate::lock::lock;
 
 /// A resolver that caches results in memory. Failures are never cached.
 ///
-/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails that belong to
-/// them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
+/// The cache key is a keyed hash of the canonical email, so a memory dump shows profiles but not the emails that belong
+/// to them. Many vendors' terms limit how long their results may be stored, so caching is opt-in.
 pub struct Cache {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
     policy: CachePolicy,
-    answers: Mutex<LruCache<EmailHash, Answer>>,
+    entries: Mutex<LruCache<EmailHash, Entry>>,
 }
 
 /// Cache size and entry lifetimes.
@@ -34,34 +34,36 @@ pub struct CachePolicy {
     pub entries_max: NonZeroUsize,
     /// Lifetime of a match. Zero disables caching of matches.
     pub found_ttl: Duration,
-    /// Lifetime of a "no match", usually shorter, as the person may create a profile later. Zero disables caching of these.
+    /// Lifetime of a "no match", usually shorter, as the person may create a profile later. Zero disables caching of
+    /// these.
     pub not_found_ttl: Duration,
 }
 
-struct Answer {
+struct Entry {
     profile: Option<ProfileUrl>,
-    since: Instant,
+    inserted_at: Instant,
 }
 
 impl Cache {
     /// Wraps `resolver` with a cache that follows `policy`.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher, policy: CachePolicy) -> Self {
-        Self { resolver, hasher, policy, answers: Mutex::new(LruCache::new(policy.entries_max)) }
+        Self { resolver, hasher, policy, entries: Mutex::new(LruCache::new(policy.entries_max)) }
     }
 
-    fn recall(&self, hash: &EmailHash) -> Option<Option<ProfileUrl>> {
-        let mut answers = lock(&self.answers);
-        let answer = answers.get(hash)?;
-        if answer.since.elapsed() >= self.policy.ttl(&answer.profile) {
-            answers.pop(hash);
+    /// Returns a cached result. Removes it if it has expired.
+    fn get(&self, hash: &EmailHash) -> Option<Option<ProfileUrl>> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get(hash)?;
+        if entry.inserted_at.elapsed() >= self.policy.ttl(&entry.profile) {
+            entries.pop(hash);
             return None;
         }
-        Some(answer.profile.clone())
+        Some(entry.profile.clone())
     }
 
-    fn remember(&self, hash: EmailHash, profile: &Option<ProfileUrl>) {
+    fn insert(&self, hash: EmailHash, profile: &Option<ProfileUrl>) {
         if !self.policy.ttl(profile).is_zero() {
-            lock(&self.answers).put(hash, Answer { profile: profile.clone(), since: Instant::now() });
+            self.entries.lock().put(hash, Entry { profile: profile.clone(), inserted_at: Instant::now() });
         }
     }
 }
@@ -76,11 +78,11 @@ impl CachePolicy {
 impl Resolver for Cache {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let hash = self.hasher.hash(&query.email);
-        if let Some(profile) = self.recall(&hash) {
+        if let Some(profile) = self.get(&hash) {
             return Ok(profile);
         }
         let profile = self.resolver.find(query).await?;
-        self.remember(hash, &profile);
+        self.insert(hash, &profile);
         Ok(profile)
     }
 }

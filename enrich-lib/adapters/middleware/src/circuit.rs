@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// When a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BreakerPolicy {
+pub struct CircuitBreakerPolicy {
     /// Size of the sliding window: the number of recent calls that count, regardless of their age.
     pub window_calls: usize,
     /// Minimum number of calls in the window before the breaker can open.
@@ -16,22 +16,22 @@ pub struct BreakerPolicy {
     pub failure_rate: f64,
     /// How long the breaker stays open.
     pub pause: Duration,
-    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when one failed.
+    /// Number of calls admitted after the pause. The breaker closes when all of them succeeded and opens when one
+    /// failed.
     pub probes: usize,
 }
 
-impl Default for BreakerPolicy {
+impl Default for CircuitBreakerPolicy {
     fn default() -> Self {
         let pause = Duration::from_secs(30);
         Self { window_calls: 20, calls_min: 10, failure_rate: 0.5, pause, probes: 2 }
     }
 }
 
-/// The state of a breaker. See [`Breaker`](crate::Breaker) for the diagram.
+/// The state of a breaker. See [`CircuitBreaker`](crate::CircuitBreaker) for the diagram.
 pub(crate) struct Circuit {
     state: State,
-    /// Number of state changes.
-    changes: u64,
+    generation: Generation,
 }
 
 enum State {
@@ -41,46 +41,52 @@ enum State {
         since: Instant,
     },
     HalfOpen {
-        under_way: usize,
+        in_flight: usize,
         succeeded: usize,
     },
 }
 
-/// The number of state changes when a call was admitted. The result of a call is ignored after another state change.
-#[derive(Clone, Copy)]
-pub(crate) struct Ticket(u64);
+/// The number of state changes. The result of a call from an earlier generation is ignored.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generation(u64);
 
 /// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Succeeded,
     Failed,
-    /// The result is not evidence of the vendor's health.
-    ToldNothing,
+    /// The result says nothing about the vendor's health.
+    Ignored,
 }
 
 impl Circuit {
-    /// Admits or rejects a call. Each admitted call must be [counted](Circuit::count) once.
-    pub(crate) fn admit(&mut self, policy: &BreakerPolicy, now: Instant) -> Option<Ticket> {
+    /// Admits or rejects a call. Each admitted call must be [recorded](Circuit::record) once.
+    pub(crate) fn admit(&mut self, policy: &CircuitBreakerPolicy, now: Instant) -> Option<Generation> {
         match &mut self.state {
             State::Closed(_) => {}
             State::Open { since } if now.duration_since(*since) < policy.pause => return None,
-            State::Open { .. } => self.turn(State::HalfOpen { under_way: 1, succeeded: 0 }),
-            State::HalfOpen { under_way, succeeded } if *under_way + *succeeded < policy.probes => {
-                *under_way += 1;
+            State::Open { .. } => self.transition_to(State::HalfOpen { in_flight: 1, succeeded: 0 }),
+            State::HalfOpen { in_flight, succeeded } if *in_flight + *succeeded < policy.probes => {
+                *in_flight += 1;
             }
             State::HalfOpen { .. } => return None,
         }
-        Some(Ticket(self.changes))
+        Some(self.generation)
     }
 
-    /// Counts a call that completed or was dropped.
-    pub(crate) fn count(&mut self, policy: &BreakerPolicy, now: Instant, ticket: Ticket, outcome: Outcome) {
-        if ticket.0 != self.changes {
+    /// Records the result of a call that completed or was dropped.
+    pub(crate) fn record(
+        &mut self,
+        policy: &CircuitBreakerPolicy,
+        now: Instant,
+        generation: Generation,
+        outcome: Outcome,
+    ) {
+        if generation != self.generation {
             return;
         }
         match &mut self.state {
-            State::Closed(window) if outcome != Outcome::ToldNothing => {
+            State::Closed(window) if outcome != Outcome::Ignored => {
                 window.push_back(outcome == Outcome::Failed);
                 if window.len() > policy.window_calls {
                     window.pop_front();
@@ -88,30 +94,30 @@ impl Circuit {
                 let failures = window.iter().filter(|failed| **failed).count();
                 let is_failing = failures as f64 >= policy.failure_rate * window.len() as f64;
                 if outcome == Outcome::Failed && is_failing && window.len() >= policy.calls_min {
-                    self.turn(State::Open { since: now });
+                    self.transition_to(State::Open { since: now });
                 }
             }
-            State::HalfOpen { under_way, succeeded } => {
-                *under_way -= 1;
+            State::HalfOpen { in_flight, succeeded } => {
+                *in_flight -= 1;
                 *succeeded += usize::from(outcome == Outcome::Succeeded);
                 if outcome == Outcome::Failed {
-                    self.turn(State::Open { since: now });
+                    self.transition_to(State::Open { since: now });
                 } else if *succeeded >= policy.probes {
-                    self.turn(State::Closed(VecDeque::new()));
+                    self.transition_to(State::Closed(VecDeque::new()));
                 }
             }
             State::Closed(_) | State::Open { .. } => {}
         }
     }
 
-    fn turn(&mut self, state: State) {
+    fn transition_to(&mut self, state: State) {
         self.state = state;
-        self.changes += 1;
+        self.generation.0 += 1;
     }
 }
 
 impl Default for Circuit {
     fn default() -> Self {
-        Self { state: State::Closed(VecDeque::new()), changes: 0 }
+        Self { state: State::Closed(VecDeque::new()), generation: Generation::default() }
     }
 }

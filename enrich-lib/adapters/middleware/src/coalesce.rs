@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_lib::model::ProfileUrl;
@@ -12,37 +12,36 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 
-use crate::error::SharedError;
 use crate::hash::{EmailHash, EmailHasher};
-use crate::lock::lock;
 
-/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the same result or
-/// the same error.
+/// A resolver that makes one inner call for all concurrent lookups of the same person. Each lookup gets the same result
+/// or the same error.
 ///
-/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no deadline of its own.
-/// Place a [`Deadline`](crate::Deadline) inside; otherwise a call that hangs stays alive for as long as new lookups join it.
+/// No lookup owns the call: it runs until it completes or the last waiting lookup is dropped. It has no deadline of its
+/// own. Place a [`Deadline`](crate::Deadline) inside; otherwise a call that hangs stays alive for as long as new lookups
+/// join it.
 pub struct Coalesce {
     resolver: Arc<dyn Resolver>,
     hasher: EmailHasher,
     in_flight: Arc<Mutex<InFlight>>,
 }
 
-type Answer = Result<Option<ProfileUrl>, SharedError>;
-type Ask = BoxFuture<'static, Answer>;
+type Call = BoxFuture<'static, Result<Option<ProfileUrl>, PortError>>;
 
 #[derive(Default)]
 struct InFlight {
-    /// Each call with its number, which distinguishes it from a later call for the same person.
-    asks: BTreeMap<EmailHash, (u64, WeakShared<Ask>)>,
-    numbered: u64,
+    /// Each call with its id, which distinguishes it from a later call for the same person.
+    calls: BTreeMap<EmailHash, (u64, WeakShared<Call>)>,
+    last_id: u64,
 }
 
 /// Removes a call from the calls in flight when the call completes or is dropped, even before its first poll.
-struct Landing {
+struct InFlightGuard {
     in_flight: Arc<Mutex<InFlight>>,
     hash: EmailHash,
-    number: u64,
+    id: u64,
 }
 
 impl Coalesce {
@@ -52,43 +51,42 @@ impl Coalesce {
     }
 
     /// Returns the call in flight for this person, or starts a new one.
-    fn ask(&self, query: &Query) -> Shared<Ask> {
+    fn join(&self, query: &Query) -> Shared<Call> {
         let hash = self.hasher.hash(&query.email);
-        let mut in_flight = lock(&self.in_flight);
-        if let Some(ask) = in_flight.asks.get(&hash).and_then(|(_, ask)| ask.upgrade()) {
-            return ask;
+        let mut in_flight = self.in_flight.lock();
+        if let Some(call) = in_flight.calls.get(&hash).and_then(|(_, call)| call.upgrade()) {
+            return call;
         }
-        in_flight.numbered += 1;
-        let number = in_flight.numbered;
-        let landing = Landing { in_flight: self.in_flight.clone(), hash, number };
+        in_flight.last_id += 1;
+        let id = in_flight.last_id;
+        let guard = InFlightGuard { in_flight: self.in_flight.clone(), hash, id };
         let (resolver, query) = (self.resolver.clone(), query.clone());
-        let ask: Ask = Box::pin(async move {
+        let call: Call = Box::pin(async move {
             // An uncaught panic would leave the other lookups waiting forever.
-            let answer = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
-            drop(landing);
-            let answer = answer.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")));
-            answer.map_err(|error| SharedError(Arc::new(error)))
+            let result = AssertUnwindSafe(resolver.find(&query)).catch_unwind().await;
+            drop(guard);
+            result.unwrap_or_else(|_| Err(PortError::new("the resolver panicked")))
         });
-        let ask = ask.shared();
-        if let Some(weak) = ask.downgrade() {
-            in_flight.asks.insert(hash, (number, weak));
+        let call = call.shared();
+        if let Some(weak) = call.downgrade() {
+            in_flight.calls.insert(hash, (id, weak));
         }
-        ask
+        call
     }
 }
 
 #[async_trait]
 impl Resolver for Coalesce {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        self.ask(query).await.map_err(PortError::new)
+        self.join(query).await
     }
 }
 
-impl Drop for Landing {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut in_flight = lock(&self.in_flight);
-        if in_flight.asks.get(&self.hash).is_some_and(|(number, _)| *number == self.number) {
-            in_flight.asks.remove(&self.hash);
+        let mut in_flight = self.in_flight.lock();
+        if in_flight.calls.get(&self.hash).is_some_and(|(id, _)| *id == self.id) {
+            in_flight.calls.remove(&self.hash);
         }
     }
 }
@@ -96,7 +94,7 @@ impl Drop for Landing {
 impl fmt::Debug for Coalesce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coalesce")
-            .field("in_flight", &lock(&self.in_flight).asks.len())
+            .field("in_flight", &self.in_flight.lock().calls.len())
             .finish_non_exhaustive()
     }
 }

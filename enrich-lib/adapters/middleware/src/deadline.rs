@@ -9,11 +9,12 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::VendorErrorKind;
 
-use crate::error::VendorErrorKind;
 use crate::timeout::timeout;
 
-/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the inner call is dropped.
+/// A resolver that completes within a budget or fails with [`VendorErrorKind::TimedOut`], in which case the inner call
+/// is dropped.
 pub struct Deadline {
     resolver: Arc<dyn Resolver>,
     budget: Duration,
@@ -32,12 +33,12 @@ impl Deadline {
 #[async_trait]
 impl Resolver for Deadline {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        in_time(self.budget, &*self.resolver, query).await
+        find_within(self.budget, &*self.resolver, query).await
     }
 }
 
 /// Calls `resolver` and fails with [`VendorErrorKind::TimedOut`] if it does not complete within `budget`.
-pub(crate) async fn in_time(
+pub(crate) async fn find_within(
     budget: Duration,
     resolver: &dyn Resolver,
     query: &Query,

@@ -34,8 +34,8 @@ impl fmt::Debug for EmailHash {
 pub struct EmailHasher(Hmac<Sha256>);
 
 impl EmailHasher {
-    /// Creates a hasher. `key` must be 32 cryptographically secure random bytes. For in-memory use, generate a new key at
-    /// each start.
+    /// Creates a hasher. `key` must be 32 cryptographically secure random bytes. For in-memory use, generate a new key
+    /// at each start.
     pub fn new(key: [u8; 32]) -> Self {
         Self(Hmac::new_from_slice(&key).expect("HMAC takes a key of any length"))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,16 +11,18 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use futures_util::future::select;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::lock::lock;
 use crate::permits::Permits;
 use crate::timeout::timeout;
 
-/// A resolver that sends a second request if the first has not completed within a delay. The first successful result wins
-/// and the other request is dropped. After a failure, the other request is awaited.
+/// A resolver that sends a second request if the first has not completed within a delay. The first successful result
+/// wins and the other request is dropped. After a failure, the other request is awaited.
 ///
-/// Hedging sends additional requests, so there is no constructor for a vendor that bills them.
+/// Hedging sends additional requests. Use it only for resolvers whose requests and matches are free, for example with a
+/// flat fee or a local directory. A vendor that bills requests would bill both, and a vendor that bills matches may bill
+/// the same match twice.
 pub struct Hedge {
     resolver: Arc<dyn Resolver>,
     delay: HedgeDelay,
@@ -37,7 +39,7 @@ pub enum HedgeDelay {
     /// When the first request exceeds the 95th percentile of recent lookups, so for about one lookup in twenty.
     P95 {
         /// The delay until [`Hedge::RECENT_MIN`] lookups have been measured.
-        at_first: Duration,
+        initial: Duration,
     },
 }
 
@@ -47,35 +49,34 @@ impl Hedge {
     /// Number of lookups that [`HedgeDelay::P95`] needs before it computes a percentile.
     pub const RECENT_MIN: usize = 20;
 
-    /// Wraps `resolver`, whose requests and matches must be free, for example with a flat fee or with a local directory. A
-    /// vendor that bills requests would bill both, and a vendor that bills matches may bill the same match twice.
-    pub fn where_asks_are_free(resolver: Arc<dyn Resolver>, delay: HedgeDelay) -> Self {
+    /// Wraps `resolver`, whose requests must be free.
+    pub fn new(resolver: Arc<dyn Resolver>, delay: HedgeDelay) -> Self {
         Self { resolver, delay, permits: None, recent: Mutex::default() }
     }
 
     /// Sends a second request only if one of these permits is free, and holds the permit while both requests are in
-    /// progress.
-    /// Pass the permits of the [`Limit`](crate::Limit) around this resolver, whose own permit covers the first request.
+    /// progress. Pass the permits of the [`ConcurrencyLimit`](crate::ConcurrencyLimit) around this resolver, whose own
+    /// permit covers the first request.
     #[must_use]
-    pub fn within(self, permits: Arc<Permits>) -> Self {
+    pub fn with_permits(self, permits: Arc<Permits>) -> Self {
         Self { permits: Some(permits), ..self }
     }
 
     fn delay(&self) -> Duration {
         match self.delay {
             HedgeDelay::Fixed(delay) => delay,
-            HedgeDelay::P95 { at_first } => p95(&lock(&self.recent)).unwrap_or(at_first),
+            HedgeDelay::P95 { initial } => p95(&self.recent.lock()).unwrap_or(initial),
         }
     }
 
     /// Records the duration of the whole lookup, not of the request that won. Otherwise each slow request that hedging
     /// avoided would shrink the delay, until every request is sent twice.
-    fn remember(&self, took: Duration) {
-        let mut recent = lock(&self.recent);
+    fn record(&self, duration: Duration) {
+        let mut recent = self.recent.lock();
         if recent.len() == Self::RECENT_MAX {
             recent.pop_front();
         }
-        recent.push_back(took);
+        recent.push_back(duration);
     }
 }
 
@@ -93,8 +94,8 @@ impl Resolver for Hedge {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
         let mut first = self.resolver.find(query);
-        let found = match timeout(self.delay(), &mut first).await {
-            Some(found) => found,
+        let result = match timeout(self.delay(), &mut first).await {
+            Some(result) => result,
             None => {
                 let permit = self.permits.as_ref().map(|permits| permits.try_acquire());
                 if let Some(None) = permit {
@@ -104,10 +105,10 @@ impl Resolver for Hedge {
                 }
             }
         };
-        if found.is_ok() {
-            self.remember(started.elapsed());
+        if result.is_ok() {
+            self.record(started.elapsed());
         }
-        found
+        result
     }
 }
 
@@ -116,10 +117,10 @@ async fn first_success<A>(one: A, other: A) -> A::Output
 where
     A: Future<Output = Result<Option<ProfileUrl>, PortError>> + Unpin,
 {
-    let (sooner, later) = select(one, other).await.factor_first();
-    match sooner {
+    let (result, remaining) = select(one, other).await.factor_first();
+    match result {
         Ok(profile) => Ok(profile),
-        Err(error) => later.await.map_err(|_| error),
+        Err(error) => remaining.await.map_err(|_| error),
     }
 }
 

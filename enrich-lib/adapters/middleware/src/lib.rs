@@ -1,13 +1,15 @@
-//! Resolver middleware: fallback between paid vendors, and protection against vendors that are slow, failing or overloaded.
+//! Middleware for the ports of the library: fallback between paid vendors, protection against vendors that are slow,
+//! failing or overloaded, and timeouts.
 //!
-//! Each type here is a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind. Time comes from
-//! tokio, so that tests can pause it and simulations can control it. Randomness comes from a seed. Failures are reported as
-//! a [`VendorError`] inside a [`PortError`](enrich_lib::refusal::PortError). Errors and `Debug` output never contain an
-//! email. No email is stored: entries are keyed by a keyed hash.
+//! Most types here are a [`Resolver`](enrich_lib::ports::Resolver) that wraps other resolvers of any kind;
+//! [`ResolverStack`] assembles all of them. [`timeouts`] wraps the other ports. Time comes from tokio, so that tests can
+//! pause it and simulations can control it. Randomness comes from a seed. Failures are reported as a
+//! [`VendorError`](enrich_lib::resolver::VendorError) inside a [`PortError`](enrich_lib::refusal::PortError). Errors and
+//! `Debug` output never contain an email. No email is stored: entries are keyed by a keyed hash.
 //!
 //! # Order of composition
 //!
-//! From the outside in. Every layer is optional. The recommended order is:
+//! From the outside in. Every layer is optional. [`ResolverStack`] uses this order:
 //!
 //! ```text
 //! Deadline     one budget for the whole lookup
@@ -15,54 +17,41 @@
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors
-//!   ├─ Limit       waits for a permit; the vendor's deadline has not started yet
-//!   │  Breaker     fails at once while it is open
-//!   │  Deadline    the vendor's time, starting at the permit; a vendor that hangs counts as failed
-//!   │  Retry       inside the breaker: a lookup counts once
-//!   │  Hedge       only where requests are free; the second request needs a free permit of the Limit
+//!   ├─ ConcurrencyLimit  waits for a permit; the vendor's deadline has not started yet
+//!   │  CircuitBreaker    fails at once while it is open
+//!   │  Deadline          the vendor's time, starting at the permit; a vendor that hangs counts as failed
+//!   │  Retry             inside the circuit breaker: a lookup counts once
+//!   │  Hedge             only where requests are free; the second request needs a free permit
 //!   │  a vendor
 //!   └─ …
 //! ```
 //!
-//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`Breaker`] counts
-//! completed calls, but not calls that an outer layer drops.
+//! The [`Deadline`] of a vendor must be shorter than its share of the [`Waterfall`]'s budget: a [`CircuitBreaker`]
+//! counts completed calls, but not calls that an outer layer drops.
 //!
 //! # Example
 //!
 //! ```
 //! use std::sync::Arc;
-//! use std::time::Duration;
 //!
-//! use enrich_middleware::{
-//!     Breaker, BreakerPolicy, Coalesce, Deadline, EmailHasher, Limit, Permits, Retry, RetryPolicy, Waterfall,
-//! };
 //! use enrich_lib::email::Email;
 //! use enrich_lib::memory::Directory;
 //! use enrich_lib::model::{LookupId, ProfileUrl};
 //! use enrich_lib::ports::Resolver;
 //! use enrich_lib::query::Query;
+//! use enrich_middleware::{Deadline, EmailHasher, HashedOptOuts, ResolverStack, VendorPolicy};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! /// Wraps a vendor in the standard middleware.
-//! fn guarded(vendor: Arc<dyn Resolver>, seed: u64) -> Arc<dyn Resolver> {
-//!     let vendor = Arc::new(Retry::new(vendor, RetryPolicy::default(), seed));
-//!     let vendor = Arc::new(Deadline::new(vendor, RetryPolicy::default().budget));
-//!     let vendor = Arc::new(Breaker::new(vendor, BreakerPolicy::default()));
-//!     Arc::new(Limit::new(vendor, Permits::new(50, 200), Duration::from_secs(2)))
-//! }
+//! // In production, use real vendors and cryptographically secure random bytes as key and seed.
+//! let (directory, vendor) = (Directory::default(), Directory::default());
+//! vendor.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
+//! let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
 //!
-//! // In production, use real vendors and a random key and seed.
-//! let (ours, bought) = (Directory::default(), Directory::default());
-//! bought.insert(&Email::parse("ada.marlowe@gmail.com")?, ProfileUrl::from_name("ada-marlowe")?);
-//! let (key, seed) = ([7; 32], 7);
-//!
-//! let budget = Deadline::BUDGET;
-//! let vendors = Waterfall::starting_with("ours", Arc::new(ours))
-//!     .then("bought", guarded(Arc::new(bought), seed))
-//!     .within(budget - Duration::from_millis(100)); // ends before the outer deadline, so that errors name the vendors
-//! let once = Coalesce::new(Arc::new(vendors), EmailHasher::new(key));
-//! let resolver = Deadline::new(Arc::new(once), budget);
+//! let resolver = ResolverStack::new(Deadline::BUDGET, Arc::new(opt_outs))
+//!     .local("directory", Arc::new(directory))
+//!     .vendor("acme", Arc::new(vendor), VendorPolicy::default())
+//!     .build([7; 32]);
 //!
 //! let query = Query {
 //!     lookup_id: LookupId::from_bytes([7; 16]),
@@ -76,20 +65,18 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` the error types · `lock` · `hash` keyed hashes of emails ·
-//! `timeout` · `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` ·
-//! `coalesce` · `cache` · `suppress`.
+//! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the other ports ·
+//! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` · `coalesce`
+//! · `cache` · `suppress` · `stack` all of them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod error;
-
-mod lock;
-
 mod hash;
 
 mod timeout;
+
+pub mod timeouts;
 
 mod deadline;
 
@@ -113,17 +100,19 @@ mod cache;
 
 mod suppress;
 
-pub use breaker::Breaker;
+mod stack;
+
+pub use breaker::CircuitBreaker;
 pub use cache::{Cache, CachePolicy};
-pub use circuit::BreakerPolicy;
+pub use circuit::CircuitBreakerPolicy;
 pub use coalesce::Coalesce;
 pub use deadline::Deadline;
-pub use error::{VendorError, VendorErrorKind};
 pub use hash::{EmailHash, EmailHasher};
 pub use hedge::{Hedge, HedgeDelay};
-pub use limit::Limit;
+pub use limit::ConcurrencyLimit;
 pub use permits::{Permit, Permits};
 pub use retry::{Retry, RetryPolicy};
-pub use suppress::{HashedOptOuts, OptOuts, Suppress};
+pub use stack::{ResolverStack, VendorPolicy};
+pub use suppress::{HashedOptOuts, Suppress};
 pub use timeout::{Timeout, timeout};
 pub use waterfall::{Waterfall, WaterfallError};

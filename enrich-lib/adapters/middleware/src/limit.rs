@@ -9,46 +9,46 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::VendorErrorKind;
 
-use crate::error::VendorErrorKind;
 use crate::permits::{Permits, QueueFull};
 use crate::timeout::timeout;
 
 /// A resolver that runs as many lookups concurrently as there are [`Permits`]. Other lookups wait.
 ///
-/// A lookup that finds no place in the queue fails at once with [`VendorErrorKind::QueueFull`]. One that waits longer than
-/// `wait_max` fails with [`VendorErrorKind::QueueTimeout`]. Neither is a failure of the vendor.
+/// A lookup that finds no place in the queue fails at once with [`VendorErrorKind::QueueFull`]. One that waits longer
+/// than `queue_timeout` fails with [`VendorErrorKind::QueueTimeout`]. Neither is a failure of the vendor.
 ///
-/// Place it around the vendor's [`Breaker`](crate::Breaker) and [`Deadline`](crate::Deadline), so that the deadline
-/// starts when the permit is granted.
-pub struct Limit {
+/// Place it around the vendor's [`CircuitBreaker`](crate::CircuitBreaker) and [`Deadline`](crate::Deadline), so that the
+/// deadline starts when the permit is granted.
+pub struct ConcurrencyLimit {
     resolver: Arc<dyn Resolver>,
     permits: Arc<Permits>,
-    wait_max: Duration,
+    queue_timeout: Duration,
 }
 
-impl Limit {
+impl ConcurrencyLimit {
     /// Limits `resolver` to lookups that hold one of the `permits`.
-    pub fn new(resolver: Arc<dyn Resolver>, permits: Arc<Permits>, wait_max: Duration) -> Self {
-        Self { resolver, permits, wait_max }
+    pub fn new(resolver: Arc<dyn Resolver>, permits: Arc<Permits>, queue_timeout: Duration) -> Self {
+        Self { resolver, permits, queue_timeout }
     }
 }
 
 #[async_trait]
-impl Resolver for Limit {
+impl Resolver for ConcurrencyLimit {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let permit = Box::pin(self.permits.acquire(&query.workspace));
-        let permit = timeout(self.wait_max, permit).await.ok_or(VendorErrorKind::QueueTimeout)?;
+        let permit = timeout(self.queue_timeout, permit).await.ok_or(VendorErrorKind::QueueTimeout)?;
         let _permit = permit.map_err(|QueueFull| VendorErrorKind::QueueFull)?;
         self.resolver.find(query).await
     }
 }
 
-impl fmt::Debug for Limit {
+impl fmt::Debug for ConcurrencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit")
+        f.debug_struct("ConcurrencyLimit")
             .field("permits", &self.permits)
-            .field("wait_max", &self.wait_max)
+            .field("queue_timeout", &self.queue_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -2,23 +2,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use enrich_lib::model::WorkspaceId;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
-
-use crate::lock::lock;
 
 /// A bounded number of permits, with a bounded queue of lookups that wait for one.
 ///
-/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When the
-/// queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that is its
-/// own workspace. A burst of lookups therefore delays the lookups of its own workspace, and those of other workspaces by at
-/// most one turn.
+/// Permits are granted round-robin over the waiting workspaces, and first come, first served within a workspace. When
+/// the queue is full, a new lookup replaces the newest one of the workspace with the most waiting lookups, unless that
+/// is its own workspace. A burst therefore delays mostly its own workspace: between two lookups of another workspace it
+/// gets at most one permit.
 pub struct Permits(Mutex<State>);
 
 /// Permission to send requests. Dropping it grants the permit to the next waiter.
-#[must_use = "a permit that is dropped is passed on"]
+#[must_use = "dropping a permit releases it"]
 pub struct Permit {
     permits: Arc<Permits>,
 }
@@ -32,54 +31,54 @@ struct State {
     free: usize,
     waiting: usize,
     waiting_max: usize,
-    /// Identifies the next waiter.
-    next_number: u64,
-    /// The waiting workspaces, in the order of their turns.
-    turns: VecDeque<WorkspaceId>,
-    /// The waiters of each workspace in `turns`, oldest first.
-    lines: BTreeMap<WorkspaceId, VecDeque<Waiter>>,
+    next_waiter_id: u64,
+    /// The waiting workspaces, in round-robin order.
+    round_robin: VecDeque<WorkspaceId>,
+    /// The waiters of each workspace in `round_robin`, oldest first.
+    queues: BTreeMap<WorkspaceId, VecDeque<Waiter>>,
 }
 
 /// A waiting lookup. A message grants the permit. A closed channel means that another lookup replaced this one.
 struct Waiter {
-    number: u64,
+    id: u64,
     grant: oneshot::Sender<()>,
 }
 
-/// A lookup's place in the queue. Dropping it gives up the place, or the permit if it was granted and not received.
-struct Place<'a> {
+/// Removes a waiter from the queue on drop, or releases its permit if it was granted and not received.
+struct WaiterGuard<'a> {
     permits: &'a Arc<Permits>,
     workspace: &'a WorkspaceId,
-    number: u64,
+    id: u64,
     granted: oneshot::Receiver<()>,
 }
 
 impl Permits {
     /// Creates `permits` permits (at least one) and a queue of `waiting_max` places.
     pub fn new(permits: usize, waiting_max: usize) -> Arc<Self> {
-        let (turns, lines) = (VecDeque::new(), BTreeMap::new());
-        let state = State { free: permits.max(1), waiting: 0, waiting_max, next_number: 0, turns, lines };
+        let (round_robin, queues) = (VecDeque::new(), BTreeMap::new());
+        let state =
+            State { free: permits.max(1), waiting: 0, waiting_max, next_waiter_id: 0, round_robin, queues };
         Arc::new(Self(Mutex::new(state)))
     }
 
     /// Takes a permit if one is free.
     pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
-        lock(&self.0).take_free().then(|| Permit { permits: self.clone() })
+        self.0.lock().take_free().then(|| Permit { permits: self.clone() })
     }
 
     /// Waits for a permit. Cancel safe: dropping the future releases its place in the queue or its permit.
     pub(crate) async fn acquire(self: &Arc<Self>, workspace: &WorkspaceId) -> Result<Permit, QueueFull> {
         let permit = || Permit { permits: self.clone() };
-        let mut place = {
-            let mut state = lock(&self.0);
+        let mut waiter = {
+            let mut state = self.0.lock();
             if state.take_free() {
                 drop(state);
                 return Ok(permit());
             }
-            let (number, granted) = state.enqueue(workspace)?;
-            Place { permits: self, workspace, number, granted }
+            let (id, granted) = state.enqueue(workspace)?;
+            WaiterGuard { permits: self, workspace, id, granted }
         };
-        (&mut place.granted).await.map(|()| permit()).map_err(|_| QueueFull)
+        (&mut waiter.granted).await.map(|()| permit()).map_err(|_| QueueFull)
     }
 }
 
@@ -92,25 +91,26 @@ impl State {
 
     fn enqueue(&mut self, workspace: &WorkspaceId) -> Result<(u64, oneshot::Receiver<()>), QueueFull> {
         if self.waiting == self.waiting_max {
-            self.make_room(workspace)?;
+            self.evict_newest(workspace)?;
         }
         let (grant, granted) = oneshot::channel();
-        let number = self.next_number;
-        self.next_number += 1;
+        let id = self.next_waiter_id;
+        self.next_waiter_id += 1;
         self.waiting += 1;
-        let line = self.lines.entry(workspace.clone()).or_default();
-        if line.is_empty() {
-            self.turns.push_back(workspace.clone());
+        let queue = self.queues.entry(workspace.clone()).or_default();
+        if queue.is_empty() {
+            self.round_robin.push_back(workspace.clone());
         }
-        line.push_back(Waiter { number, grant });
-        Ok((number, granted))
+        queue.push_back(Waiter { id, grant });
+        Ok((id, granted))
     }
 
-    /// Removes the newest waiter of the longest line, if that line is longer than the line of `workspace` would become.
-    fn make_room(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
-        let length = self.lines.get(workspace).map_or(0, VecDeque::len);
-        let longest = self.lines.iter_mut().max_by_key(|(_, line)| line.len());
-        let Some((_, longest)) = longest.filter(|(_, line)| line.len() > length + 1) else {
+    /// Removes the newest waiter of the longest queue, if that queue is longer than the queue of `workspace` would
+    /// become.
+    fn evict_newest(&mut self, workspace: &WorkspaceId) -> Result<(), QueueFull> {
+        let length = self.queues.get(workspace).map_or(0, VecDeque::len);
+        let longest = self.queues.iter_mut().max_by_key(|(_, queue)| queue.len());
+        let Some((_, longest)) = longest.filter(|(_, queue)| queue.len() > length + 1) else {
             return Err(QueueFull);
         };
         longest.pop_back();
@@ -118,15 +118,15 @@ impl State {
         Ok(())
     }
 
-    /// Grants a returned permit to the oldest waiter of the workspace whose turn it is.
-    fn pass_on(&mut self) {
-        while let Some(workspace) = self.turns.pop_front() {
-            let Some(line) = self.lines.get_mut(&workspace) else { continue };
-            let waiter = line.pop_front();
-            if line.is_empty() {
-                self.lines.remove(&workspace);
+    /// Grants a released permit to the oldest waiter of the next workspace.
+    fn release(&mut self) {
+        while let Some(workspace) = self.round_robin.pop_front() {
+            let Some(queue) = self.queues.get_mut(&workspace) else { continue };
+            let waiter = queue.pop_front();
+            if queue.is_empty() {
+                self.queues.remove(&workspace);
             } else {
-                self.turns.push_back(workspace);
+                self.round_robin.push_back(workspace);
             }
             let Some(waiter) = waiter else { continue };
             self.waiting -= 1;
@@ -138,13 +138,13 @@ impl State {
     }
 
     /// Removes a waiter. Returns whether it was in the queue.
-    fn remove(&mut self, workspace: &WorkspaceId, number: u64) -> bool {
-        let Some(line) = self.lines.get_mut(workspace) else { return false };
-        let Some(at) = line.iter().position(|waiter| waiter.number == number) else { return false };
-        line.remove(at);
-        if line.is_empty() {
-            self.lines.remove(workspace);
-            self.turns.retain(|turn| turn != workspace);
+    fn remove(&mut self, workspace: &WorkspaceId, id: u64) -> bool {
+        let Some(queue) = self.queues.get_mut(workspace) else { return false };
+        let Some(at) = queue.iter().position(|waiter| waiter.id == id) else { return false };
+        queue.remove(at);
+        if queue.is_empty() {
+            self.queues.remove(workspace);
+            self.round_robin.retain(|waiting| waiting != workspace);
         }
         self.waiting -= 1;
         true
@@ -153,23 +153,23 @@ impl State {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.permits.0).pass_on();
+        self.permits.0.lock().release();
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.permits.0);
-        let is_waiting = state.remove(self.workspace, self.number);
+        let mut state = self.permits.0.lock();
+        let is_waiting = state.remove(self.workspace, self.id);
         if !is_waiting && self.granted.try_recv().is_ok() {
-            state.pass_on();
+            state.release();
         }
     }
 }
 
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         f.debug_struct("Permits").field("free", &state.free).field("waiting", &state.waiting).finish()
     }
 }

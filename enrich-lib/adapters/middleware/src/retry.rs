@@ -1,7 +1,7 @@
 //! Retries of transient failures.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,23 +9,22 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::VendorError;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
-use crate::error::VendorError;
-use crate::lock::lock;
-
-/// A resolver that retries errors that [are safe to repeat](VendorError::is_safe_to_repeat). Other errors and the last
+/// A resolver that retries errors that [are retryable](VendorError::is_retryable). Other errors and the last
 /// error are returned unchanged.
 ///
-/// Pauses use exponential backoff with full jitter: each pause is random, between zero and a ceiling that doubles with each
-/// try. A vendor's `Retry-After` is added to the pause. A pause that does not fit into the remaining budget is not started;
-/// the error is returned instead.
+/// Delays use exponential backoff with full jitter: each delay is random, between zero and a ceiling that doubles with
+/// each try. A vendor's `Retry-After` is added to the delay. A delay that does not fit into the remaining budget is not
+/// started; the error is returned instead.
 pub struct Retry {
     resolver: Arc<dyn Resolver>,
     policy: RetryPolicy,
-    dice: Mutex<StdRng>,
+    rng: Mutex<StdRng>,
 }
 
 /// How often a lookup is tried, and for how long.
@@ -33,10 +32,10 @@ pub struct Retry {
 pub struct RetryPolicy {
     /// Maximum number of tries of one lookup, including the first.
     pub tries_max: u32,
-    /// Ceiling of the first pause.
-    pub pause_first: Duration,
-    /// Ceiling of every pause, not including a `Retry-After`.
-    pub pause_max: Duration,
+    /// Ceiling of the first delay.
+    pub delay_first: Duration,
+    /// Ceiling of every delay, not including a `Retry-After`.
+    pub delay_max: Duration,
     /// Maximum time from the start of the first try to the start of a later one. Use the budget of the
     /// [`Deadline`](crate::Deadline) around this resolver, which also ends a try that hangs.
     pub budget: Duration,
@@ -46,8 +45,8 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             tries_max: 3,
-            pause_first: Duration::from_millis(100),
-            pause_max: Duration::from_secs(2),
+            delay_first: Duration::from_millis(100),
+            delay_max: Duration::from_secs(2),
             budget: Duration::from_secs(3),
         }
     }
@@ -56,18 +55,18 @@ impl Default for RetryPolicy {
 impl Retry {
     /// Wraps `resolver` with retries. `seed` seeds the jitter.
     pub fn new(resolver: Arc<dyn Resolver>, policy: RetryPolicy, seed: u64) -> Self {
-        Self { resolver, policy, dice: Mutex::new(StdRng::seed_from_u64(seed)) }
+        Self { resolver, policy, rng: Mutex::new(StdRng::seed_from_u64(seed)) }
     }
 
-    /// Returns the pause after try number `tries`, or `None` if there is no further try.
-    fn pause(&self, error: &PortError, tries: u32) -> Option<Duration> {
-        let error = VendorError::of(error).filter(|error| error.is_safe_to_repeat())?;
+    /// Returns the delay after try number `tries`, or `None` if there is no further try.
+    fn delay(&self, error: &PortError, tries: u32) -> Option<Duration> {
+        let error = VendorError::of(error).filter(|error| error.is_retryable())?;
         if tries >= self.policy.tries_max {
             return None;
         }
         let doubled = 2_u32.saturating_pow(tries - 1);
-        let ceiling = self.policy.pause_first.saturating_mul(doubled).min(self.policy.pause_max);
-        let jitter = ceiling.mul_f64(lock(&self.dice).random());
+        let ceiling = self.policy.delay_first.saturating_mul(doubled).min(self.policy.delay_max);
+        let jitter = ceiling.mul_f64(self.rng.lock().random());
         Some(error.retry_after.unwrap_or_default().saturating_add(jitter))
     }
 }
@@ -83,8 +82,8 @@ impl Resolver for Retry {
                 Err(error) => error,
             };
             let left = self.policy.budget.saturating_sub(started.elapsed());
-            match self.pause(&error, tries) {
-                Some(pause) if pause < left => sleep(pause).await,
+            match self.delay(&error, tries) {
+                Some(delay) if delay < left => sleep(delay).await,
                 _ => return Err(error),
             }
             tries += 1;

@@ -10,6 +10,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::OptOuts;
 
 use crate::hash::{EmailHash, EmailHasher};
 
@@ -20,13 +21,6 @@ use crate::hash::{EmailHash, EmailHasher};
 pub struct Suppress {
     resolver: Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
-}
-
-/// A list of people who opted out.
-#[async_trait]
-pub trait OptOuts: Send + Sync {
-    /// Returns whether the person with this `email`, in any of its equivalent forms, opted out.
-    async fn contain(&self, email: &Email) -> Result<bool, PortError>;
 }
 
 impl Suppress {
@@ -40,7 +34,7 @@ impl Suppress {
 #[async_trait]
 impl Resolver for Suppress {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        if self.opt_outs.contain(&query.email).await? { Ok(None) } else { self.resolver.find(query).await }
+        if self.opt_outs.contains(&query.email).await? { Ok(None) } else { self.resolver.find(query).await }
     }
 }
 
@@ -66,7 +60,7 @@ impl HashedOptOuts {
 
 #[async_trait]
 impl OptOuts for HashedOptOuts {
-    async fn contain(&self, email: &Email) -> Result<bool, PortError> {
+    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
         Ok(self.hashes.contains(&self.hasher.hash(email)))
     }
 }

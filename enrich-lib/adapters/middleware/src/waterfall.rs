@@ -1,4 +1,4 @@
-//! Vendors in a fixed order, until one returns a match.
+//! Vendors in a fixed order, until one revendors_left a match.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use enrich_lib::refusal::PortError;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::deadline::in_time;
+use crate::deadline::find_within;
 
-/// A resolver that calls vendors in order until one returns a trusted match.
+/// A resolver that calls vendors in order until one revendors_left a trusted match. Without vendors, there is no match.
 ///
-/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at least
-/// one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
+/// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at
+/// least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as
 /// `not_found`.
+#[derive(Default)]
 pub struct Waterfall {
     vendors: Vec<Vendor>,
     budget: Option<Duration>,
@@ -33,30 +34,30 @@ struct Vendor {
 type OnFailure = dyn Fn(&Query, &str, &PortError) + Send + Sync;
 
 impl Waterfall {
-    /// Creates a waterfall of one vendor; [`Waterfall::then`] adds the next. Errors contain the configured `name`.
-    pub fn starting_with(name: &str, resolver: Arc<dyn Resolver>) -> Self {
-        Self { vendors: Vec::new(), budget: None, on_failure: None }.then(name, resolver)
+    /// Creates a waterfall without vendors; [`Waterfall::then`] adds them.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Adds a vendor that is called when all earlier vendors returned no match or failed.
+    /// Adds a vendor that is called when all earlier vendors returned no match or failed. Errors contain its `name`.
     #[must_use]
     pub fn then(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
         self.vendors.push(Vendor { name: name.into(), resolver });
         self
     }
 
-    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called, so
-    /// a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
+    /// Sets the total budget of each lookup. Each vendor gets an equal share of the time that remains when it is called,
+    /// so a vendor that hangs does not consume the shares of the others, and unused time passes to the next vendors.
     ///
     /// A vendor can have a tighter [`Deadline`](crate::Deadline) of its own.
     #[must_use]
-    pub fn within(mut self, budget: Duration) -> Self {
+    pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a later
-    /// vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
+    /// Calls `on_failure` with the lookup, the vendor's name and the error for each vendor that failed, even when a
+    /// later vendor finds the person. Otherwise a vendor that rejects the API key would go unnoticed.
     #[must_use]
     pub fn on_failure(
         mut self,
@@ -72,11 +73,11 @@ impl Resolver for Waterfall {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         let started = Instant::now();
         let mut failures = Vec::new();
-        for (vendor, turns) in self.vendors.iter().zip((1..=self.vendors.len() as u32).rev()) {
+        for (vendor, vendors_left) in self.vendors.iter().zip((1..=self.vendors.len() as u32).rev()) {
             let found = match self.budget {
                 Some(budget) => {
-                    let share = budget.saturating_sub(started.elapsed()) / turns;
-                    in_time(share, &*vendor.resolver, query).await
+                    let share = budget.saturating_sub(started.elapsed()) / vendors_left;
+                    find_within(share, &*vendor.resolver, query).await
                 }
                 None => vendor.resolver.find(query).await,
             };

@@ -1,4 +1,7 @@
-//! A connection pool.
+//! A connection pool on `deadpool`.
+//!
+//! `deadpool-postgres` does not fit: its connector can only return errors of `tokio-postgres`, which cannot express that no
+//! connection was made. The writer must know that, because only then was a statement certainly not executed.
 //!
 //! Every call has a deadline. A call that misses its deadline or is cancelled may leave its connection in an unknown state,
 //! so that connection is closed and never reused.

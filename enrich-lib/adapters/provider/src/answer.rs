@@ -57,14 +57,14 @@ pub(crate) struct Pointer(String);
 /// Why an answer is invalid. It contains the position or the pointer, never the value.
 #[derive(Debug, Error)]
 pub(crate) enum AnswerError {
-    #[error("the answer is no JSON (in its line {line}, column {column})")]
+    #[error("the response is not valid JSON (line {line}, column {column})")]
     Json { line: usize, column: usize },
-    #[error("{at} is neither a text nor null")]
-    NoText { at: String },
-    #[error("{at} is no profile: {error}")]
-    NoProfile { at: String, error: ProfileUrlError },
-    #[error("{at} is no number on its scale")]
-    NoConfidence { at: String },
+    #[error("{at} is neither a string nor null")]
+    NotText { at: String },
+    #[error("{at} is not a profile URL: {error}")]
+    NotProfile { at: String, error: ProfileUrlError },
+    #[error("{at} is not a number on the scale")]
+    NotConfidence { at: String },
 }
 
 impl AnswerShape {
@@ -85,9 +85,9 @@ impl AnswerShape {
                 Some(Value::String(text)) if text.trim().is_empty() => {}
                 Some(Value::String(text)) => {
                     let profile = self.form.parse(text.trim());
-                    return profile.map(Some).map_err(|error| AnswerError::NoProfile { at: at(), error });
+                    return profile.map(Some).map_err(|error| AnswerError::NotProfile { at: at(), error });
                 }
-                Some(_) => return Err(AnswerError::NoText { at: at() }),
+                Some(_) => return Err(AnswerError::NotText { at: at() }),
             }
         }
         Ok(None)
@@ -101,7 +101,7 @@ impl AnswerShape {
         let confidence = at.find(answer).and_then(Value::as_f64).and_then(|number| scale.confidence(number));
         confidence
             .map(|confidence| confidence >= *min)
-            .ok_or_else(|| AnswerError::NoConfidence { at: at.0.clone() })
+            .ok_or_else(|| AnswerError::NotConfidence { at: at.0.clone() })
     }
 }
 
@@ -135,7 +135,7 @@ impl Pointer {
         if is_rooted && tildes.all(|after| after.starts_with(['0', '1'])) {
             Ok(Self(text.to_owned()))
         } else {
-            Err("has to be a JSON pointer like \"/data/linkedin_url\", with ~0 for ~ and ~1 for /".to_owned())
+            Err("must be a JSON pointer like \"/data/linkedin_url\", with ~0 for ~ and ~1 for /".to_owned())
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_candidate_that_is_there_counts() {
+    fn uses_first_present_candidate() {
         let ada = Ok(Some("ada".to_owned()));
         for answer in [
             json!({"a": {"url": "https://www.linkedin.com/in/ada"}}),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_where_the_profile_stands_is_a_bad_answer() {
+    fn rejects_other_values_in_place_of_profile() {
         for profile in [
             json!("https://evil.example/in/ada"),
             json!("https://www.linkedin.com/company/ada"),
@@ -200,13 +200,13 @@ mod tests {
             json!({"url": "https://www.linkedin.com/in/ada"}),
             json!(["https://www.linkedin.com/in/ada"]),
         ] {
-            let told = read(&shape(), &json!({"a": {"url": profile}})).unwrap_err();
-            assert!(told.starts_with("/a/url is n") && !told.contains("ada"), "{told}");
+            let error = read(&shape(), &json!({"a": {"url": profile}})).unwrap_err();
+            assert!(error.starts_with("/a/url is n") && !error.contains("ada"), "{error}");
         }
     }
 
     #[test]
-    fn a_name_counts_where_the_vendor_answers_names() {
+    fn accepts_profile_names_if_configured() {
         let shape = AnswerShape { form: ProfileForm::UrlOrName, ..shape() };
         for text in ["ada", "in/ada", "linkedin.com/in/ada", "https://uk.linkedin.com/in/ada/"] {
             assert_eq!(read(&shape, &json!({"a": {"url": text}})), Ok(Some("ada".to_owned())), "{text}");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_is_trusted_from_the_least_confidence_on() {
+    fn trusts_match_from_minimum_confidence() {
         for (scale, below, enough) in [
             (Scale::One, json!(0.79), json!(0.8)),
             (Scale::Ten, json!(7), json!(8)),
@@ -231,13 +231,13 @@ mod tests {
             // Without a profile, the confidence is not read.
             assert_eq!(read(&shape, &json!({})), Ok(None));
             for c in [json!(null), json!("9"), json!(-1), json!(101), json!(true)] {
-                assert_eq!(with(&c), Err("/c is no number on its scale".to_owned()), "{scale:?} {c}");
+                assert_eq!(with(&c), Err("/c is not a number on the scale".to_owned()), "{scale:?} {c}");
             }
         }
     }
 
     #[test]
-    fn a_match_that_the_vendor_doubts_is_none() {
+    fn untrusted_match_is_no_match() {
         let doubt = (Pointer::parse("/fuzzy").unwrap(), json!(true));
         let shape = AnswerShape { untrusted_if: vec![doubt], ..shape() };
         for (fuzzy, found) in [(json!(true), false), (json!(false), true), (json!(null), true)] {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_is_as_rfc_6901_has_it() {
+    fn parses_json_pointers_as_in_rfc_6901() {
         for good in ["", "/", "/a/0/b", "/a~1b/~0", "/é"] {
             assert!(Pointer::parse(good).is_ok(), "{good}");
         }

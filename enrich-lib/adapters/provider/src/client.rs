@@ -7,26 +7,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use enrich_net::{RootsError, client_config, system_roots};
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{self, Error as RequestError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::crypto::ring;
 use thiserror::Error;
 
-/// Maximum size of an answer, in bytes.
-pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Maximum size of a response body, in bytes.
+pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Timeout for establishing a TCP connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// Maximum accepted `Retry-After`.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers it.
+/// An HTTP client that all vendors can share. It uses HTTP/1.1 with pooled connections, and HTTP/2 where a vendor offers
+/// it.
 ///
 /// It follows no redirects, uses no proxy and stores no cookies. Cheap to clone.
 #[derive(Clone)]
@@ -34,23 +35,23 @@ pub struct Client(Arc<dyn Exchange>);
 
 /// Why an HTTPS client cannot be created.
 #[derive(Debug, Error)]
-#[error("can't use the certificates that this machine trusts: {0}")]
-pub struct ClientError(#[source] io::Error);
+#[error(transparent)]
+pub struct ClientError(#[from] RootsError);
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Incoming>, RequestError>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Incoming>, RequestError>> + Send>>;
 
 /// A client with any connector.
 trait Exchange: Send + Sync {
-    fn send(&self, request: Request<Full<Bytes>>) -> Answering;
+    fn send(&self, request: Request<Full<Bytes>>) -> ResponseFuture;
 }
 
 /// Why a body cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
-    #[error("the answer is over {ANSWER_BYTES_MAX} bytes")]
+    #[error("the response body exceeds {BODY_BYTES_MAX} bytes")]
     TooLarge,
-    #[error("the answer broke off")]
-    BrokenOff,
+    #[error("the response body is incomplete")]
+    Incomplete,
 }
 
 impl Client {
@@ -59,14 +60,16 @@ impl Client {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to retry.
+        // An unreachable vendor has not billed anything: unlike an exceeded deadline, a connect timeout is safe to
+        // retry.
         tcp.set_connect_timeout(Some(CONNECT_TIME_MAX));
-        let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring::default_provider());
+        let tls = HttpsConnectorBuilder::new().with_tls_config(client_config(system_roots()?));
         // Plain HTTP is for a vendor on this machine. Descriptions allow no other use of it.
-        Ok(Self::over(tls.map_err(ClientError)?.https_or_http().enable_all_versions().wrap_connector(tcp)))
+        Ok(Self::over(tls.https_or_http().enable_all_versions().wrap_connector(tcp)))
     }
 
-    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles TLS.
+    /// Creates a client with a custom connector, for example for a simulated network or a tunnel. The connector handles
+    /// TLS.
     pub fn over<C>(connector: C) -> Self
     where
         C: Connect + Clone + Send + Sync + 'static,
@@ -96,7 +99,7 @@ impl<C> Exchange for legacy::Client<C, Full<Bytes>>
 where
     C: Connect + Clone + Send + Sync + 'static,
 {
-    fn send(&self, request: Request<Full<Bytes>>) -> Answering {
+    fn send(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
         Box::pin(self.request(request))
     }
 }
@@ -108,21 +111,16 @@ impl fmt::Debug for Client {
 }
 
 /// Reads a whole body. Fails as soon as it exceeds the maximum size, regardless of its `Content-Length`.
-pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, BodyError> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| BodyError::BrokenOff)?;
-        // Trailers are ignored.
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > ANSWER_BYTES_MAX {
-            return Err(BodyError::TooLarge);
-        }
-        bytes.extend_from_slice(&data);
+pub(crate) async fn read(body: Incoming) -> Result<Bytes, BodyError> {
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Err(_) => Err(BodyError::Incomplete),
     }
-    Ok(bytes.freeze())
 }
 
-/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839, 3.1).
+/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839,
+/// 3.1).
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -147,7 +145,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Returns whether the connection failed because this process or the machine has too many open files.
-pub(crate) fn is_out_of_files(error: &RequestError) -> bool {
+pub(crate) fn is_out_of_file_descriptors(error: &RequestError) -> bool {
     /// `ENFILE` and `EMFILE` on every Unix. `io::ErrorKind` has no variants for them.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
@@ -158,21 +156,21 @@ pub(crate) fn is_out_of_files(error: &RequestError) -> bool {
     })
 }
 
-/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send debug
-/// data, which could contain parts of the request.
+/// Returns why there is no response. Errors after the request was sent are not included: HTTP/2 lets the server send
+/// debug data, which could contain parts of the request.
 pub(crate) fn reason(error: &RequestError) -> String {
     if !error.is_connect() {
-        return "the connection ended before an answer".to_owned();
+        return "the connection closed before a response".to_owned();
     }
     let sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
     let tls = sources.clone().find_map(|error| error.downcast_ref());
     match (tls, sources.last()) {
         (Some(rustls::Error::InvalidCertificate(_)), _) => {
-            "no connection: its certificate is not trusted".to_owned()
+            "cannot connect: the certificate is not trusted".to_owned()
         }
-        (Some(_), _) => "no connection: TLS failed".to_owned(),
-        (None, Some(error)) => format!("no connection: {error}"),
-        (None, None) => "no connection".to_owned(),
+        (Some(_), _) => "cannot connect: the TLS handshake failed".to_owned(),
+        (None, Some(error)) => format!("cannot connect: {error}"),
+        (None, None) => "cannot connect".to_owned(),
     }
 }
 
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_in_seconds_or_up_to_a_date_and_never_over_an_hour() {
+    fn parses_retry_after_as_seconds_or_date_up_to_one_hour() {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
         for (value, wait) in [
             ("0", Some(0)),
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_json_is_an_answer() {
+    fn accepts_only_json_content_types() {
         for good in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
             assert!(is_json(&headers(&[(CONTENT_TYPE, good)])), "{good}");
         }

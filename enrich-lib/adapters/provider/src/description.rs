@@ -19,8 +19,8 @@ use crate::status::Statuses;
 
 /// The description of a vendor: requests, the meaning of answers, and billing.
 ///
-/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde. In
-/// the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
+/// It is parsed from TOML and validated, either alone by [`Description::parse`] or as a part of another file by serde.
+/// In the second case, the parser of that file reports mistakes and may show the line. Its `Debug` shows only the name.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Settings")]
 pub struct Description {
@@ -38,7 +38,7 @@ pub struct Description {
 #[serde(rename_all = "snake_case")]
 pub enum Bills {
     /// All requests. A lookup at two such vendors is billed by both.
-    Asks,
+    Requests,
     /// Only matches.
     Matches,
 }
@@ -75,12 +75,13 @@ impl Description {
         Err(errors)
     }
 
-    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's directory.
+    /// Reads and validates the description in a file. A relative path of the key is resolved against the file's
+    /// directory.
     pub fn read(path: &Path) -> Result<Self, SettingErrors> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| SettingError::new("", error.to_string()).in_file(path))?;
         let description = Self::parse(&text).map_err(|errors| errors.map(|error| error.in_file(path)))?;
-        let secret = description.secret.map(|source| source.beside(path));
+        let secret = description.secret.map(|source| source.relative_to(path));
         Ok(Self { secret, ..description })
     }
 
@@ -204,7 +205,7 @@ impl TryFrom<Settings> for Description {
         let request = RequestShape::new(method, &request.url, &request.headers, request.body.as_deref());
         let request = errors.check(request.map_err(|(setting, why)| SettingError::new(setting, why)));
         if request.as_ref().is_some_and(|request| request.takes_secret() != secret.is_some()) {
-            let why = "has to be there if, and only if, {secret} stands in the request";
+            let why = "must be set if and only if the request contains {secret}";
             errors.push(SettingError::new("secret", why));
         }
         let answer = errors.check(answer.check());
@@ -224,7 +225,7 @@ fn check_name(name: &str) -> Result<(), SettingError> {
     if (1..=64).contains(&name.len()) && name.bytes().all(is_name) {
         Ok(())
     } else {
-        Err(SettingError::new("name", "has to be 1 to 64 lower-case letters, digits or dashes"))
+        Err(SettingError::new("name", "must be 1 to 64 lower-case letters, digits or dashes"))
     }
 }
 
@@ -234,10 +235,10 @@ fn check_secret(source: &SecretSource) -> Result<(), SettingError> {
             let is_name = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
             let starts_well = !name.starts_with(|c: char| c.is_ascii_digit());
             (name.is_empty() || !starts_well || !name.bytes().all(is_name))
-                .then_some(("secret.env", "has to be the name of an environment variable"))
+                .then_some(("secret.env", "must be the name of an environment variable"))
         }
         SecretSource::File(path) => {
-            path.as_os_str().is_empty().then_some(("secret.file", "has to be the path of a file"))
+            path.as_os_str().is_empty().then_some(("secret.file", "must be the path of a file"))
         }
     };
     why.map_or(Ok(()), |(setting, why)| Err(SettingError::new(setting, why)))
@@ -247,7 +248,10 @@ fn check_confidence_min(min: f64) -> Result<(), SettingError> {
     if (0.0..=1.0).contains(&min) {
         Ok(())
     } else {
-        Err(SettingError::new("answer.confidence.min", "has to be from 0 to 1, whatever the vendor's scale"))
+        Err(SettingError::new(
+            "answer.confidence.min",
+            "must be from 0 to 1, independent of the vendor's scale",
+        ))
     }
 }
 
@@ -256,7 +260,7 @@ impl AnswerSettings {
         let pointer =
             |setting: &str, text: &str| Pointer::parse(text).map_err(|why| SettingError::new(setting, why));
         if self.profile.is_empty() {
-            return Err(SettingError::new("answer.profile", "has to name at least one JSON pointer"));
+            return Err(SettingError::new("answer.profile", "must have at least one JSON pointer"));
         }
         let profile = self.profile.iter().map(|text| pointer("answer.profile", text));
         let confidence = self.confidence.map(|ConfidenceSettings { at, scale, min }| {
@@ -265,7 +269,7 @@ impl AnswerSettings {
         });
         let untrusted_if = self.untrusted_if.into_iter().map(|DoubtSettings { at, is }| {
             if is.is_array() || is.is_object() || is.is_null() {
-                let why = "has to be true, false, a number or a text";
+                let why = "must be true, false, a number or a string";
                 return Err(SettingError::new("answer.untrusted_if.is", why));
             }
             Ok((pointer("answer.untrusted_if.at", &at)?, is))
@@ -288,7 +292,7 @@ impl Limits {
             ("limits.tries", self.tries.into(), 5),
         ] {
             if !(1..=max).contains(&value) {
-                return Err(SettingError::new(setting, format!("has to be from 1 to {max}")));
+                return Err(SettingError::new(setting, format!("must be from 1 to {max}")));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use enrich_lib::refusal::PortError;
-use enrich_middleware::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{VendorError, VendorErrorKind};
 use thiserror::Error;
 
 /// A failed request to a vendor. Its message contains no data from the vendor or a client. Its source is the

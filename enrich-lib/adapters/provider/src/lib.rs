@@ -5,7 +5,7 @@
 //!
 //! let description = Description::parse(r#"
 //! name = "acme"
-//! bills = "matches"                  # or "asks"
+//! bills = "matches"                  # or "requests"
 //!
 //! [request]
 //! method = "POST"                    # or "GET", without a body
@@ -16,17 +16,17 @@
 //! [secret]
 //! env = "ACME_API_KEY"               # or file = "/run/secrets/acme"
 //!
-//! [answer]                           # of a 200; the places are JSON pointers (RFC 6901)
-//! profile = ["/person/linkedin_url", "/person/links/0"]    # the first that is there counts
+//! [answer]                           # a response with status 200, read with JSON pointers (RFC 6901)
+//! profile = ["/person/linkedin_url", "/person/links/0"]    # the first present value counts
 //! profile_is = "url"                 # or "url_or_name", for ada-marlowe and in/ada-marlowe
 //! confidence = { at = "/score", scale = "0-100", min = 0.8 }    # or "1-10", "0-1"; `min` is from 0 to 1
 //! untrusted_if = [{ at = "/guessed", is = true }]
 //!
-//! [statuses]                         # what is not listed means what it means in HTTP
+//! [statuses]                         # other statuses have their HTTP meaning
 //! no_match = [404]
-//! refused_key = [401]
+//! key_rejected = [401]
 //! out_of_credits = [402]
-//! slow_down = [429]
+//! rate_limited = [429]
 //!
 //! [limits]
 //! deadline_ms = 8000                 # up to 20000
@@ -36,7 +36,7 @@
 //! assert_eq!((description.name(), description.bills()), ("acme", Bills::Matches));
 //!
 //! // Descriptions of some vendors are built in.
-//! assert!(Description::ready_made("people-data-labs").is_some());
+//! assert!(Description::built_in("people-data-labs").is_some());
 //! # Ok::<(), enrich_provider::SettingErrors>(())
 //! ```
 //!
@@ -46,14 +46,15 @@
 //!
 //! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. A profile that is null,
 //! missing or an empty string is no match, and so is a match with too little confidence. Any other value that is not a
-//! LinkedIn profile of a person is a bad answer, which is a failure and never "no match". Redirects are not followed.
+//! LinkedIn profile of a person is an invalid response, which is a failure and never "no match". Redirects are not
+//! followed.
 //!
 //! # Layout
 //!
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
 //! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
 //! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
-//! `ready_made` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
+//! `built_in` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -76,7 +77,7 @@ mod status;
 
 mod description;
 
-mod ready_made;
+mod built_in;
 
 mod client;
 

@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 use crate::setting::{SettingError, SettingErrors, line_at};
 use crate::wording;
 
-/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check the
-/// others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
+/// Parses settings and returns every mistake. Wrong settings are left out of the result, so that the caller can check
+/// the others too. Returns no settings after a syntax error, or when a required setting is missing or wrong.
 pub fn parse_toml<T: DeserializeOwned>(text: &str) -> (Option<T>, SettingErrors) {
     let (mut root, errors) = DeTable::parse_recoverable(text);
     let is_broken = !errors.is_empty();
@@ -87,8 +87,8 @@ fn path_to(table: &DeTable<'_>, is_at: &impl Fn(Range<usize>, Range<usize>) -> b
     })
 }
 
-/// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries must keep their
-/// indexes.
+/// Removes the setting at `path`. If it is an array entry itself, removes the whole array, as other entries must keep
+/// their indexes.
 fn remove(table: &mut DeTable<'_>, path: &[String]) -> bool {
     let Some((name, rest)) = path.split_first() else { return false };
     let inner = match (table.get_mut(name.as_str()).map(Spanned::get_mut), rest) {

@@ -9,7 +9,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -22,15 +22,16 @@ use crate::description::Description;
 use crate::error::RequestError;
 use crate::secret::{Secret, SecretError};
 use crate::status::Meaning;
-use crate::template::Filling;
+use crate::template::Values;
 
 /// A resolver that finds people at one vendor, with one HTTP exchange per lookup.
 ///
-/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index people
-/// by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is the SHA-256
-/// of the same text.
+/// The vendor receives the email as the client sent it, in lower case, and not in its canonical form. Vendors index
+/// people by the addresses that they use, and few people use their Gmail address without its dots. `{email_sha256}` is
+/// the SHA-256 of the same text.
 ///
-/// Errors have a [`VendorError`](enrich_middleware::VendorError) in their chain, and contain no email, key or profile.
+/// Errors have a [`VendorError`](enrich_lib::resolver::VendorError) in their chain, and contain no email, key or
+/// profile.
 pub struct Provider {
     description: Description,
     secret: Secret,
@@ -51,7 +52,7 @@ pub enum ProviderError {
         error: SecretError,
     },
     /// The key cannot be part of a header.
-    #[error("{vendor}: the secret can't stand in the header {header}")]
+    #[error("{vendor}: the API key is not valid in the header {header}")]
     Header {
         /// The vendor's name.
         vendor: String,
@@ -82,7 +83,7 @@ const MASK: &str = "SECRET";
 
 /// How long to wait for the rest of a response whose status already decides the result, so that the connection can be
 /// reused.
-const REST: Duration = Duration::from_millis(100);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Provider {
     /// Creates a resolver for the vendor. Loads its key.
@@ -104,9 +105,9 @@ impl Provider {
 
     /// Sends one request outside of any lookup, for an operator who tests a vendor. The vendor may bill it.
     pub async fn try_email(&self, email: &Email) -> Trial {
-        let request = self.with_filling(email, MASK, |filling| {
+        let request = self.with_values(email, MASK, |values| {
             let headers = self.description.request.headers(MASK).unwrap_or_default();
-            self.description.request.fill(filling, &headers)
+            self.description.request.fill(values, &headers)
         });
         let Exchange { status, found } = self.exchange(email).await;
         Trial {
@@ -119,7 +120,7 @@ impl Provider {
     async fn exchange(&self, email: &Email) -> Exchange {
         let deadline = Instant::now() + self.description.deadline();
         let response = timeout_at(deadline, self.send(email)).await;
-        match response.unwrap_or_else(|_| Err(self.late())) {
+        match response.unwrap_or_else(|_| Err(self.timed_out())) {
             Ok(response) => {
                 Exchange { status: Some(response.status()), found: self.interpret(response, deadline).await }
             }
@@ -135,56 +136,56 @@ impl Provider {
         let status = response.status();
         match self.description.statuses.meaning(status) {
             Meaning::Answer => {
-                timeout_at(deadline, self.read(response)).await.unwrap_or_else(|_| Err(self.late()))
+                timeout_at(deadline, self.read(response)).await.unwrap_or_else(|_| Err(self.timed_out()))
             }
             Meaning::NoMatch => {
                 drain(response, deadline).await;
                 Ok(None)
             }
-            Meaning::Fault(kind) => {
+            Meaning::Error(kind) => {
                 let retry_after = client::retry_after(response.headers());
                 drain(response, deadline).await;
-                Err(RequestError::new(kind, format!("it answered {}", status.as_u16()))
+                Err(RequestError::new(kind, format!("status {}", status.as_u16()))
                     .with_retry_after(retry_after))
             }
         }
     }
 
-    fn late(&self) -> RequestError {
+    fn timed_out(&self) -> RequestError {
         let waited = self.description.deadline();
-        RequestError::new(VendorErrorKind::TimedOut, format!("no whole answer in {waited:?}"))
+        RequestError::new(VendorErrorKind::TimedOut, format!("no complete response within {waited:?}"))
     }
 
-    fn with_filling<T>(&self, email: &Email, secret: &str, fill: impl FnOnce(&Filling<'_>) -> T) -> T {
+    fn with_values<T>(&self, email: &Email, secret: &str, fill: impl FnOnce(&Values<'_>) -> T) -> T {
         let email = email.as_str().to_ascii_lowercase();
-        let email_sha256 = hex(&Sha256::digest(&email));
-        fill(&Filling { email: &email, email_sha256: &email_sha256, secret })
+        let email_sha256 = hex::encode(Sha256::digest(&email));
+        fill(&Values { email: &email, email_sha256: &email_sha256, secret })
     }
 
     async fn send(&self, email: &Email) -> Result<Response<Incoming>, RequestError> {
-        let request = self.with_filling(email, self.secret.reveal(), |filling| {
-            self.description.request.fill(filling, &self.headers)
+        let request = self.with_values(email, self.secret.reveal(), |values| {
+            self.description.request.fill(values, &self.headers)
         });
         let request = request
-            .map_err(|_| RequestError::new(VendorErrorKind::BadRequest, "the request can't be built"))?;
+            .map_err(|_| RequestError::new(VendorErrorKind::RequestRejected, "cannot build the request"))?;
         self.client.send(request.map(Full::new)).await.map_err(|error| {
             // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
             let kind = match error.is_connect() {
-                true if client::is_out_of_files(&error) => VendorErrorKind::TooManyOpenFiles,
+                true if client::is_out_of_file_descriptors(&error) => VendorErrorKind::TooManyOpenFiles,
                 true => VendorErrorKind::Unavailable,
-                false => VendorErrorKind::BadAnswer,
+                false => VendorErrorKind::InvalidResponse,
             };
             RequestError::new(kind, client::reason(&error))
         })
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
-        let bad = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::BadAnswer, what);
+        let invalid = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::InvalidResponse, what);
         if !client::is_json(response.headers()) {
-            return Err(bad(&"the answer is not of type application/json"));
+            return Err(invalid(&"the content type is not application/json"));
         }
-        let body: Bytes = client::read(response.into_body()).await.map_err(|error| bad(&error))?;
-        self.description.answer.read(&body).map_err(|error| bad(&error))
+        let body: Bytes = client::read(response.into_body()).await.map_err(|error| invalid(&error))?;
+        self.description.answer.read(&body).map_err(|error| invalid(&error))
     }
 }
 
@@ -202,14 +203,8 @@ fn to_text(request: Request<Bytes>) -> String {
 
 /// Reads the rest of a response so that its connection can be reused. Errors are ignored.
 async fn drain(response: Response<Incoming>, deadline: Instant) {
-    let rest = deadline.min(Instant::now() + REST);
+    let rest = deadline.min(Instant::now() + DRAIN_TIMEOUT);
     drop(timeout_at(rest, client::read(response.into_body())).await);
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[async_trait]
@@ -228,17 +223,5 @@ impl fmt::Debug for Trial {
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provider").field("description", &self.description).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hash_is_64_digits_in_lower_case() {
-        // First test vector of FIPS 180-4.
-        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hex(&Sha256::digest("abc")), abc);
     }
 }

@@ -20,7 +20,7 @@ pub enum SecretSource {
 
 /// Why a key cannot be loaded. It names the source, never the content.
 #[derive(Debug, Error)]
-#[error("can't use the secret in {place}: {why}")]
+#[error("cannot load the API key from {place}: {why}")]
 pub struct SecretError {
     place: String,
     why: String,
@@ -36,7 +36,7 @@ impl SecretSource {
 
     /// Resolves a relative path against the directory of `file`.
     #[must_use]
-    pub fn beside(self, file: &Path) -> Self {
+    pub fn relative_to(self, file: &Path) -> Self {
         match (self, file.parent()) {
             (Self::File(path), Some(dir)) => Self::File(dir.join(path)),
             (source, _) => source,
@@ -49,7 +49,7 @@ impl SecretSource {
             Self::Env(name) => {
                 let text = env::var(name).map_err(|e| match e {
                     env::VarError::NotPresent => "it is not set".to_owned(),
-                    env::VarError::NotUnicode(_) => "it is no UTF-8".to_owned(),
+                    env::VarError::NotUnicode(_) => "it is not valid UTF-8".to_owned(),
                 });
                 (format!("the environment variable {name}"), text)
             }
@@ -76,7 +76,7 @@ impl Secret {
         let is_bare = !text.starts_with(' ') && !text.ends_with(' ');
         if text.is_empty() || text.len() > SecretSource::OCTETS_MAX || !is_visible || !is_bare {
             return Err(format!(
-                "it has to be 1 to {} visible ASCII characters, without a line break or a space around it",
+                "it must be 1 to {} visible ASCII characters, without line breaks or surrounding spaces",
                 SecretSource::OCTETS_MAX
             ));
         }
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for SecretSource {
         struct Table;
 
         const ALLOWED: &str =
-            "has to be { env = \"NAME\" } or { file = \"PATH\" }; the secret itself never stands here";
+            "must be { env = \"NAME\" } or { file = \"PATH\" }; do not write the key itself here";
 
         impl<'de> Visitor<'de> for Table {
             type Value = SecretSource;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_break_at_the_end_of_a_file_is_not_part_of_the_secret() {
+    fn strips_one_line_break_at_end_of_file() {
         for content in ["s3cret", "s3cret\n", "s3cret\r\n"] {
             assert_eq!(in_a_file(content).as_deref(), Ok("s3cret"));
         }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_break_a_header_is_refused_and_not_shown() {
+    fn rejects_keys_that_are_invalid_in_headers_without_showing_them() {
         let long = "s3cret".repeat(1000);
         for content in [
             "",
@@ -167,14 +167,14 @@ mod tests {
             "s3crét",
             &long,
         ] {
-            let told = in_a_file(content).unwrap_err();
-            assert!(told.contains("visible ASCII") && !told.contains("s3c"), "{told}");
+            let error = in_a_file(content).unwrap_err();
+            assert!(error.contains("visible ASCII") && !error.contains("s3c"), "{error}");
         }
-        assert!(in_a_file(b"s3cret\xff").is_err_and(|told| !told.contains("s3c")));
+        assert!(in_a_file(b"s3cret\xff").is_err_and(|error| !error.contains("s3c")));
     }
 
     #[test]
-    fn a_secret_can_be_in_the_environment() {
+    fn loads_key_from_environment() {
         let source = SecretSource::Env("CARGO_PKG_NAME".to_owned());
         assert_eq!(source.load().unwrap().reveal(), "enrich-provider");
         assert_eq!(format!("{:?}", source.load().unwrap()), "Secret(…)");

@@ -25,7 +25,8 @@ pub struct SettingError {
 pub struct SettingErrors(Vec<SettingError>);
 
 impl SettingErrors {
-    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the cause.
+    /// Adds a mistake. Skips it if an earlier mistake is in the same setting or within it, as the earlier one is the
+    /// cause.
     pub fn push(&mut self, error: SettingError) {
         let follows = |earlier: &SettingError| {
             let rest = earlier.setting.strip_prefix(&error.setting);
@@ -127,7 +128,8 @@ impl SettingError {
         Self { setting, ..self }
     }
 
-    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table found.
+    /// Sets the line of the setting in `text`. If the setting is missing there, sets the line of the innermost table
+    /// found.
     #[must_use]
     pub fn on_its_line(self, text: &str) -> Self {
         let line = self.line.or_else(|| line_of(text, &self.setting));
@@ -224,7 +226,7 @@ mod tests {
     const TEXT: &str = "a = 1\n[b]\nc = { d = 2,\n  e = 3 }\n[[f]]\ng = 4\n[[f]]\n[f.h]\ni = 5\n";
 
     #[test]
-    fn a_setting_is_on_its_line_and_what_is_missing_on_that_of_its_table() {
+    fn finds_line_of_setting_or_of_its_table() {
         for (setting, line) in [
             ("a", Some(1)),
             ("b", Some(2)),
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_names_what_is_known_of_its_place() {
+    fn error_names_file_line_and_setting() {
         let error = SettingError::new("h.i", "is odd").within("f.1");
         assert_eq!(error.to_string(), "f.h.i: is odd");
         let error = error.on_its_line(TEXT).in_file(Path::new("x.toml")).in_file(Path::new("y.toml"));
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_what_only_follows_from_another_mistake() {
+    fn skips_consequences_of_earlier_mistakes() {
         let mut errors = SettingErrors::default();
         for setting in ["rows.0.at", "rows.0.at", "rows.0", "rows.0.atom", "rows.1", ""] {
             errors.push(SettingError::new(setting, "is odd"));

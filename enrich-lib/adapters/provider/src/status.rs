@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -11,9 +11,9 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Statuses {
     pub(crate) no_match: BTreeSet<u16>,
-    pub(crate) refused_key: BTreeSet<u16>,
+    pub(crate) key_rejected: BTreeSet<u16>,
     pub(crate) out_of_credits: BTreeSet<u16>,
-    pub(crate) slow_down: BTreeSet<u16>,
+    pub(crate) rate_limited: BTreeSet<u16>,
 }
 
 /// The meaning of a status.
@@ -22,7 +22,7 @@ pub(crate) enum Meaning {
     /// The body contains the answer.
     Answer,
     NoMatch,
-    Fault(VendorErrorKind),
+    Error(VendorErrorKind),
 }
 
 impl Statuses {
@@ -30,9 +30,9 @@ impl Statuses {
     fn lists(&self) -> [(&'static str, &BTreeSet<u16>, Meaning); 4] {
         [
             ("no_match", &self.no_match, Meaning::NoMatch),
-            ("refused_key", &self.refused_key, Meaning::Fault(VendorErrorKind::KeyRefused)),
-            ("out_of_credits", &self.out_of_credits, Meaning::Fault(VendorErrorKind::OutOfCredits)),
-            ("slow_down", &self.slow_down, Meaning::Fault(VendorErrorKind::SlowDown)),
+            ("key_rejected", &self.key_rejected, Meaning::Error(VendorErrorKind::KeyRejected)),
+            ("out_of_credits", &self.out_of_credits, Meaning::Error(VendorErrorKind::OutOfCredits)),
+            ("rate_limited", &self.rate_limited, Meaning::Error(VendorErrorKind::RateLimited)),
         ]
     }
 
@@ -42,11 +42,11 @@ impl Statuses {
         for (name, list, _) in self.lists() {
             for &status in list {
                 let error = if !(201..=599).contains(&status) {
-                    Some(format!("has {status}; it can have statuses from 201 to 599, as a 200 is an answer"))
+                    Some(format!("contains {status}; use statuses from 201 to 599, as 200 is an answer"))
                 } else {
                     let other = seen.iter().find(|(other, _)| *other == status);
                     other.map(|(_, other)| {
-                        format!("has {status}, which statuses.{other} has; it can be in one of them")
+                        format!("contains {status}, which is in statuses.{other} too; list it once")
                     })
                 };
                 if let Some(error) = error {
@@ -58,21 +58,21 @@ impl Statuses {
         Ok(())
     }
 
-    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a 404 then means a
-    /// wrong URL, not "no match".
+    /// Returns the meaning of a status. A status that is not listed has its HTTP meaning (RFC 9110, 15); a 404 then
+    /// means a wrong URL, not "no match".
     pub(crate) fn meaning(&self, status: StatusCode) -> Meaning {
         let listed = self.lists().into_iter().find(|(_, list, _)| list.contains(&status.as_u16()));
         listed.map_or_else(
             || match status.as_u16() {
                 200 => Meaning::Answer,
-                401 | 403 => Meaning::Fault(VendorErrorKind::KeyRefused),
-                402 => Meaning::Fault(VendorErrorKind::OutOfCredits),
-                429 => Meaning::Fault(VendorErrorKind::SlowDown),
-                400..=499 => Meaning::Fault(VendorErrorKind::BadRequest),
-                500..=599 => Meaning::Fault(VendorErrorKind::Unavailable),
+                401 | 403 => Meaning::Error(VendorErrorKind::KeyRejected),
+                402 => Meaning::Error(VendorErrorKind::OutOfCredits),
+                429 => Meaning::Error(VendorErrorKind::RateLimited),
+                400..=499 => Meaning::Error(VendorErrorKind::RequestRejected),
+                500..=599 => Meaning::Error(VendorErrorKind::Unavailable),
                 // Other 2xx statuses have no answer. Redirects are not followed, as they would send the email and the
                 // key to an address that the operator did not configure.
-                _ => Meaning::Fault(VendorErrorKind::BadAnswer),
+                _ => Meaning::Error(VendorErrorKind::InvalidResponse),
             },
             |(_, _, meaning)| meaning,
         )

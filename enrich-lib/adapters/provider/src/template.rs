@@ -1,18 +1,17 @@
 //! Texts with placeholders: URLs, headers, and the strings of a JSON body.
 //!
-//! Values cannot inject syntax: they are percent-encoded in a URL, and a JSON body is filled in as a tree of values before
-//! it is serialized.
+//! Values cannot inject syntax: they are percent-encoded in a URL, and a JSON body is filled in as a tree of values
+//! before it is serialized.
 
-use std::fmt::Write;
-
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
 /// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Placeholder {
     /// The email as the client sent it, in lower case.
     Email,
-    /// The SHA-256 of [`Place::Email`], as 64 lower-case hex digits.
+    /// The SHA-256 of [`Placeholder::Email`], as 64 lower-case hex digits.
     EmailSha256,
     /// The API key.
     Secret,
@@ -20,7 +19,7 @@ pub(crate) enum Place {
 
 /// The values of the placeholders.
 #[derive(Clone, Copy)]
-pub(crate) struct Filling<'a> {
+pub(crate) struct Values<'a> {
     pub(crate) email: &'a str,
     pub(crate) email_sha256: &'a str,
     pub(crate) secret: &'a str,
@@ -33,10 +32,10 @@ pub(crate) struct Template(Vec<Part>);
 #[derive(Clone)]
 enum Part {
     Text(String),
-    Place(Place),
+    Placeholder(Placeholder),
 }
 
-impl Place {
+impl Placeholder {
     pub(crate) const ALL: [Self; 3] = [Self::Email, Self::EmailSha256, Self::Secret];
 
     const fn name(self) -> &'static str {
@@ -48,27 +47,27 @@ impl Place {
     }
 }
 
-impl Filling<'_> {
-    const fn of(&self, place: Place) -> &str {
+impl Values<'_> {
+    const fn of(&self, place: Placeholder) -> &str {
         match place {
-            Place::Email => self.email,
-            Place::EmailSha256 => self.email_sha256,
-            Place::Secret => self.secret,
+            Placeholder::Email => self.email,
+            Placeholder::EmailSha256 => self.email_sha256,
+            Placeholder::Secret => self.secret,
         }
     }
 }
 
 impl Template {
     /// Parses a text that may contain `places`. A brace that is not part of one is an error.
-    pub(crate) fn parse(mut text: &str, places: &[Place]) -> Result<Self, String> {
+    pub(crate) fn parse(mut text: &str, places: &[Placeholder]) -> Result<Self, String> {
         let mut parts = Vec::new();
         while let Some(at) = text.find(['{', '}']) {
             let place = places.iter().find(|place| text[at..].starts_with(place.name()));
             let place = place.ok_or_else(|| {
                 let names: Vec<_> = places.iter().map(|place| place.name()).collect();
-                format!("has a brace that starts no known placeholder; there can be {}", names.join(", "))
+                format!("has an unknown placeholder; use one of {}", names.join(", "))
             })?;
-            parts.extend([Part::Text(text[..at].to_owned()), Part::Place(*place)]);
+            parts.extend([Part::Text(text[..at].to_owned()), Part::Placeholder(*place)]);
             text = &text[at + place.name().len()..];
         }
         parts.push(Part::Text(text.to_owned()));
@@ -76,40 +75,37 @@ impl Template {
     }
 
     /// Returns whether the text contains `place`.
-    pub(crate) fn has(&self, place: Place) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::Place(p) if *p == place))
+    pub(crate) fn has(&self, place: Placeholder) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Placeholder(p) if *p == place))
     }
 
     /// Returns the text with each value inserted unchanged.
-    pub(crate) fn fill(&self, filling: &Filling<'_>) -> String {
-        self.fill_with(filling, String::push_str)
+    pub(crate) fn fill(&self, values: &Values<'_>) -> String {
+        self.fill_with(values, String::push_str)
     }
 
     /// Returns the text with each value percent-encoded.
-    pub(crate) fn fill_url(&self, filling: &Filling<'_>) -> String {
-        self.fill_with(filling, push_percent_encoded)
+    pub(crate) fn fill_url(&self, values: &Values<'_>) -> String {
+        self.fill_with(values, push_percent_encoded)
     }
 
-    fn fill_with(&self, filling: &Filling<'_>, push: fn(&mut String, &str)) -> String {
+    fn fill_with(&self, values: &Values<'_>, push: fn(&mut String, &str)) -> String {
         let mut text = String::new();
         for part in &self.0 {
             match part {
                 Part::Text(part) => text.push_str(part),
-                Part::Place(place) => push(&mut text, filling.of(*place)),
+                Part::Placeholder(place) => push(&mut text, values.of(*place)),
             }
         }
         text
     }
 }
 
-/// Appends `value`, percent-encoding all but the unreserved characters of RFC 3986 (2.3).
+/// All but the unreserved characters of RFC 3986 (2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 fn push_percent_encoded(text: &mut String, value: &str) {
-    for byte in value.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
-            _ => write!(text, "%{byte:02X}").expect("a String takes all"),
-        }
-    }
+    text.extend(utf8_percent_encode(value, RESERVED));
 }
 
 /// A JSON body with placeholders in its strings.
@@ -126,18 +122,21 @@ impl JsonTemplate {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         // The parser's own message could quote the text.
         let value = serde_json::from_str(text)
-            .map_err(|e| format!("is no JSON (in its line {}, column {})", e.line(), e.column()))?;
+            .map_err(|e| format!("is not valid JSON (line {}, column {})", e.line(), e.column()))?;
         Self::of(value)
     }
 
     fn of(value: Value) -> Result<Self, String> {
         Ok(match value {
-            Value::String(text) => Self::Text(Template::parse(&text, &Place::ALL)?),
+            Value::String(text) => Self::Text(Template::parse(&text, &Placeholder::ALL)?),
             Value::Array(items) => Self::Array(items.into_iter().map(Self::of).collect::<Result<_, _>>()?),
             Value::Object(fields) => {
                 let fields = fields.into_iter().map(|(name, value)| {
                     if name.contains(['{', '}']) {
-                        return Err("has a placeholder in a name; one can stand in strings only".to_owned());
+                        return Err(
+                            "has a placeholder in an object key; use placeholders only in string values"
+                                .to_owned(),
+                        );
                     }
                     Ok((name, Self::of(value)?))
                 });
@@ -148,7 +147,7 @@ impl JsonTemplate {
     }
 
     /// Returns whether one of its strings contains `place`.
-    pub(crate) fn has(&self, place: Place) -> bool {
+    pub(crate) fn has(&self, place: Placeholder) -> bool {
         match self {
             Self::Text(text) => text.has(place),
             Self::Array(items) => items.iter().any(|item| item.has(place)),
@@ -158,12 +157,12 @@ impl JsonTemplate {
     }
 
     /// Returns the body with all placeholders filled in.
-    pub(crate) fn fill(&self, filling: &Filling<'_>) -> Value {
+    pub(crate) fn fill(&self, values: &Values<'_>) -> Value {
         match self {
-            Self::Text(text) => Value::String(text.fill(filling)),
-            Self::Array(items) => items.iter().map(|item| item.fill(filling)).collect(),
+            Self::Text(text) => Value::String(text.fill(values)),
+            Self::Array(items) => items.iter().map(|item| item.fill(values)).collect(),
             Self::Object(fields) => {
-                let fields = fields.iter().map(|(name, value)| (name.clone(), value.fill(filling)));
+                let fields = fields.iter().map(|(name, value)| (name.clone(), value.fill(values)));
                 Value::Object(fields.collect::<Map<_, _>>())
             }
             Self::Other(value) => value.clone(),
@@ -177,38 +176,28 @@ mod tests {
     use http::Uri;
     use proptest::prelude::*;
 
-    /// Generates emails with quoted and unquoted local parts. The domain is fixed, as it cannot contain special characters.
+    /// Generates emails with quoted and unquoted local parts. The domain is fixed, as it cannot contain special
+    /// characters.
     fn emails() -> impl Strategy<Value = String> {
         let plain = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
         let quoted = r#""([ !#-\[\]-~]|\\[ -~]){0,20}""#;
         prop_oneof![plain, quoted, "[é{}&?#\"\\\\]{1,9}"].prop_map(|local| format!("{local}@example.org"))
     }
 
-    fn filling<'a>(email: &'a str, secret: &'a str) -> Filling<'a> {
-        Filling { email, email_sha256: "00", secret }
+    fn values<'a>(email: &'a str, secret: &'a str) -> Values<'a> {
+        Values { email, email_sha256: "00", secret }
     }
 
     fn decoded(text: &str) -> String {
-        let mut bytes = Vec::new();
-        let mut rest = text.as_bytes();
-        while let [first, tail @ ..] = rest {
-            rest = tail;
-            if *first == b'%' {
-                bytes.push(u8::from_str_radix(str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
-                rest = &tail[2..];
-            } else {
-                bytes.push(*first);
-            }
-        }
-        String::from_utf8(bytes).unwrap()
+        percent_encoding::percent_decode_str(text).decode_utf8().unwrap().into_owned()
     }
 
     proptest! {
         #[test]
-        fn no_value_breaks_out_of_an_address(email in emails(), secret in "[ -~]{1,20}") {
+        fn values_cannot_inject_url_syntax(email in emails(), secret in "[ -~]{1,20}") {
             let text = "https://api.example/v1/{secret}/of?first=1&email={email}&last=2";
-            let template = Template::parse(text, &Place::ALL).unwrap();
-            let uri: Uri = template.fill_url(&filling(&email, &secret)).parse().unwrap();
+            let template = Template::parse(text, &Placeholder::ALL).unwrap();
+            let uri: Uri = template.fill_url(&values(&email, &secret)).parse().unwrap();
             prop_assert_eq!(uri.host(), Some("api.example"));
             let path: Vec<_> = uri.path().split('/').collect();
             prop_assert_eq!((path.len(), decoded(path[2])), (4, secret));
@@ -218,10 +207,10 @@ mod tests {
         }
 
         #[test]
-        fn no_value_breaks_out_of_a_body(email in emails(), secret in any::<String>()) {
+        fn values_cannot_inject_json_syntax(email in emails(), secret in any::<String>()) {
             let text = r#"{"a": [{"email": "<{email}>"}], "key": "{secret}", "n": 1}"#;
             let template = JsonTemplate::parse(text).unwrap();
-            let body = template.fill(&filling(&email, &secret)).to_string();
+            let body = template.fill(&values(&email, &secret)).to_string();
             let read: Value = serde_json::from_str(&body).unwrap();
             let meant = serde_json::json!({
                 "a": [{ "email": format!("<{email}>") }],
@@ -233,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_that_nobody_knows_is_told() {
+    fn rejects_unknown_placeholder() {
         for text in ["{mail}", "{", "}", "{email", "{{email}}", "{email_sha1}", "{Email}", "{ email }"] {
-            let told = Template::parse(text, &Place::ALL).map(drop).unwrap_err();
-            assert!(told.contains("{email}, {email_sha256}, {secret}"), "{text}: {told}");
+            let error = Template::parse(text, &Placeholder::ALL).map(drop).unwrap_err();
+            assert!(error.contains("{email}, {email_sha256}, {secret}"), "{text}: {error}");
         }
-        assert!(Template::parse("{email}", &[Place::Secret]).is_err());
+        assert!(Template::parse("{email}", &[Placeholder::Secret]).is_err());
     }
 
     #[test]
-    fn a_body_has_to_be_json() {
+    fn rejects_body_that_is_not_json() {
         for text in ["", "{", r#"{"email": {email}}"#, r#"{"{email}": 1}"#, r#"["{mail}"]"#, "[1] 2"] {
             assert!(JsonTemplate::parse(text).is_err(), "{text}");
         }

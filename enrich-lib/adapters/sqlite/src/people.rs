@@ -9,6 +9,7 @@ use enrich_lib::model::{ProfileUrl, ProfileUrlError, Timestamp};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::OptOuts;
 use rusqlite::types::Type;
 use rusqlite::{TransactionBehavior, params};
 
@@ -136,6 +137,14 @@ impl Resolver for People {
     /// Runs on the caller's thread, because [`People::get`] takes only microseconds.
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         Ok(self.get(&query.email)?)
+    }
+}
+
+#[async_trait]
+impl OptOuts for People {
+    /// Runs on the caller's thread, like the lookup.
+    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
+        Ok(self.is_suppressed(email)?)
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Res
     let lookups = enrich.lookups();
     let gateway = Router::new().route("/hello", get(async || "hello\n")).layer(enrich);
     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?;
-    lookups.finished().await; // lookups of disconnected clients
+    lookups.close();
+    lookups.wait().await; // for the lookups of disconnected clients
     Ok(())
 }
 

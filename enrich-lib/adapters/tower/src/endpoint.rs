@@ -1,7 +1,7 @@
 //! The only operation, for any server: reads a body and completes the lookup even if its client disconnects.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,18 +9,20 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
-use enrich_lib::lookup::Reply;
 use enrich_lib::observe::Observer;
 use enrich_lib::wire;
+use futures_util::FutureExt;
 use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
+use crate::BoxError;
 use crate::arrivals::{Arrivals, SystemArrivals};
-use crate::gather::{BodyLimits, Gathering};
-use crate::lookups::{InFlight, Lookups};
+use crate::body::{self, BodyLimits};
 
-/// An endpoint that answers requests for the only operation, independent of the server. [`EnrichLayer`](crate::EnrichLayer)
-/// contains one. A server without tower uses it directly, after it has [routed](wire::route) a request.
+/// An endpoint that answers requests for the only operation, independent of the server.
+/// [`EnrichLayer`](crate::EnrichLayer) contains one. A server without tower uses it directly, after it has
+/// [routed](wire::route) a request.
 #[derive(Clone)]
 pub struct Endpoint {
     /// Runs the lookups.
@@ -31,36 +33,46 @@ pub struct Endpoint {
     pub observer: Arc<dyn Observer>,
     /// The limits on a request's body.
     pub body: BodyLimits,
-    /// The lookups in flight. Each continues after its client disconnects, so that its hold is settled.
-    pub lookups: Lookups,
+    /// The lookups in flight, including those whose clients have disconnected. Close the tracker and wait for it after
+    /// the server has stopped, with a timeout, so that every hold is settled.
+    pub lookups: TaskTracker,
 }
 
 impl Endpoint {
     /// Creates an endpoint with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, body) = (Arc::new(SystemArrivals), BodyLimits::default());
-        Self { service, arrivals, observer: Arc::new(()), body, lookups: Lookups::default() }
+        Self { service, arrivals, observer: Arc::new(()), body, lookups: TaskTracker::new() }
     }
 
-    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid: the
-    /// lookup reports an invalid body only after the checks that come before it.
+    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid:
+    /// the lookup reports an invalid body only after the checks that come before it.
     ///
-    /// Requires a tokio runtime with its timer enabled, unless the body is available immediately.
-    pub fn gather<B: http_body::Body>(&self, body: B) -> Gathering<B> {
-        Gathering::new(body, self.body)
+    /// Requires a tokio runtime with its timer enabled.
+    pub async fn read_body<B>(&self, body: B) -> Body
+    where
+        B: http_body::Body<Error: Into<BoxError>>,
+    {
+        body::read(body, self.body).await
     }
 
     /// Answers one request. A panic of the service results in a 500.
     ///
     /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
-    pub fn answer(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Answering {
-        let (endpoint, in_flight) = (self.clone(), self.lookups.begin());
+    pub fn answer(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> LookupFuture {
+        let endpoint = self.clone();
         let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
-        let lookup = Box::pin(async move {
+        let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
-            service.answer_with(arrival, request, &**observer).await
-        });
-        Answering { lookup: Some(Guarded { lookup, _in_flight: in_flight }) }
+            let lookup = service.answer_with(arrival, request, &**observer);
+            // Caught here, because no caller awaits the lookup after a disconnect. The panic message is discarded,
+            // because it could contain the email.
+            match AssertUnwindSafe(lookup).catch_unwind().await {
+                Ok(reply) => wire::response(&reply),
+                Err(_) => wire::internal_error(),
+            }
+        };
+        LookupFuture { lookup: Some(Box::pin(self.lookups.track_future(lookup))) }
     }
 }
 
@@ -70,7 +82,7 @@ impl fmt::Debug for Endpoint {
         f.debug_struct("Endpoint")
             .field("service", service)
             .field("body", body)
-            .field("lookups", lookups)
+            .field("lookups", &lookups.len())
             .finish_non_exhaustive()
     }
 }
@@ -78,20 +90,20 @@ impl fmt::Debug for Endpoint {
 /// The future of a response, whose lookup completes even if the future is dropped. See [`Endpoint::answer`].
 ///
 /// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned task.
-#[must_use = "the response is for the client"]
-pub struct Answering {
+#[must_use = "futures do nothing unless polled"]
+pub struct LookupFuture {
     /// `None` after completion.
-    lookup: Option<Guarded>,
+    lookup: Option<Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>>,
 }
 
-impl Future for Answering {
+impl Future for LookupFuture {
     type Output = Response<Bytes>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
         let Some(lookup) = &mut self.lookup else {
             return Poll::Pending; // polled after completion
         };
-        let polled = Pin::new(lookup).poll(cx);
+        let polled = lookup.as_mut().poll(cx);
         if polled.is_ready() {
             self.lookup = None;
         }
@@ -99,7 +111,7 @@ impl Future for Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for LookupFuture {
     fn drop(&mut self) {
         let Some(lookup) = self.lookup.take() else { return };
         // Without a runtime, the process is about to exit, and holds expire by themselves.
@@ -109,26 +121,8 @@ impl Drop for Answering {
     }
 }
 
-/// A lookup whose panic becomes a response. The panic is caught here, because nothing awaits the lookup after a disconnect.
-/// Its message is discarded, because it could contain the email.
-struct Guarded {
-    lookup: Pin<Box<dyn Future<Output = Reply> + Send>>,
-    _in_flight: InFlight,
-}
-
-impl Future for Guarded {
-    type Output = Response<Bytes>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Bytes>> {
-        match catch_unwind(AssertUnwindSafe(|| self.lookup.as_mut().poll(cx))) {
-            Ok(polled) => polled.map(|reply| wire::response(&reply)),
-            Err(_) => Poll::Ready(wire::internal_error()),
-        }
-    }
-}
-
-impl fmt::Debug for Answering {
+impl fmt::Debug for LookupFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answering").field("is_finished", &self.lookup.is_none()).finish()
+        f.debug_struct("LookupFuture").field("is_finished", &self.lookup.is_none()).finish()
     }
 }

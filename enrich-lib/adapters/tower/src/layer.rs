@@ -1,23 +1,25 @@
 //! The tower layer and its service.
 
 use std::fmt;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use enrich_lib::drive::Service;
 use enrich_lib::observe::Observer;
 use enrich_lib::wire;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
+use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
+use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
+use crate::BoxError;
 use crate::arrivals::Arrivals;
-use crate::endpoint::{Answering, Endpoint};
-use crate::gather::{BodyLimits, Gathering};
-use crate::lookups::Lookups;
-use crate::response::ResponseBody;
+use crate::body::BodyLimits;
+use crate::endpoint::Endpoint;
 
 /// A layer that wraps a service in [`Enrich`].
 #[derive(Clone, Debug)]
@@ -52,8 +54,9 @@ impl EnrichLayer {
         self
     }
 
-    /// Returns the lookups in flight in all services of this layer and its clones. A gateway waits for them before it exits.
-    pub fn lookups(&self) -> Lookups {
+    /// Returns the lookups in flight in all services of this layer and its clones. A gateway closes the tracker and
+    /// waits for it before it exits.
+    pub fn lookups(&self) -> TaskTracker {
         self.endpoint.lookups.clone()
     }
 }
@@ -66,95 +69,87 @@ impl<S> Layer<S> for EnrichLayer {
     }
 }
 
-/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other paths
-/// and their responses pass unchanged to and from the inner service.
+/// A service that answers `POST /api/v1/person/enrich`, and other methods on this path with 405. Requests for other
+/// paths and their responses pass unchanged to and from the inner service.
 #[derive(Clone, Debug)]
 pub struct Enrich<S> {
     inner: S,
     endpoint: Arc<Endpoint>,
 }
 
+/// The body of a response of [`Enrich`]: its own, or that of the inner service.
+pub type ResponseBody<B> = Either<Full<Bytes>, B>;
+
 impl<S, B, R> tower_service::Service<Request<B>> for Enrich<S>
 where
     S: tower_service::Service<Request<B>, Response = Response<R>>,
-    B: http_body::Body,
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
-    type Future = ResponseFuture<B, S::Future>;
+    type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let stage = if request.uri().path() != wire::PATH {
-            Stage::Inner { future: self.inner.call(request) }
-        } else if let Err(response) = wire::route(request.method(), request.uri().path()) {
-            Stage::Refused { response: Some(response) }
+        let source = if request.uri().path() != wire::PATH {
+            Source::Inner { future: self.inner.call(request) }
+        } else if let Err(refusal) = wire::route(request.method(), request.uri().path()) {
+            Source::Own { future: Box::pin(ready(*refusal)) }
         } else {
-            let (head, body) = request.into_parts();
-            let (gathering, endpoint) = (self.endpoint.gather(body), self.endpoint.clone());
-            Stage::Gathering { gathering, headers: head.headers, endpoint }
+            let (endpoint, (head, body)) = (self.endpoint.clone(), request.into_parts());
+            let response = async move {
+                // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
+                let body = endpoint.read_body(body).await;
+                endpoint.answer(&head.headers, body).await
+            };
+            Source::Own { future: Box::pin(response) }
         };
-        ResponseFuture { stage }
+        ResponseFuture { source }
     }
 }
 
 pin_project! {
-    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed nevertheless.
-    #[must_use = "futures do nothing unless they are awaited"]
-    pub struct ResponseFuture<B, F> {
+    /// The response future of [`Enrich`]. If it is dropped after the lookup has begun, the lookup is completed
+    /// nevertheless.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<F> {
         #[pin]
-        stage: Stage<B, F>,
+        source: Source<F>,
     }
 }
 
 pin_project! {
-    #[project = StageProjected]
-    enum Stage<B, F> {
+    #[project = SourceProjected]
+    enum Source<F> {
         Inner { #[pin] future: F },
-        Refused { response: Option<Box<Response<Bytes>>> },
-        Gathering { #[pin] gathering: Gathering<B>, headers: HeaderMap, endpoint: Arc<Endpoint> },
-        Answering { answering: Answering },
+        Own { future: Pin<Box<dyn Future<Output = Response<Bytes>> + Send>> },
     }
 }
 
-impl<B, F, R, E> Future for ResponseFuture<B, F>
+impl<F, R, E> Future for ResponseFuture<F>
 where
-    B: http_body::Body,
     F: Future<Output = Result<Response<R>, E>>,
 {
     type Output = Result<Response<ResponseBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut stage = self.project().stage;
-        loop {
-            let answering = match stage.as_mut().project() {
-                StageProjected::Inner { future } => {
-                    return future.poll(cx).map_ok(|response| response.map(ResponseBody::inner));
-                }
-                StageProjected::Refused { response } => match response.take() {
-                    Some(response) => return Poll::Ready(Ok(response.map(ResponseBody::ours))),
-                    None => return Poll::Pending, // polled after completion
-                },
-                StageProjected::Gathering { gathering, headers, endpoint } => {
-                    // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
-                    let body = ready!(gathering.poll(cx));
-                    endpoint.answer(headers, body)
-                }
-                StageProjected::Answering { answering } => {
-                    let response = ready!(Pin::new(answering).poll(cx));
-                    return Poll::Ready(Ok(response.map(ResponseBody::ours)));
-                }
-            };
-            stage.set(Stage::Answering { answering });
+        match self.project().source.project() {
+            SourceProjected::Inner { future } => {
+                future.poll(cx).map_ok(|response| response.map(Either::Right))
+            }
+            SourceProjected::Own { future } => future
+                .as_mut()
+                .poll(cx)
+                .map(|response| Ok(response.map(|body| Either::Left(Full::new(body))))),
         }
     }
 }
 
 /// Omits the request, which contains a key and an email.
-impl<B, F> fmt::Debug for ResponseFuture<B, F> {
+impl<F> fmt::Debug for ResponseFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

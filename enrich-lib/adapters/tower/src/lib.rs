@@ -1,10 +1,10 @@
 //! The person enrichment service as a [tower] layer, for gateways built on axum, hyper, tonic and others.
 //!
 //! [`EnrichLayer`] answers `POST /api/v1/person/enrich` with a [`Service`](enrich_lib::drive::Service) and passes every
-//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and completes
-//! a lookup whose client disconnects, so that its hold is settled.
+//! other request to the inner service. It reads a request's body within [limits](BodyLimits), reads the clock, and
+//! completes a lookup whose client disconnects, so that its hold is settled.
 //!
-//! It requires a tokio runtime. It adds no crate to the dependencies of a gateway that uses axum and `enrich-lib`.
+//! It requires a tokio runtime with its timer enabled.
 //!
 //! [tower]: https://docs.rs/tower
 //!
@@ -69,7 +69,8 @@
 //! #   assert_eq!(response.status(), 200);
 //! #   async fn ctrl_c() {}
 //!     axum::serve(listener, gateway).with_graceful_shutdown(ctrl_c()).await?; // your shutdown signal
-//!     lookups.finished().await; // lookups of disconnected clients
+//!     lookups.close();
+//!     lookups.wait().await; // for the lookups of disconnected clients
 //!     Ok(())
 //! }
 //! ```
@@ -88,27 +89,24 @@
 //!
 //! # Layout
 //!
-//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`], [`Gathering`] a request's body · [`Lookups`] lookups
-//! in flight · [`Endpoint`] one request, for any server · [`ResponseBody`] · [`EnrichLayer`], [`Enrich`].
+//! In reading order: [`Arrivals`] time and randomness · [`BodyLimits`] a request's body · [`Endpoint`] one request, for
+//! any server · [`EnrichLayer`], [`Enrich`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod arrivals;
 
-mod gather;
-
-mod lookups;
+mod body;
 
 mod endpoint;
-
-mod response;
 
 mod layer;
 
 pub use crate::arrivals::{Arrivals, SystemArrivals};
-pub use crate::endpoint::{Answering, Endpoint};
-pub use crate::gather::{BodyLimits, Gathering};
-pub use crate::layer::{Enrich, EnrichLayer, ResponseFuture};
-pub use crate::lookups::Lookups;
-pub use crate::response::ResponseBody;
+pub use crate::body::BodyLimits;
+pub use crate::endpoint::{Endpoint, LookupFuture};
+pub use crate::layer::{Enrich, EnrichLayer, ResponseBody, ResponseFuture};
+
+/// Any error. The errors of request bodies must convert to it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -18,7 +18,7 @@ use pingora::proxy::{ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use tokio::time::timeout;
 
-use crate::walk;
+use crate::lookup;
 
 /// A proxy in front of `upstream` that answers lookups itself.
 #[derive(Debug)]
@@ -28,15 +28,15 @@ pub struct Gateway {
     /// The address that receives all other requests, in plain HTTP.
     pub upstream: SocketAddr,
     /// The timeout for a client's body, counted from the end of the request head.
-    pub body_time_max: Duration,
+    pub body_timeout: Duration,
 }
 
 impl Gateway {
     /// The default timeout for a body.
-    pub const BODY_TIME_MAX: Duration = Duration::from_secs(5);
+    pub const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// The timeout for reading the rest of a body before the connection closes.
-    const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+    const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 }
 
 #[async_trait]
@@ -56,7 +56,7 @@ impl ProxyHttp for Gateway {
             Ok(()) => {
                 // Reads the body even if the key is invalid. Pingora closes a connection with an unread body, so that a
                 // client could distinguish the reasons of a 401.
-                let body = self.gather(session).await;
+                let body = self.read_body(session).await;
                 self.look_up(wire::request(&session.req_header().headers, body)).await
             }
         };
@@ -77,7 +77,7 @@ impl ProxyHttp for Gateway {
 
 impl Gateway {
     /// Reads the body. Keeps at most [`BODY_BYTES_MAX`] bytes.
-    async fn gather(&self, session: &mut Session) -> Body {
+    async fn read_body(&self, session: &mut Session) -> Body {
         let length = session.get_header(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: u64| length > BODY_BYTES_MAX as u64) {
             return Err(BodyError::TooLarge);
@@ -97,13 +97,13 @@ impl Gateway {
             }
             Ok(body.freeze())
         };
-        timeout(self.body_time_max, body).await.unwrap_or(Err(BodyError::TooSlow))
+        timeout(self.body_timeout, body).await.unwrap_or(Err(BodyError::TooSlow))
     }
 
     /// Runs the lookup in its own task, so that the hold is settled even if the client disconnects, and a panic of a store
     /// results in a 500.
     async fn look_up(&self, request: Request) -> Response<Bytes> {
-        match tokio::spawn(walk::look_up(self.service.clone(), arrive(), request)).await {
+        match tokio::spawn(lookup::look_up(self.service.clone(), arrive(), request)).await {
             Ok(reply) => wire::response(&reply),
             Err(_) => {
                 log::error!("a lookup panicked"); // without its message, which could contain the email
@@ -156,7 +156,7 @@ async fn respond(session: &mut Session, response: Response<Bytes>) -> Result<()>
         // unread bytes would reset the connection or the stream, and the reset could reach the client before the response
         // (RFC 9112, 9.6).
         session.shutdown().await;
-        session.set_total_drain_timeout(Some(Gateway::CLOSE_TIME_MAX));
+        session.set_total_drain_timeout(Some(Gateway::CLOSE_TIMEOUT));
         let _ = session.drain_request_body().await; // best effort
     }
     Ok(())

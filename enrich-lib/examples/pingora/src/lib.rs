@@ -3,11 +3,11 @@
 //!
 //! # Layout
 //!
-//! In reading order: [`gateway`] HTTP on a Pingora session · [`walk`] the steps of one lookup.
+//! In reading order: [`gateway`] HTTP on a Pingora session · [`lookup`] the steps of one lookup.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod gateway;
 
-pub mod walk;
+pub mod lookup;

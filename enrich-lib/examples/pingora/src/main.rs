@@ -25,13 +25,13 @@ use pingora::server::configuration::ServerConf;
 /// The email of the sample person.
 const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
-/// A gateway that answers lookups itself, and passes everything else on.
+/// A gateway that answers lookups itself and passes other requests to an upstream server.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where to listen, in plain HTTP; port 0 takes one that is free
+    /// Address to listen on, in plain HTTP; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where all that is no lookup goes, in plain HTTP
+    /// Address of the upstream server, in plain HTTP
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     upstream: SocketAddr,
 }
@@ -49,12 +49,13 @@ fn main() -> ExitCode {
 fn run() -> Result<Infallible, Box<dyn Error>> {
     env_logger::init_from_env(env_logger::Env::default().default_filter_or("warn,enrich_pingora=info"));
     let args = Args::parse();
-    let listen = find_out(args.listen)
-        .map_err(|e| format!("can't listen on {}: {e}. --listen names another address", args.listen))?;
+    let listen = resolve_port(args.listen).map_err(|e| {
+        format!("cannot listen on {}: {e}; choose another address with --listen", args.listen)
+    })?;
     let (service, key) = sample()?;
     // A shutdown waits for running lookups, whose holds last no longer than this.
     let grace_period_seconds = Some(service.policy.hold_ttl.as_secs());
-    let gateway = Gateway { service, upstream: args.upstream, body_time_max: Gateway::BODY_TIME_MAX };
+    let gateway = Gateway { service, upstream: args.upstream, body_timeout: Gateway::BODY_TIMEOUT };
 
     let settings = ServerConf { grace_period_seconds, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, settings);
@@ -69,7 +70,7 @@ fn run() -> Result<Infallible, Box<dyn Error>> {
 
 /// Returns the address with its port. Pingora binds the address later and reports neither the chosen port nor a failure.
 /// Therefore this function binds it first and releases it again.
-fn find_out(listen: SocketAddr) -> std::io::Result<SocketAddr> {
+fn resolve_port(listen: SocketAddr) -> std::io::Result<SocketAddr> {
     TcpListener::bind(listen)?.local_addr()
 }
 

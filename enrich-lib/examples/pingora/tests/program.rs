@@ -14,7 +14,7 @@ fn program(args: &[&str]) -> Child {
 
 /// Sends the request of the printed curl command.
 #[test]
-fn the_line_that_it_prints_finds_somebody_and_no_log_tells_whom() {
+fn printed_curl_command_works_and_log_contains_no_personal_data() {
     let mut gateway = program(&["--listen", "127.0.0.1:0"]);
     let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines().map(Result::unwrap);
     let curl = lines.find(|line| line.starts_with("curl ")).unwrap();
@@ -43,13 +43,13 @@ fn the_line_that_it_prints_finds_somebody_and_no_log_tells_whom() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn reports_address_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = program(&["--listen", &address]).wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(error.starts_with(&format!("error: can't listen on {address}: ")), "{error}");
+    assert!(error.starts_with(&format!("error: cannot listen on {address}: ")), "{error}");
 }
 
 /// Retries, because the program prints the curl command before it listens.

@@ -24,7 +24,7 @@ pub struct RateLimiter {
 pub struct Permit<'a> {
     limiter: &'a RateLimiter,
     started_at: Instant,
-    /// Whether no other request is in flight until this one finishes.
+    /// True if no other request is in flight until this one finishes.
     is_exclusive: bool,
 }
 

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::private_file::{self, MODE, sync_directory, with_name_suffix};
 
+/// The destination of the output rows.
 pub struct Sink {
     columns: Columns,
     target: Target,
@@ -81,6 +82,7 @@ impl Sink {
         [row.text.as_slice(), &self.columns.row_end(&row.text, result)].concat()
     }
 
+    /// Writes complete rows.
     pub fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
         match &mut self.target {
             Target::Stdout(stdout) => stdout

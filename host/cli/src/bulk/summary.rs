@@ -15,6 +15,7 @@ use crate::output::{self, counted, grouped};
 /// Maximum number of bad rows to list individually.
 const BAD_ROWS_LISTED_MAX: usize = 10;
 
+/// The counts of a run.
 pub struct Summary {
     started: Instant,
     /// Number of rows that earlier runs wrote.
@@ -86,7 +87,7 @@ impl Summary {
         }
         if self.bad_rows_unlisted > 0 {
             let more = grouped(self.bad_rows_unlisted);
-            output::remark(format!("… and {more} more; see their status"));
+            output::remark(format!("… and {more} more; see their status in the output"));
         }
         let text = if is_json { self.to_json(stopped).to_string() } else { self.to_text() };
         if !is_stdout_taken {

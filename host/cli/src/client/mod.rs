@@ -40,7 +40,7 @@ const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum idle time of a connection. Shorter than a server's idle timeout, so that no request is sent on a connection that
 /// the server is closing.
-const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client for one server and API key. It reuses connections.
 pub struct Client {
@@ -82,7 +82,7 @@ impl Client {
             .build();
         let http = HttpClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIME_MAX)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
         Ok(Self { http, url, uri, authorization })
     }

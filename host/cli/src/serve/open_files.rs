@@ -3,12 +3,12 @@
 use std::fs;
 use std::num::NonZeroUsize;
 
-use enrich_host::vendors::{Asked, Vendors};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use crate::failure::Failure;
 use crate::settings::{Settings, StoreLocations, WindowStore};
+use crate::sources::Sources;
 
 /// Files that every server needs: stdio, the main runtime, the stores in the data directory.
 const START_FILES: usize = 24;
@@ -39,7 +39,7 @@ pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
     let max = settings.config.limits().connections_max;
     let Some(limit) = limit() else { return Ok(max) };
     let reserved =
-        open_files() + vendor_files(&settings.vendors) + store_files(&settings.locations) + SPARE_FILES;
+        open_files() + vendor_files(&settings.sources) + store_files(&settings.locations) + SPARE_FILES;
     check(reserved)?;
     let left = limit - reserved;
     if left >= max {
@@ -83,12 +83,8 @@ fn open_files() -> usize {
     fs::read_dir("/dev/fd").map_or(START_FILES, Iterator::count)
 }
 
-fn vendor_files(vendors: &Vendors) -> usize {
-    let asked = vendors.asked.iter().map(|asked| match asked {
-        Asked::People => 0,
-        Asked::Vendor(vendor) => vendor.provider.description().limits().concurrency,
-    });
-    asked.sum()
+fn vendor_files(sources: &Sources) -> usize {
+    sources.vendors().map(|vendor| vendor.policy.concurrency).sum()
 }
 
 fn store_files(locations: &StoreLocations) -> usize {

@@ -46,7 +46,7 @@ impl<'a> Reload<'a> {
     ) -> Result<Self, Failure> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;
-        let resolver = Arc::new(Swap::new(settings.vendors.resolver(people)));
+        let resolver = Arc::new(Swap::new(settings.sources.resolver(people)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
         Ok(Self { args, settings, people, resolver, certificate, hangups, readers })
@@ -105,7 +105,7 @@ impl<'a> Reload<'a> {
     }
 
     fn replace(&self, settings: &Settings) {
-        self.resolver.store(settings.vendors.resolver(self.people));
+        self.resolver.store(settings.sources.resolver(self.people));
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
             current.store(certificate.clone());
         }

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use enrich_host::SystemArrivals;
-use enrich_host::patience::{KeysWithTimeout, RetryingCredits};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
+use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits};
 use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_sqlite::{DataDir, Durability, People};
 use tracing::warn;
@@ -64,7 +64,7 @@ impl Stores {
             policy: Arc::new(policy),
             keys,
             windows: self.windows.clone(),
-            credits: Arc::new(RetryingCredits { credits, deadline: RetryingCredits::DEADLINE }),
+            credits: Arc::new(RetryingCredits { credits, timeout: RetryingCredits::DEFAULT_TIMEOUT }),
             resolver,
         }
     }
@@ -109,7 +109,8 @@ impl Accounts {
         match self {
             Self::Own(ledger) => (ledger.clone(), ledger.clone()),
             Self::Shared(ledger) => {
-                let keys = KeysWithTimeout { keys: ledger.clone(), deadline: KeysWithTimeout::DEADLINE };
+                let keys =
+                    KeysWithTimeout { keys: ledger.clone(), timeout: KeysWithTimeout::DEFAULT_TIMEOUT };
                 (Arc::new(keys), ledger.clone())
             }
         }

@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use enrich_host::vendors::Vendors;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
@@ -20,6 +19,7 @@ use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
 use crate::listen;
+use crate::sources::Sources;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 /// The settings. Paths in the file are relative to the file.
@@ -139,9 +139,9 @@ impl Default for ConnectionsConfig {
         let limits = Limits::default();
         Self {
             max: limits.connections_max,
-            head_ms: ms(limits.head_time_max),
-            body_ms: ms(limits.body.time_max),
-            idle_ms: ms(limits.idle_time_max),
+            head_ms: ms(limits.head_timeout),
+            body_ms: ms(limits.body.timeout),
+            idle_ms: ms(limits.idle_timeout),
         }
     }
 }
@@ -190,7 +190,7 @@ impl Config {
         file: &File,
         reading: &Reading,
         change: impl FnOnce(&mut Self),
-    ) -> (Option<(Self, Vendors)>, SettingErrors) {
+    ) -> (Option<(Self, Sources)>, SettingErrors) {
         let (config, mut errors) = parse_toml::<Self>(&file.text);
         let read = config.map(|mut config| {
             if let Some(tls) = &mut config.tls {
@@ -204,8 +204,8 @@ impl Config {
             config.check(&mut errors);
             let emails = config.emails.read(&file.path, reading);
             errors.check(emails.map_err(|error| error.within("emails")));
-            let vendors = Vendors {
-                asked: vendors::open(
+            let sources = Sources {
+                list: vendors::open(
                     &config.vendors,
                     &file.path,
                     config.resolver_deadline(),
@@ -215,7 +215,7 @@ impl Config {
                 deadline: config.resolver_deadline(),
                 cache: config.cache_policy(),
             };
-            (config, vendors)
+            (config, sources)
         });
         (read, errors.map(|error| file.locate(error)))
     }
@@ -277,9 +277,9 @@ impl Config {
         let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
         Limits {
             connections_max: max,
-            head_time_max: Duration::from_millis(head_ms),
-            body: BodyLimits { time_max: Duration::from_millis(body_ms), ..BodyLimits::default() },
-            idle_time_max: Duration::from_millis(idle_ms),
+            head_timeout: Duration::from_millis(head_ms),
+            body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
+            idle_timeout: Duration::from_millis(idle_ms),
             ..Limits::default()
         }
     }

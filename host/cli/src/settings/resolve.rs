@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use enrich_host::tls;
-use enrich_host::vendors::Vendors;
 use enrich_provider::{SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
@@ -14,11 +13,12 @@ use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
 use super::reading::Reading;
 use crate::args::ServeArgs;
+use crate::sources::Sources;
 use crate::values::{DATA, LISTEN};
 
 pub struct Settings {
     pub config: Config,
-    pub vendors: Vendors,
+    pub sources: Sources,
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub locations: StoreLocations,
@@ -36,11 +36,11 @@ impl Settings {
             None => {
                 let mut config = Config::default();
                 merge(args, &mut config);
-                let vendors = Vendors::people(config.resolver_deadline());
-                (Some((config, vendors)), SettingErrors::default())
+                let sources = Sources::people(config.resolver_deadline());
+                (Some((config, sources)), SettingErrors::default())
             }
         };
-        let Some((config, vendors)) = read else { return Err(errors) };
+        let Some((config, sources)) = read else { return Err(errors) };
         let locate = |error: SettingError| match &file {
             Some(file) if !overrides(args, &error.setting()) => file.locate(error),
             _ => error,
@@ -62,7 +62,7 @@ impl Settings {
         let data = config.data.clone().unwrap_or_else(|| DATA.into());
         match locations {
             Some(locations) if errors.is_empty() => {
-                Ok(Self { config, vendors, listen, data, locations, certificate, warnings })
+                Ok(Self { config, sources, listen, data, locations, certificate, warnings })
             }
             _ => Err(errors),
         }

@@ -1,6 +1,6 @@
 use super::*;
-use enrich_host::patience::RetryingCredits;
 use enrich_lib::lookup::Policy;
+use enrich_middleware::timeouts::RetryingCredits;
 use enrich_provider::parse_toml;
 
 const EXAMPLE: &str = include_str!("example.toml");
@@ -17,9 +17,9 @@ const NO_DOMAINS: [&str; 7] = [
 ];
 
 /// Reads a settings file with this text, in a directory that contains the vendor `acme.toml`.
-fn read(text: &str) -> Result<(Config, Vendors), String> {
+fn read(text: &str) -> Result<(Config, Sources), String> {
     let dir = tempfile::tempdir().unwrap();
-    let acme = "name = \"acme\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
+    let acme = "name = \"acme\"\nbills = \"requests\"\n[request]\nmethod = \"GET\"\nurl = \"https://acme.example/{email}\"\n\
                 [answer]\nprofile = [\"/url\"]\n";
     std::fs::write(dir.path().join("acme.toml"), acme).unwrap();
     std::fs::write(dir.path().join("bad.toml"), acme.replace("GET", "PUT")).unwrap();
@@ -53,7 +53,7 @@ fn empty_file_has_the_defaults() {
     assert_eq!(config, Config::default());
     assert_eq!(config.price(), Price::default());
     assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
-    assert!(vendors.asked.is_empty() && vendors.cache.is_none());
+    assert!(vendors.list.is_empty() && vendors.cache.is_none());
     assert_eq!(vendors.deadline, Deadline::BUDGET);
 }
 
@@ -200,7 +200,7 @@ fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
 #[test]
 fn longest_lookup_ends_before_its_hold_expires() {
     let resolver = Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
-    assert!(resolver + RetryingCredits::DEADLINE * 2 <= Policy::default().hold_ttl);
+    assert!(resolver + RetryingCredits::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn paths_are_relative_to_the_file() {
 
 mod vendor {
     use super::*;
-    use enrich_host::vendors::Asked;
+    use crate::sources::Source;
 
     const ACME: &str = "[[vendors]]\nfile = \"acme.toml\"\n";
     const PDL: &str = "[[vendors]]\nuse = \"people-data-labs\"\nsecret = { file = \"key\" }\n";
@@ -240,17 +240,20 @@ mod vendor {
         let more = "limits = { tries = 5 }\nqueue = 7\nbreaker = { probes = 1 }\nhedge_ms = 900\n";
         let text = format!("{ACME}[[vendors]]\nuse = \"people\"\n{PDL}{more}[cache]\nfound_seconds = 60\n");
         let (_, vendors) = read(&text).unwrap();
-        let [Asked::Vendor(acme), Asked::People, Asked::Vendor(pdl)] = &vendors.asked[..] else {
+        let [Source::Vendor(acme), Source::People, Source::Vendor(pdl)] = &vendors.list[..] else {
             panic!("{vendors:?}")
         };
-        assert_eq!((acme.name(), acme.queue_max, acme.hedge), ("acme", 100, None));
+        assert_eq!((acme.name(), acme.policy.queue_max, acme.policy.hedge_delay), ("acme", 100, None));
         assert_eq!(
-            (pdl.name(), pdl.queue_max, pdl.hedge),
+            (pdl.name(), pdl.policy.queue_max, pdl.policy.hedge_delay),
             ("people-data-labs", 7, Some(Duration::from_millis(900)))
         );
         let limits = pdl.provider.description().limits();
         assert_eq!((limits.tries, limits.concurrency, limits.deadline_ms), (5, 16, 8_000));
-        assert_eq!((acme.breaker.probes, pdl.breaker.probes, pdl.breaker.window_calls), (2, 1, 20));
+        assert_eq!(
+            (acme.policy.breaker.probes, pdl.policy.breaker.probes, pdl.policy.breaker.window_calls),
+            (2, 1, 20)
+        );
         let cache = vendors.cache.unwrap();
         assert_eq!((cache.found_ttl.as_secs(), cache.not_found_ttl.as_secs()), (60, 3_600));
     }
@@ -303,7 +306,7 @@ mod vendor {
             (format!("{ACME}queue = 10001"), "enrich.toml, line 3, vendors.queue:"),
             (
                 format!("{ACME}limits = {{ tries = 6 }}"),
-                "enrich.toml, line 3, vendors.limits.tries: has to be from 1 to 5",
+                "enrich.toml, line 3, vendors.limits.tries: must be from 1 to 5",
             ),
             (
                 format!("{ACME}limits = {{ deadline_ms = 10001 }}"),
@@ -331,7 +334,7 @@ mod vendor {
     fn missing_secret_is_named_by_its_source_and_inline_secret_is_not_quoted() {
         let missing = mistakes("[[vendors]]\nuse = \"hunter\"\nsecret = { env = \"NO_SUCH_KEY\" }");
         assert!(
-            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: can't use the secret in"),
+            missing.starts_with("enrich.toml, line 3, vendors.secret: hunter: cannot load the API key from"),
             "{missing}"
         );
         assert!(missing.contains("the environment variable NO_SUCH_KEY: it is not set"), "{missing}");

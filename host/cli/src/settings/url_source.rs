@@ -23,7 +23,7 @@ impl UrlSource {
     #[must_use]
     pub fn beside(self, file: &Path) -> Self {
         match self {
-            Self::Elsewhere(source) => Self::Elsewhere(source.beside(file)),
+            Self::Elsewhere(source) => Self::Elsewhere(source.relative_to(file)),
             here => here,
         }
     }

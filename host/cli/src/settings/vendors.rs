@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_host::vendors::{Asked, Vendor, Vendors};
-use enrich_middleware::BreakerPolicy;
+use enrich_middleware::{CircuitBreakerPolicy, VendorPolicy};
 use enrich_provider::{
     Bills, Client, Description, Limits, Provider, ProviderError, SecretSource, SettingError, SettingErrors,
 };
@@ -15,12 +13,13 @@ use serde::Deserialize;
 
 use super::range::{check_range, ms};
 use super::reading::Reading;
+use crate::sources::{Source, Sources, Vendor};
 
 /// A `[[vendors]]` section: a vendor or the people directory. Missing settings default to the vendor's description.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VendorConfig {
-    /// `people`, or the name of a ready-made description.
+    /// `people`, or the name of a built-in description.
     #[serde(rename = "use")]
     name: Option<String>,
     /// The path of a custom description.
@@ -54,7 +53,8 @@ struct BreakerConfig {
 
 impl Default for BreakerConfig {
     fn default() -> Self {
-        let BreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } = BreakerPolicy::default();
+        let CircuitBreakerPolicy { window_calls, calls_min, failure_rate, pause, probes } =
+            CircuitBreakerPolicy::default();
         Self { window_calls, calls_min, failure_rate, pause_ms: ms(pause), probes }
     }
 }
@@ -74,18 +74,18 @@ pub fn open(
     deadline: Duration,
     reading: &Reading,
     errors: &mut SettingErrors,
-) -> Vec<Asked> {
+) -> Vec<Source> {
     let mut client = None;
     let mut names = BTreeSet::new();
-    let mut asked = Vec::new();
+    let mut sources = Vec::new();
     for (index, vendor) in vendors.iter().enumerate().filter(|(_, vendor)| vendor.has_one_source()) {
         let here = |error: SettingError| error.within(&format!("vendors.{index}"));
         let opened = match vendor.is_people() {
-            true => Ok((Vendors::PEOPLE.to_owned(), Asked::People)),
+            true => Ok((Sources::PEOPLE.to_owned(), Source::People)),
             false => vendor.open(path, &mut client, deadline, reading),
         };
         match opened {
-            Ok((name, one)) if names.insert(name.clone()) => asked.push(one),
+            Ok((name, source)) if names.insert(name.clone()) => sources.push(source),
             Ok((name, _)) => {
                 let why =
                     format!("the vendor {name} is already configured; the log identifies vendors by name");
@@ -95,7 +95,7 @@ pub fn open(
             Err(Mistake::InDescription(more)) => errors.extend(more),
         }
     }
-    asked
+    sources
 }
 
 /// A mistake and the file that contains it.
@@ -117,7 +117,7 @@ impl VendorConfig {
     const PAUSE_MS_MAX: u64 = 3_600_000;
 
     pub fn is_people(&self) -> bool {
-        self.name.as_deref() == Some(Vendors::PEOPLE)
+        self.name.as_deref() == Some(Sources::PEOPLE)
     }
 
     /// Returns the name of the setting that identifies the vendor.
@@ -174,13 +174,13 @@ impl VendorConfig {
                 File::open(&file).map_err(unreadable)?;
                 Description::read(&file).map_err(Mistake::InDescription)?
             }
-            None => self.ready_made()?,
+            None => self.built_in()?,
         };
         if let Some(secret) = &self.secret {
             if description.secret().is_none() {
                 return Err(SettingError::new("secret", "is not used in the requests of this vendor").into());
             }
-            description = description.with_secret(secret.clone().beside(path))?;
+            description = description.with_secret(secret.clone().relative_to(path))?;
         }
         if let Some(limits) = self.limits {
             description = {
@@ -191,13 +191,13 @@ impl VendorConfig {
         Ok(description)
     }
 
-    fn ready_made(&self) -> Result<Description, SettingError> {
+    fn built_in(&self) -> Result<Description, SettingError> {
         let name = self.name.as_deref().unwrap_or_default();
-        Description::ready_made(name).ok_or_else(|| {
-            let names: Vec<_> = Description::ready_made_names().collect();
+        Description::built_in(name).ok_or_else(|| {
+            let names: Vec<_> = Description::built_in_names().collect();
             let why = format!(
                 "must be {}, {}; use `file` for a custom description",
-                Vendors::PEOPLE,
+                Sources::PEOPLE,
                 names.join(", ")
             );
             SettingError::new("use", why)
@@ -211,11 +211,11 @@ impl VendorConfig {
         client: &mut Option<Client>,
         deadline: Duration,
         reading: &Reading,
-    ) -> Result<(String, Asked), Mistake> {
+    ) -> Result<(String, Source), Mistake> {
         let description = self.describe(path, reading)?;
         let deadline_ms = ms(description.deadline().min(deadline));
         if let Some(hedge_ms) = self.hedge_ms {
-            if description.bills() == Bills::Asks {
+            if description.bills() == Bills::Requests {
                 let why = "must not be set: this vendor bills every request";
                 return Err(SettingError::new("hedge_ms", why).into());
             }
@@ -229,13 +229,14 @@ impl VendorConfig {
             None => client.insert(Client::new().map_err(|e| SettingError::new("", e.to_string()))?),
         };
         let provider = Provider::new(description, client.clone()).map_err(|error| self.unusable(&error))?;
-        let vendor = Vendor {
-            queue_max: self.queue.unwrap_or(Vendor::QUEUE_MAX),
+        let mut vendor = Vendor::new(provider);
+        vendor.policy = VendorPolicy {
+            queue_max: self.queue.unwrap_or(vendor.policy.queue_max),
             breaker: self.breaker.unwrap_or_default().policy(),
-            hedge: self.hedge_ms.map(Duration::from_millis),
-            ..Vendor::new(Arc::new(provider))
+            hedge_delay: self.hedge_ms.map(Duration::from_millis),
+            ..vendor.policy
         };
-        Ok((vendor.name().to_owned(), Asked::Vendor(vendor)))
+        Ok((vendor.name().to_owned(), Source::Vendor(vendor)))
     }
 
     fn unusable(&self, error: &ProviderError) -> SettingError {
@@ -263,9 +264,9 @@ impl BreakerConfig {
         errors.check(check_range("breaker.probes", self.probes, 1, 100));
     }
 
-    fn policy(self) -> BreakerPolicy {
+    fn policy(self) -> CircuitBreakerPolicy {
         let Self { window_calls, calls_min, failure_rate, pause_ms, probes } = self;
-        BreakerPolicy {
+        CircuitBreakerPolicy {
             window_calls,
             calls_min,
             failure_rate,
@@ -287,7 +288,7 @@ pub mod tests {
         else {
             panic!("{vendor:?}")
         };
-        let described = Description::ready_made(name.as_deref().unwrap()).unwrap();
+        let described = Description::built_in(name.as_deref().unwrap()).unwrap();
         let Limits { deadline_ms, concurrency, tries } = described.limits();
         let described_limits = LimitsConfig {
             deadline_ms: Some(deadline_ms),
@@ -296,6 +297,9 @@ pub mod tests {
         };
         assert_eq!(secret.as_ref(), described.secret());
         assert_eq!(*limits, Some(described_limits));
-        assert_eq!((*queue, *breaker), (Some(Vendor::QUEUE_MAX), Some(BreakerConfig::default())));
+        assert_eq!(
+            (*queue, *breaker),
+            (Some(VendorPolicy::default().queue_max), Some(BreakerConfig::default()))
+        );
     }
 }

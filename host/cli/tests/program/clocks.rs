@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::enrich::{Client, Reply, eventually};
 use async_trait::async_trait;
-use enrich_host::patience::RetryingCredits;
 use enrich_host::{Arrivals, Services, run};
 use enrich_lib::drive::Service;
 use enrich_lib::key::ApiKey;
@@ -20,6 +19,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
+use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
 use serde_json::json;
 use tempfile::TempDir;
@@ -144,7 +144,7 @@ impl World {
             // An expired hold can never be settled, so retries for the default of 5 s would only delay the test.
             credits: Arc::new(RetryingCredits {
                 credits: ledger.clone(),
-                deadline: Duration::from_millis(100),
+                timeout: Duration::from_millis(100),
             }),
             resolver: door.clone(),
         };

@@ -69,10 +69,10 @@ fn reports_an_error_with_its_line() {
         ("tls = { cert = \"no.pem\", key = \"no.pem\" }", "no.pem"),
         (
             "[[vendors]]\nuse = \"hunter\"",
-            "enrich.toml, line 2, vendors.use: hunter: can't use the secret in the environment variable HUNTER_API_KEY: it is not set",
+            "enrich.toml, line 2, vendors.use: hunter: cannot load the API key from the environment variable HUNTER_API_KEY: it is not set",
         ),
         ("[emails]\ndisposable_file = \"bad.txt\"", "bad.txt, line 2: must be one domain"),
-        ("[[vendors]]\nfile = \"bad.toml\"", "bad.toml, line 14, limits.tries: has to be from 1 to 5"),
+        ("[[vendors]]\nfile = \"bad.toml\"", "bad.toml, line 14, limits.tries: must be from 1 to 5"),
     ] {
         let file = path(enrich.file("enrich.toml", text));
         for command in [&["config", "check", &file][..], &["serve", "--config", &file]] {

@@ -258,7 +258,7 @@ mod mistakes {
         let server = Postgres::shared();
         let port = server.tcp_url("x").rsplit_once(':').unwrap().1.split('/').next().unwrap().to_owned();
         for (url, expected) in [
-            ("postgres://enrich:hunter2@127.0.0.1:1/enrich".to_owned(), "can't connect to PostgreSQL"),
+            ("postgres://enrich:hunter2@127.0.0.1:1/enrich".to_owned(), "cannot connect to PostgreSQL"),
             (format!("postgres://unknown:hunter2@localhost:{port}/enrich?sslmode=disable"), "unknown"),
             (format!("postgres://postgres:hunter2@localhost:{port}/nowhere?sslmode=disable"), "nowhere"),
             ("mysql://enrich:hunter2@db/enrich".to_owned(), "does not start with postgres://"),

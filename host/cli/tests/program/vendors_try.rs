@@ -70,9 +70,9 @@ fn fails_with_the_vendors_status() {
     assert!(!ran.success);
     assert!(
         without_time(&ran.stdout)
-            .ends_with("status   401\nerror    it answered 401: the vendor refuses our key")
+            .ends_with("status   401\nerror    status 401: the vendor rejected the API key")
     );
-    assert_eq!(ran.stderr, "error: acme failed: it answered 401: the vendor refuses our key\n");
+    assert_eq!(ran.stderr, "error: acme failed: status 401: the vendor rejected the API key\n");
     assert!(!(ran.stdout + &ran.stderr).contains("s3cret"));
 }
 

@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
                     .and_then(|statement| self.execute(statement, &[], replies))
                 {
                     Ok(()) => {}
-                    Err(sql_error) => encode(replies, error(&sql_error))?,
+                    Err(error) => encode(replies, error_response(&error))?,
                 }
                 ready(replies)
             }
@@ -118,9 +118,9 @@ impl<'a> Session<'a> {
                 ready(replies)
             }
             _ if self.is_failed => Ok(()),
-            message => self.extended(message, replies).or_else(|sql_error| {
+            message => self.extended(message, replies).or_else(|error| {
                 self.is_failed = true;
-                encode(replies, error(&sql_error))
+                encode(replies, error_response(&error))
             }),
         }
     }
@@ -194,8 +194,8 @@ fn ready(replies: &mut BytesMut) -> io::Result<()> {
     encode(replies, Reply::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle)))
 }
 
-fn error(sql_error: &SqlError) -> Reply {
-    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', sql_error.code), (b'M', &sql_error.message)];
+fn error_response(error: &SqlError) -> Reply {
+    let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', error.code), (b'M', &error.message)];
     Reply::ErrorResponse(ErrorResponse::new(fields.map(|(field, value)| (field, value.to_owned())).to_vec()))
 }
 

@@ -18,19 +18,21 @@ const MIGRATIONS: i32 = 2;
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
+    /// Finds the workspace of a key.
     FindKey,
-    Begin,
-    Beat,
-    Leave,
-    End,
-    Take,
-    Return,
-    Show,
+    NodeBegin,
+    NodeBeat,
+    NodeLeave,
+    NodesEnd,
+    LeaseTake,
+    LeaseReturn,
+    LeaseShow,
     Settle,
     Charge,
     Void,
     /// Updates the time of last use of keys. The fake ignores it.
     RecordUse,
+    /// Reads the balance of a workspace.
     Balance,
     /// Reads the number of applied migrations.
     Version,
@@ -67,13 +69,13 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 
 /// The text that identifies each statement. The first match applies.
 const NAMES: [(&str, Statement); 16] = [
-    ("node_begin(", Statement::Begin),
-    ("node_beat(", Statement::Beat),
-    ("node_leave(", Statement::Leave),
-    ("nodes_end(", Statement::End),
-    ("lease_take(", Statement::Take),
-    ("lease_return(", Statement::Return),
-    ("lease_show(", Statement::Show),
+    ("node_begin(", Statement::NodeBegin),
+    ("node_beat(", Statement::NodeBeat),
+    ("node_leave(", Statement::NodeLeave),
+    ("nodes_end(", Statement::NodesEnd),
+    ("lease_take(", Statement::LeaseTake),
+    ("lease_return(", Statement::LeaseReturn),
+    ("lease_show(", Statement::LeaseShow),
     ("settle(", Statement::Settle),
     ("charge(", Statement::Charge),
     ("void(", Statement::Void),
@@ -100,12 +102,12 @@ impl Statement {
     pub(super) fn parameters(self) -> &'static [Type] {
         match self {
             Self::FindKey => &[Type::BYTEA],
-            Self::Begin => &[Type::TEXT, Type::INT8],
-            Self::Beat => &[Type::INT8, Type::INT8],
-            Self::Leave => &[Type::INT8],
-            Self::Take => &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BOOL],
-            Self::Return => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
-            Self::Show => &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY],
+            Self::NodeBegin => &[Type::TEXT, Type::INT8],
+            Self::NodeBeat => &[Type::INT8, Type::INT8],
+            Self::NodeLeave => &[Type::INT8],
+            Self::LeaseTake => &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BOOL],
+            Self::LeaseReturn => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            Self::LeaseShow => &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::Settle => &[
                 Type::INT8_ARRAY,
                 Type::INT8_ARRAY,
@@ -125,7 +127,7 @@ impl Statement {
             Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::End | Self::Version | Self::Listen | Self::NoOp => &[],
+            Self::NodesEnd | Self::Version | Self::Listen | Self::NoOp => &[],
         }
     }
 
@@ -138,8 +140,8 @@ impl Statement {
                 ("quota_limit", Type::INT8),
                 ("window_seconds", Type::INT4),
             ],
-            Self::Begin => &[("node_begin", Type::INT8)],
-            Self::Beat => &[
+            Self::NodeBegin => &[("node_begin", Type::INT8)],
+            Self::NodeBeat => &[
                 ("is_active", Type::BOOL),
                 ("revision", Type::INT8),
                 ("names", Type::TEXT_ARRAY),
@@ -147,13 +149,15 @@ impl Statement {
                 ("takes", Type::INT8_ARRAY),
                 ("recalls", Type::INT8_ARRAY),
             ],
-            Self::End => &[("nodes_end", Type::INT8)],
-            Self::Take => &[("outcome", Type::TEXT), ("of_workspace", Type::INT8), ("taken", Type::INT8)],
+            Self::NodesEnd => &[("nodes_end", Type::INT8)],
+            Self::LeaseTake => {
+                &[("outcome", Type::TEXT), ("of_workspace", Type::INT8), ("taken", Type::INT8)]
+            }
             Self::Settle => &[("settle", Type::BOOL_ARRAY)],
             Self::Charge => &[("charge", Type::BOOL_ARRAY)],
-            Self::Leave => &[("node_leave", Type::VOID)],
-            Self::Return => &[("lease_return", Type::VOID)],
-            Self::Show => &[("lease_show", Type::VOID)],
+            Self::NodeLeave => &[("node_leave", Type::VOID)],
+            Self::LeaseReturn => &[("lease_return", Type::VOID)],
+            Self::LeaseShow => &[("lease_show", Type::VOID)],
             Self::Void => &[("void", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
@@ -179,8 +183,10 @@ impl Statement {
                 }
                 None => Ok(Vec::new()),
             },
-            Self::Begin => row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)]),
-            Self::Beat => {
+            Self::NodeBegin => {
+                row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)])
+            }
+            Self::NodeBeat => {
                 let Heartbeat { is_active, revision, recalls } =
                     database.node_beat(arguments.get(0)?, arguments.get(1)?, now);
                 let names: Vec<_> = recalls.iter().map(|recall| recall.name.as_str()).collect();
@@ -189,12 +195,12 @@ impl Statement {
                 let numbers: Vec<_> = recalls.iter().map(|recall| recall.number).collect();
                 row(&[&is_active, &revision, &names, &workspaces, &takes, &numbers])
             }
-            Self::Leave => {
+            Self::NodeLeave => {
                 database.node_leave(arguments.get(0)?, now);
                 void()
             }
-            Self::End => row(&[&database.nodes_end(now)]),
-            Self::Take => {
+            Self::NodesEnd => row(&[&database.nodes_end(now)]),
+            Self::LeaseTake => {
                 let request = LeaseRequest {
                     known: arguments.get(2)?,
                     needs: arguments.get(3)?,
@@ -206,7 +212,7 @@ impl Statement {
                 let (outcome, total) = outcome(taken);
                 row(&[&outcome, &total.map(|s| s.workspace), &total.map(|s| s.taken)])
             }
-            Self::Return => {
+            Self::LeaseReturn => {
                 database.lease_return(
                     arguments.get(0)?,
                     arguments.get(1)?,
@@ -215,7 +221,7 @@ impl Statement {
                 )?;
                 void()
             }
-            Self::Show => {
+            Self::LeaseShow => {
                 let (workspaces, holds): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
                 database.lease_show(arguments.get(0)?, workspaces.into_iter().zip(holds));
                 void()

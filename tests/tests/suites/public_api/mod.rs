@@ -22,6 +22,11 @@ fn middleware_matches_its_snapshot() {
 }
 
 #[test]
+fn net_matches_its_snapshot() {
+    check("enrich-net", "enrich-lib/adapters/net");
+}
+
+#[test]
 fn postgres_matches_its_snapshot() {
     check("enrich-postgres", "enrich-lib/adapters/postgres");
 }
@@ -39,6 +44,11 @@ fn redis_matches_its_snapshot() {
 #[test]
 fn sqlite_matches_its_snapshot() {
     check("enrich-sqlite", "enrich-lib/adapters/sqlite");
+}
+
+#[test]
+fn store_matches_its_snapshot() {
+    check("enrich-store", "enrich-lib/adapters/store");
 }
 
 #[test]

@@ -1,20 +1,20 @@
 //! Vendors with valid HTTP responses.
 
-use enrich_middleware::VendorErrorKind::{
-    BadAnswer, BadRequest, KeyRefused, OutOfCredits, SlowDown, Unavailable,
+use enrich_lib::resolver::VendorErrorKind::{
+    InvalidResponse, KeyRejected, OutOfCredits, RateLimited, RequestRejected, Unavailable,
 };
 use enrich_provider::Client;
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::world::{EMAIL, NAME, Outcome, SECRET, ask, description, provider};
+use crate::world::{EMAIL, NAME, Outcome, SECRET, description, look_up, provider};
 
 /// Returns the outcome of a request to a vendor with this answer.
 async fn answered(answer: ResponseTemplate) -> Outcome {
     let vendor = MockServer::start().await;
     Mock::given(any()).respond_with(answer).expect(1).mount(&vendor).await;
-    ask(&provider(description(&vendor.uri(), 20_000), Client::new().unwrap())).await
+    look_up(&provider(description(&vendor.uri(), 20_000), Client::new().unwrap())).await
 }
 
 fn status(status: u16) -> ResponseTemplate {
@@ -28,38 +28,38 @@ fn person(profile: impl Into<Value>) -> ResponseTemplate {
 }
 
 #[tokio::test]
-async fn each_status_has_its_outcome() {
+async fn maps_each_status_to_an_outcome() {
     for (answer, outcome) in [
-        (status(201), Outcome::lasting(BadAnswer)),
-        (status(202), Outcome::lasting(BadAnswer)),
-        (ResponseTemplate::new(204), Outcome::lasting(BadAnswer)),
-        (status(400), Outcome::lasting(BadRequest)),
-        (status(401), Outcome::lasting(KeyRefused)),
-        (status(402), Outcome::lasting(OutOfCredits)),
-        (status(403), Outcome::lasting(KeyRefused)),
+        (status(201), Outcome::permanent(InvalidResponse)),
+        (status(202), Outcome::permanent(InvalidResponse)),
+        (ResponseTemplate::new(204), Outcome::permanent(InvalidResponse)),
+        (status(400), Outcome::permanent(RequestRejected)),
+        (status(401), Outcome::permanent(KeyRejected)),
+        (status(402), Outcome::permanent(OutOfCredits)),
+        (status(403), Outcome::permanent(KeyRejected)),
         (status(404), Outcome::NoMatch),
-        (status(422), Outcome::lasting(BadRequest)),
-        (status(429), Outcome::repeatable(SlowDown)),
-        (status(429).insert_header("retry-after", "7"), Outcome::repeatable_after(SlowDown, 7)),
-        (status(429).insert_header("retry-after", "99999999"), Outcome::repeatable_after(SlowDown, 3600)),
-        (status(429).insert_header("retry-after", "soon"), Outcome::repeatable(SlowDown)),
+        (status(422), Outcome::permanent(RequestRejected)),
+        (status(429), Outcome::retryable(RateLimited)),
+        (status(429).insert_header("retry-after", "7"), Outcome::retryable_after(RateLimited, 7)),
+        (status(429).insert_header("retry-after", "99999999"), Outcome::retryable_after(RateLimited, 3600)),
+        (status(429).insert_header("retry-after", "soon"), Outcome::retryable(RateLimited)),
         (
             status(429)
                 .insert_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
                 .insert_header("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"),
-            Outcome::repeatable_after(SlowDown, 30),
+            Outcome::retryable_after(RateLimited, 30),
         ),
-        (status(500), Outcome::repeatable(Unavailable)),
-        (status(502), Outcome::repeatable(Unavailable)),
-        (status(503).insert_header("retry-after", "60"), Outcome::repeatable_after(Unavailable, 60)),
+        (status(500), Outcome::retryable(Unavailable)),
+        (status(502), Outcome::retryable(Unavailable)),
+        (status(503).insert_header("retry-after", "60"), Outcome::retryable_after(Unavailable, 60)),
     ] {
-        let told = format!("{answer:?}");
-        assert_eq!(answered(answer).await, outcome, "{told}");
+        let text = format!("{answer:?}");
+        assert_eq!(answered(answer).await, outcome, "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_profile_comes_to_one_form() {
+async fn normalizes_profile_urls() {
     for profile in [
         format!("https://www.linkedin.com/in/{NAME}"),
         format!("linkedin.com/in/{NAME}"),
@@ -73,7 +73,7 @@ async fn a_profile_comes_to_one_form() {
 }
 
 #[tokio::test]
-async fn nothing_where_the_profile_stands_is_no_match() {
+async fn missing_profile_is_no_match() {
     for answer in
         [json!({}), json!([]), json!({"person": null}), json!({"person": {"linkedin": null, "links": []}})]
     {
@@ -87,13 +87,13 @@ async fn nothing_where_the_profile_stands_is_no_match() {
 }
 
 #[tokio::test]
-async fn too_little_confidence_is_no_match_and_none_is_a_bad_answer() {
+async fn low_confidence_is_no_match_and_missing_confidence_is_invalid() {
     for (score, outcome) in [
         (json!(79), Outcome::NoMatch),
         (json!(80), Outcome::found()),
-        (json!(101), Outcome::lasting(BadAnswer)),
-        (json!("95"), Outcome::lasting(BadAnswer)),
-        (json!(null), Outcome::lasting(BadAnswer)),
+        (json!(101), Outcome::permanent(InvalidResponse)),
+        (json!("95"), Outcome::permanent(InvalidResponse)),
+        (json!(null), Outcome::permanent(InvalidResponse)),
     ] {
         let answer = json!({"score": score, "person": {"linkedin": format!("linkedin.com/in/{NAME}")}});
         assert_eq!(answered(ResponseTemplate::new(200).set_body_json(&answer)).await, outcome, "{answer}");
@@ -101,7 +101,7 @@ async fn too_little_confidence_is_no_match_and_none_is_a_bad_answer() {
 }
 
 #[tokio::test]
-async fn anything_else_where_the_profile_stands_is_a_bad_answer() {
+async fn rejects_other_values_in_place_of_profile() {
     for profile in [
         json!(format!("https://evil.example/in/{NAME}")),
         json!(format!("https://linkedin.com.evil.example/in/{NAME}")),
@@ -114,34 +114,37 @@ async fn anything_else_where_the_profile_stands_is_a_bad_answer() {
         json!(1),
         json!([format!("https://www.linkedin.com/in/{NAME}")]),
     ] {
-        assert_eq!(answered(person(profile.clone())).await, Outcome::lasting(BadAnswer), "{profile}");
+        assert_eq!(answered(person(profile.clone())).await, Outcome::permanent(InvalidResponse), "{profile}");
     }
 }
 
 #[tokio::test]
-async fn only_json_is_an_answer() {
+async fn rejects_responses_that_are_not_json() {
     let whole = json!({"score": 95, "person": {"linkedin": format!("linkedin.com/in/{NAME}")}}).to_string();
     let typed = |body: &str, mime: &str| ResponseTemplate::new(200).set_body_raw(body, mime);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (answer, outcome) in [
         (typed(&whole, "application/json"), Outcome::found()),
         (typed(&whole, "application/vnd.acme+json; charset=utf-8"), Outcome::found()),
-        (typed(&whole, "text/html"), Outcome::lasting(BadAnswer)),
-        (typed(&whole, "text/plain"), Outcome::lasting(BadAnswer)),
-        (typed("<html>", "text/html"), Outcome::lasting(BadAnswer)),
-        (typed("<html>", "application/json"), Outcome::lasting(BadAnswer)),
-        (typed("", "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&whole[..whole.len() - 1], "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&format!("{whole}{whole}"), "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&deep, "application/json"), Outcome::lasting(BadAnswer)),
-        (typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"), Outcome::lasting(BadAnswer)),
+        (typed(&whole, "text/html"), Outcome::permanent(InvalidResponse)),
+        (typed(&whole, "text/plain"), Outcome::permanent(InvalidResponse)),
+        (typed("<html>", "text/html"), Outcome::permanent(InvalidResponse)),
+        (typed("<html>", "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed("", "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed(&whole[..whole.len() - 1], "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed(&format!("{whole}{whole}"), "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed(&deep, "application/json"), Outcome::permanent(InvalidResponse)),
+        (
+            typed(&format!("\"{}\"", "x".repeat(256 * 1024)), "application/json"),
+            Outcome::permanent(InvalidResponse),
+        ),
     ] {
         assert_eq!(answered(answer).await, outcome);
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn does_not_follow_redirects() {
     let elsewhere = MockServer::start().await;
     Mock::given(any())
         .respond_with(person(format!("linkedin.com/in/{NAME}")))
@@ -150,6 +153,6 @@ async fn a_redirect_is_not_followed() {
         .await;
     for status in [301, 302, 303, 307, 308] {
         let redirect = ResponseTemplate::new(status).insert_header("location", elsewhere.uri());
-        assert_eq!(answered(redirect).await, Outcome::lasting(BadAnswer), "{status}");
+        assert_eq!(answered(redirect).await, Outcome::permanent(InvalidResponse), "{status}");
     }
 }

@@ -21,7 +21,7 @@ untrusted_if = [{ at = "/fuzzy", is = true }]
 
 [statuses]
 no_match = [404]
-slow_down = [429]
+rate_limited = [429]
 
 [limits]
 deadline_ms = 8000
@@ -30,13 +30,13 @@ tries = 2
 "#;
 
 /// Returns the error for the valid description with `from` replaced by `to`.
-fn told(from: &str, to: &str) -> String {
+fn error_of(from: &str, to: &str) -> String {
     assert!(WHOLE.contains(from), "{from}");
     Description::parse(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string()
 }
 
 #[test]
-fn a_whole_description_says_what_others_need_to_know() {
+fn parses_complete_description() {
     let description = Description::parse(WHOLE).unwrap();
     assert_eq!(description.name(), "acme");
     assert_eq!(description.limits(), Limits { deadline_ms: 8000, concurrency: 16, tries: 2 });
@@ -44,7 +44,7 @@ fn a_whole_description_says_what_others_need_to_know() {
 }
 
 #[test]
-fn what_does_not_parse_is_told_with_its_line_and_its_setting() {
+fn parse_errors_name_line_and_setting() {
     for (from, to, parts) in [
         (
             "tries = 2",
@@ -53,20 +53,20 @@ fn what_does_not_parse_is_told_with_its_line_and_its_setting() {
         ),
         ("tries = 2", "tries = \"two\"", ["line 24, limits.tries:", "expected a whole number", "got text"]),
         ("tries = 2", "tries = 2 2", ["line 24, tries:", "", ""]),
-        ("\"matches\"", "\"hits\"", ["line 2, bills:", "hits", "`asks`, `matches`"]),
+        ("\"matches\"", "\"hits\"", ["line 2, bills:", "hits", "`requests`, `matches`"]),
         ("\"GET\"", "\"PUT\"", ["line 5, request.method:", "PUT", "`GET`, `POST`"]),
         ("\"1-10\"", "\"1-5\"", ["line 14, answer.confidence.scale:", "1-5", "`1-10`"]),
         ("[404]", "[-1]", ["line 18, statuses.no_match:", "-1", "from 0 to 65535"]),
         ("bills = \"matches\"", "", ["bills:", "is missing", ""]),
         ("method = \"GET\"", "", ["line 4, request.method:", "is missing", ""]),
     ] {
-        let told = told(from, to);
-        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        let error = error_of(from, to);
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }
 
 #[test]
-fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
+fn validation_errors_name_setting_and_accepted_values() {
     let url = "https://api.acme.example/people?email={email}";
     for (from, to, parts) in [
         ("\"acme\"", "\"Acme Inc\"", ["name:", "lower-case letters"]),
@@ -80,11 +80,11 @@ fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
         (url, "https://{email}@acme.example/", ["request.url:", "host"]),
         (url, "https://user:pass@acme.example/{email}", ["request.url:", "password"]),
         (url, "https://acme.example/#{email}", ["request.url:", "fragment"]),
-        (url, "https://acme.example/a b/{email}", ["request.url:", "no address"]),
+        (url, "https://acme.example/a b/{email}", ["request.url:", "not a valid URL"]),
         (url, "https://acme.example/{mail}", ["request.url:", "{email}, {email_sha256}, {secret}"]),
-        (url, "https://acme.example/people", ["request.url:", "has to have {email} or {email_sha256}"]),
+        (url, "https://acme.example/people", ["request.url:", "must contain {email} or {email_sha256}"]),
         ("{secret}", "{email}", ["request.headers.X-Api-Key:", "{secret}"]),
-        ("{secret}", "key", ["secret:", "if, and only if"]),
+        ("{secret}", "key", ["secret:", "if and only if"]),
         ("{secret}", "{secret}\\n", ["request.headers.X-Api-Key:", "character"]),
         ("X-Api-Key", "\"X Api\"", ["request.headers.X Api:", "name"]),
         ("X-Api-Key", "Host", ["request.headers.Host:", "client"]),
@@ -92,7 +92,7 @@ fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
         ("\"GET\"", "\"GET\"\nbody = '{}'", ["request.body:", "GET"]),
         ("\"GET\"", "\"POST\"\nbody = '{'", ["request.body:", "JSON"]),
         ("\"GET\"", "\"POST\"\nbody = '{\"e\": \"{mail}\"}'", ["request.body:", "{email}"]),
-        ("[secret]\nenv = \"ACME_API_KEY\"\n", "", ["secret:", "if, and only if"]),
+        ("[secret]\nenv = \"ACME_API_KEY\"\n", "", ["secret:", "if and only if"]),
         ("\"ACME_API_KEY\"", "\"sk-live/abc\"", ["secret.env:", "name of an environment variable"]),
         ("env = \"ACME_API_KEY\"", "file = \"\"", ["secret.file:", "path"]),
         ("[\"/data/linkedin_url\"]", "[]", ["answer.profile:", "at least one"]),
@@ -104,21 +104,21 @@ fn what_can_t_be_is_told_with_its_setting_and_what_it_can_be() {
         ("is = true", "is = []", ["answer.untrusted_if.is:", "true, false"]),
         ("[404]", "[200]", ["statuses.no_match:", "201 to 599"]),
         ("[404]", "[4040]", ["statuses.no_match:", "201 to 599"]),
-        ("[429]", "[404]", ["statuses.slow_down:", "statuses.no_match"]),
+        ("[429]", "[404]", ["statuses.rate_limited:", "statuses.no_match"]),
         ("8000", "0", ["limits.deadline_ms:", "1 to 20000"]),
         ("8000", "20001", ["limits.deadline_ms:", "1 to 20000"]),
         ("concurrency = 16", "concurrency = 0", ["limits.concurrency:", "1 to 1000"]),
         ("tries = 2", "tries = 6", ["limits.tries:", "1 to 5"]),
     ] {
-        let told = told(from, to);
-        assert!(parts.iter().all(|part| told.contains(part)), "{from} -> {to}: {told}");
-        let is_missing = told.starts_with("secret: ");
-        assert!(is_missing || told.starts_with("line "), "{from} -> {to}: {told}");
+        let error = error_of(from, to);
+        assert!(parts.iter().all(|part| error.contains(part)), "{from} -> {to}: {error}");
+        let is_missing = error.starts_with("secret: ");
+        assert!(is_missing || error.starts_with("line "), "{from} -> {to}: {error}");
     }
 }
 
 #[test]
-fn plain_http_is_for_this_machine() {
+fn allows_plain_http_to_loopback_only() {
     for base in [
         "http://localhost",
         "http://LOCALHOST:8080",
@@ -132,7 +132,7 @@ fn plain_http_is_for_this_machine() {
 }
 
 #[test]
-fn a_secret_that_stands_in_a_description_is_refused_and_not_shown() {
+fn rejects_key_in_description_without_showing_it() {
     for to in [
         "secret = \"sk-live-abc\"",
         "[secret]\nsk-live-abc = \"ACME\"",
@@ -143,18 +143,18 @@ fn a_secret_that_stands_in_a_description_is_refused_and_not_shown() {
         let text = WHOLE.replace("[secret]\nenv = \"ACME_API_KEY\"\n", "");
         // A setting without a table must precede the tables.
         let text = if to.starts_with('[') { format!("{text}\n{to}\n") } else { format!("{to}\n{text}") };
-        let told = Description::parse(&text).unwrap_err().to_string();
-        assert!(told.contains("secret") && !told.contains("sk-live"), "{to}: {told}");
+        let error = Description::parse(&text).unwrap_err().to_string();
+        assert!(error.contains("secret") && !error.contains("sk-live"), "{to}: {error}");
     }
-    let told = told("{ X-Api-Key = \"{secret}\" }", "\"X-Api-Key: sk-live-abc\"");
+    let error = error_of("{ X-Api-Key = \"{secret}\" }", "\"X-Api-Key: sk-live-abc\"");
     assert!(
-        told.contains("line 7, request.headers: expected a table, got text") && !told.contains("sk-live"),
-        "{told}"
+        error.contains("line 7, request.headers: expected a table, got text") && !error.contains("sk-live"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_description_can_be_a_part_of_another_file() {
+fn description_can_be_part_of_another_file() {
     #[derive(Debug, Deserialize)]
     struct Config {
         vendor: Vec<Description>,
@@ -164,25 +164,25 @@ fn a_description_can_be_a_part_of_another_file() {
     let config: Config = toml::from_str(&format!("[[vendor]]\n{acme}")).unwrap();
     assert_eq!(config.vendor[0].name(), "acme");
     let acme = acme.replace("[404]", "[200]");
-    let told = toml::from_str::<Config>(&format!("[[vendor]]\n{acme}")).unwrap_err().to_string();
-    assert!(told.contains("statuses.no_match: has 200"), "{told}");
+    let error = toml::from_str::<Config>(&format!("[[vendor]]\n{acme}")).unwrap_err().to_string();
+    assert!(error.contains("statuses.no_match: contains 200"), "{error}");
 }
 
 #[test]
-fn a_file_that_can_t_be_used_is_named() {
+fn errors_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acme.toml");
-    let told = Description::read(&path).unwrap_err().to_string();
-    assert!(told.contains("acme.toml: "), "{told}");
+    let error = Description::read(&path).unwrap_err().to_string();
+    assert!(error.contains("acme.toml: "), "{error}");
     std::fs::write(&path, WHOLE.replace("tries = 2", "tries = 6")).unwrap();
-    let told = Description::read(&path).unwrap_err().to_string();
-    assert!(told.contains("acme.toml, line 24, limits.tries: has to be from 1 to 5"), "{told}");
+    let error = Description::read(&path).unwrap_err().to_string();
+    assert!(error.contains("acme.toml, line 24, limits.tries: must be from 1 to 5"), "{error}");
     std::fs::write(&path, WHOLE).unwrap();
     assert_eq!(Description::read(&path).unwrap().name(), "acme");
 }
 
 #[test]
-fn a_key_in_a_file_is_looked_for_beside_the_description() {
+fn resolves_key_file_relative_to_description() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("acme.toml");
     std::fs::write(&path, WHOLE.replace("env = \"ACME_API_KEY\"", "file = \"acme.key\"")).unwrap();
@@ -193,7 +193,7 @@ fn a_key_in_a_file_is_looked_for_beside_the_description() {
 }
 
 #[test]
-fn a_description_can_get_other_limits() {
+fn limits_can_be_replaced() {
     let limits = Limits { deadline_ms: 1, concurrency: 1, tries: 1 };
     let description = Description::parse(WHOLE).unwrap().with_limits(limits).unwrap();
     assert_eq!((description.limits(), description.deadline().as_millis()), (limits, 1));
@@ -202,20 +202,22 @@ fn a_description_can_get_other_limits() {
 }
 
 #[test]
-fn a_secret_that_is_not_there_is_told_with_its_place() {
+fn missing_key_error_names_its_source() {
     let client = || Client::new().unwrap();
     let description = Description::parse(WHOLE).unwrap();
-    let told = Provider::new(description.clone(), client()).unwrap_err().to_string();
+    let error = Provider::new(description.clone(), client()).unwrap_err().to_string();
     assert!(
-        told.contains("acme: can't use the secret in the environment variable ACME_API_KEY: it is not set")
+        error.contains(
+            "acme: cannot load the API key from the environment variable ACME_API_KEY: it is not set"
+        )
     );
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     std::fs::write(&path, "s3cr3t\r\nhost: evil.example").unwrap();
     let elsewhere = description.clone().with_secret(SecretSource::File(path)).unwrap();
     let error = Provider::new(elsewhere, client()).unwrap_err();
-    let told = format!("{error} {error:?}");
-    assert!(told.contains("visible ASCII") && !told.contains("s3cr3t"), "{told}");
-    let told = description.with_secret(SecretSource::Env("sk-live".to_owned())).unwrap_err().to_string();
-    assert!(told.starts_with("secret.env: has to be the name") && !told.contains("sk-live"), "{told}");
+    let error = format!("{error} {error:?}");
+    assert!(error.contains("visible ASCII") && !error.contains("s3cr3t"), "{error}");
+    let error = description.with_secret(SecretSource::Env("sk-live".to_owned())).unwrap_err().to_string();
+    assert!(error.starts_with("secret.env: must be the name") && !error.contains("sk-live"), "{error}");
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use enrich_middleware::VendorErrorKind::{BadAnswer, TimedOut, Unavailable};
+use enrich_lib::resolver::VendorErrorKind::{InvalidResponse, TimedOut, Unavailable};
 use enrich_provider::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{NAME, Outcome, ask, description, provider};
+use crate::world::{NAME, Outcome, description, look_up, provider};
 
 /// A deadline that is long enough even on a busy machine.
-const PATIENT_MS: u64 = 20_000;
+const LONG_TIMEOUT_MS: u64 = 20_000;
 /// A deadline for answers that never arrive.
-const HASTY_MS: u64 = 300;
+const SHORT_TIMEOUT_MS: u64 = 300;
 
 /// How a vendor handles a request.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +23,8 @@ enum Does {
     /// Sends these bytes and resets the connection.
     Resets(&'static str),
     /// Sends these bytes and keeps the connection open.
-    Says(&'static str),
-    SaysNothing,
+    Sends(&'static str),
+    Hangs,
     /// Sends one byte at a time, with this pause between them.
     Drips(&'static str, Duration),
     /// Sends the first text, and then the second one repeatedly until the connection is closed.
@@ -34,17 +34,17 @@ enum Does {
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 
 /// Returns the outcome of a request, and the number of bytes that the vendor sent.
-async fn asked(does: Does, deadline_ms: u64) -> (Outcome, usize) {
+async fn outcome_of(does: Does, deadline_ms: u64) -> (Outcome, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let (told, mut sent) = mpsc::unbounded_channel();
+    let (text, mut sent) = mpsc::unbounded_channel();
     let vendor = tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            let told = told.clone();
-            tokio::spawn(async move { told.send(serve(tcp, does).await) });
+            let text = text.clone();
+            tokio::spawn(async move { text.send(serve(tcp, does).await) });
         }
     });
-    let outcome = ask(&provider(description(&base, deadline_ms), Client::new().unwrap())).await;
+    let outcome = look_up(&provider(description(&base, deadline_ms), Client::new().unwrap())).await;
     let sent = if matches!(does, Does::Floods(..)) { sent.recv().await.unwrap() } else { 0 };
     vendor.abort();
     (outcome, sent)
@@ -66,13 +66,13 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
             tcp.set_zero_linger().unwrap();
             text.len()
         }
-        Does::Says(text) => {
+        Does::Sends(text) => {
             let _ = tcp.write_all(text.as_bytes()).await;
             let _ = tcp.shutdown().await;
             let _ = tcp.read_to_end(&mut request).await;
             text.len()
         }
-        Does::SaysNothing => tcp.read_to_end(&mut request).await.unwrap_or(0),
+        Does::Hangs => tcp.read_to_end(&mut request).await.unwrap_or(0),
         Does::Drips(text, pause) => {
             for byte in text.as_bytes() {
                 if tcp.write_all(&[*byte]).await.is_err() {
@@ -95,104 +95,105 @@ async fn serve(mut tcp: TcpStream, does: Does) -> usize {
 }
 
 #[tokio::test]
-async fn each_way_to_break_off_has_its_outcome() {
+async fn maps_each_broken_response_to_an_outcome() {
     for (does, outcome) in [
-        (Does::Closes, Outcome::lasting(BadAnswer)),
-        (Does::Resets(""), Outcome::lasting(BadAnswer)),
-        (Does::Says("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::lasting(BadAnswer)),
-        (Does::Says("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::lasting(BadAnswer)),
-        (Does::Says("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::lasting(BadAnswer)),
+        (Does::Closes, Outcome::permanent(InvalidResponse)),
+        (Does::Resets(""), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("HTTP/1.1 999999 ?\r\n\r\n"), Outcome::permanent(InvalidResponse)),
+        (Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: appli"), Outcome::permanent(InvalidResponse)),
         (
             Does::Resets(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"score\": 9",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::permanent(InvalidResponse),
         ),
         (
-            Does::Says("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
-            Outcome::lasting(BadAnswer),
+            Does::Sends("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{}"),
+            Outcome::permanent(InvalidResponse),
         ),
         (
-            Does::Says(
+            Does::Sends(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::permanent(InvalidResponse),
         ),
         (
-            Does::Says(
+            Does::Sends(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
             ),
-            Outcome::lasting(BadAnswer),
+            Outcome::permanent(InvalidResponse),
         ),
         // The status alone decides, even if the rest of the answer is cut off.
         (Does::Resets("HTTP/1.1 404 Not Found\r\ncontent-length: 99\r\n\r\n{"), Outcome::NoMatch),
     ] {
-        assert_eq!(asked(does, PATIENT_MS).await.0, outcome, "{does:?}");
+        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, outcome, "{does:?}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_not_read_to_its_end() {
+async fn stops_reading_oversized_body() {
     let spaces = " ".repeat(64 * 1024).leak();
     let sized = format!("{HEAD}content-length: 1073741824\r\n\r\n").leak();
     let chunked = format!("{HEAD}transfer-encoding: chunked\r\n\r\n").leak();
     let chunk = format!("10000\r\n{spaces}\r\n").leak();
     for does in [Does::Floods(sized, spaces), Does::Floods(chunked, chunk)] {
-        let (outcome, sent) = asked(does, PATIENT_MS).await;
-        assert_eq!(outcome, Outcome::lasting(BadAnswer));
+        let (outcome, sent) = outcome_of(does, LONG_TIMEOUT_MS).await;
+        assert_eq!(outcome, Outcome::permanent(InvalidResponse));
         // The remainder is in the buffers of the operating system.
         assert!(sent < 64 << 20, "{sent} bytes were taken");
     }
 }
 
 #[tokio::test]
-async fn headers_without_end_are_not_read_to_their_end() {
-    let (outcome, sent) = asked(Does::Floods(HEAD, "x-more: and more and more\r\n"), PATIENT_MS).await;
-    assert_eq!(outcome, Outcome::lasting(BadAnswer));
+async fn stops_reading_endless_headers() {
+    let (outcome, sent) =
+        outcome_of(Does::Floods(HEAD, "x-more: and more and more\r\n"), LONG_TIMEOUT_MS).await;
+    assert_eq!(outcome, Outcome::permanent(InvalidResponse));
     assert!(sent < 64 << 20, "{sent} bytes were taken");
 }
 
 #[tokio::test]
-async fn a_slow_vendor_is_given_up_at_its_deadline() {
+async fn slow_vendor_times_out() {
     let second = Duration::from_secs(1);
     let body = format!("{{\"score\":95,\"person\":{{\"linkedin\":\"linkedin.com/in/{NAME}\"}}}}");
     let whole = format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len()).leak();
-    for does in [Does::SaysNothing, Does::Drips(whole, second), Does::Drips(HEAD, second)] {
+    for does in [Does::Hangs, Does::Drips(whole, second), Does::Drips(HEAD, second)] {
         let started = Instant::now();
-        assert_eq!(asked(does, HASTY_MS).await.0, Outcome::lasting(TimedOut), "{does:?}");
-        assert!(started.elapsed() >= Duration::from_millis(HASTY_MS));
+        assert_eq!(outcome_of(does, SHORT_TIMEOUT_MS).await.0, Outcome::permanent(TimedOut), "{does:?}");
+        assert!(started.elapsed() >= Duration::from_millis(SHORT_TIMEOUT_MS));
     }
     // Slow, but within the deadline.
     let millisecond = Duration::from_millis(1);
-    assert_eq!(asked(Does::Drips(whole, millisecond), PATIENT_MS).await.0, Outcome::found());
+    assert_eq!(outcome_of(Does::Drips(whole, millisecond), LONG_TIMEOUT_MS).await.0, Outcome::found());
 }
 
 #[tokio::test]
-async fn the_rest_of_an_answer_is_not_waited_for_once_its_status_says_all() {
+async fn does_not_wait_for_body_when_status_decides() {
     let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 1073741824\r\n\r\n";
     for does in [Does::Floods(head, HEAD.repeat(1000).leak()), Does::Drips(head, Duration::ZERO)] {
-        assert_eq!(asked(does, PATIENT_MS).await.0, Outcome::NoMatch, "{does:?}");
+        assert_eq!(outcome_of(does, LONG_TIMEOUT_MS).await.0, Outcome::NoMatch, "{does:?}");
     }
 }
 
 #[tokio::test]
-async fn a_vendor_that_is_not_there_is_unavailable() {
+async fn refused_connection_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let provider = provider(description(&base, PATIENT_MS), Client::new().unwrap());
-    assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
 }
 
 #[tokio::test]
-async fn a_vendor_without_tls_is_unavailable() {
+async fn failed_tls_handshake_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let vendor = tokio::spawn(async move {
         let (mut tcp, _) = listener.accept().await.unwrap();
         tcp.write_all(HEAD.as_bytes()).await.unwrap();
     });
-    let provider = provider(description(&base, PATIENT_MS), Client::new().unwrap());
-    assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
     vendor.await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use enrich_middleware::VendorErrorKind;
+use enrich_lib::resolver::VendorErrorKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};
@@ -26,7 +26,7 @@ use tower_service::Service;
 use wiremock::matchers::{body_json, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::world::{NAME, Outcome, SECRET, ask, description, provider};
+use crate::world::{NAME, Outcome, SECRET, description, look_up, provider};
 
 /// The output of `printf ada.marlowe+news@gmail.com | sha256sum`.
 const SHA256: &str = "484db0ff72794f3caf0cb95be3d0a8d03b76851b41b748d0157fdb28eac81bc9";
@@ -51,7 +51,7 @@ async fn the_vendor_gets_the_address_as_it_was_given_in_lower_case() {
         .mount(&vendor)
         .await;
     let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
-    assert_eq!(ask(&provider).await, Outcome::found());
+    assert_eq!(look_up(&provider).await, Outcome::found());
 }
 
 #[tokio::test]
@@ -64,11 +64,11 @@ async fn a_vendor_can_be_asked_without_a_key_and_without_a_body() {
         .mount(&vendor)
         .await;
     let text = format!(
-        "name = \"open\"\nbills = \"asks\"\n[request]\nmethod = \"GET\"\nurl = \"{}/{{email}}\"\n[answer]\nprofile = [\"\"]",
+        "name = \"open\"\nbills = \"requests\"\n[request]\nmethod = \"GET\"\nurl = \"{}/{{email}}\"\n[answer]\nprofile = [\"\"]",
         vendor.uri()
     );
     let provider = provider(Description::parse(&text).unwrap(), Client::new().unwrap());
-    assert_eq!(ask(&provider).await, Outcome::found());
+    assert_eq!(look_up(&provider).await, Outcome::found());
     let requests = vendor.received_requests().await.unwrap();
     assert!(requests[0].body.is_empty() && !requests[0].headers.contains_key("content-type"));
 }
@@ -141,7 +141,7 @@ async fn answer(request: Request<Incoming>, asked: u32) -> Result<Response<Full<
 }
 
 #[tokio::test]
-async fn another_network_can_take_the_place_of_tcp_and_a_vendor_can_speak_http_2() {
+async fn supports_custom_connectors_and_http2() {
     for (is_http2, version) in [(false, Version::HTTP_11), (true, Version::HTTP_2)] {
         let (vendor, mut connections) = mpsc::unbounded_channel();
         let serving = tokio::spawn(async move {
@@ -159,7 +159,7 @@ async fn another_network_can_take_the_place_of_tcp_and_a_vendor_can_speak_http_2
         let client = Client::over(Pipes { vendor, is_http2 });
         let provider = provider(description("http://localhost:7", 20_000), client);
         for outcome in [Outcome::NoMatch, Outcome::found(), Outcome::found()] {
-            assert_eq!(ask(&provider).await, outcome, "{version:?}");
+            assert_eq!(look_up(&provider).await, outcome, "{version:?}");
         }
         serving.abort();
     }
@@ -184,7 +184,7 @@ impl Service<Uri> for NoFilesLeft {
 }
 
 #[tokio::test]
-async fn a_lack_of_file_descriptors_is_not_a_failure_of_the_vendor() {
+async fn reports_lack_of_file_descriptors() {
     let provider = provider(description("http://localhost:7", 20_000), Client::over(NoFilesLeft));
-    assert_eq!(ask(&provider).await, Outcome::repeatable(VendorErrorKind::TooManyOpenFiles));
+    assert_eq!(look_up(&provider).await, Outcome::retryable(VendorErrorKind::TooManyOpenFiles));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use enrich_lib::ports::Resolver;
-use enrich_middleware::VendorErrorKind::Unavailable;
+use enrich_lib::resolver::VendorErrorKind::Unavailable;
 use enrich_provider::Client;
 use http::{Request, Response, Version};
 use http_body_util::Full;
@@ -20,7 +20,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::world::{NAME, Outcome, ask, chain, description, provider, query};
+use crate::world::{NAME, Outcome, description, look_up, provider, query};
 
 /// Starts an HTTPS server that offers `protocols`. Returns its URL and its certificate.
 async fn vendor(protocols: &[&str]) -> (String, CertificateDer<'static>) {
@@ -71,22 +71,26 @@ fn trusting(certificate: CertificateDer<'static>) -> Client {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_where_the_vendor_offers_it() {
+async fn uses_http2_if_offered() {
     for (protocols, version) in [(&["h2", "http/1.1"][..], "h2"), (&["http/1.1"], "h1"), (&[], "h1")] {
         let (base, certificate) = vendor(protocols).await;
         let provider = provider(description(&base, 20_000), trusting(certificate));
         for _ in 0..2 {
-            assert_eq!(ask(&provider).await, Outcome::Found(format!("{NAME}-{version}")), "{protocols:?}");
+            assert_eq!(
+                look_up(&provider).await,
+                Outcome::Found(format!("{NAME}-{version}")),
+                "{protocols:?}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_trusts_is_told_and_the_vendor_gets_nothing() {
+async fn untrusted_certificate_is_reported_and_nothing_is_sent() {
     let (base, _) = vendor(&[]).await;
     let provider = provider(description(&base, 20_000), Client::new().unwrap());
-    assert_eq!(ask(&provider).await, Outcome::repeatable(Unavailable));
+    assert_eq!(look_up(&provider).await, Outcome::retryable(Unavailable));
     let error = provider.find(&query()).await.unwrap_err();
-    let told = chain(&error);
-    assert_eq!(told, "no connection: its certificate is not trusted: the vendor is unavailable");
+    let error = format!("{error:#}");
+    assert_eq!(error, "cannot connect: the certificate is not trusted: the vendor is unavailable");
 }

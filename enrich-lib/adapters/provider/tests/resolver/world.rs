@@ -1,6 +1,5 @@
 //! A vendor's description, and the outcome of a request to it.
 
-use std::error::Error;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +7,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
-use enrich_lib::refusal::PortError;
-use enrich_middleware::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{VendorError, VendorErrorKind};
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 
@@ -32,10 +30,10 @@ pub(crate) enum Outcome {
     /// The name of the profile.
     Found(String),
     NoMatch,
-    Fault {
+    Error {
         kind: VendorErrorKind,
         retry_after_seconds: Option<u64>,
-        is_safe_to_repeat: bool,
+        is_retryable: bool,
     },
 }
 
@@ -44,16 +42,16 @@ impl Outcome {
         Self::Found(NAME.to_owned())
     }
 
-    pub(crate) fn repeatable(kind: VendorErrorKind) -> Self {
-        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: true }
+    pub(crate) fn retryable(kind: VendorErrorKind) -> Self {
+        Self::Error { kind, retry_after_seconds: None, is_retryable: true }
     }
 
-    pub(crate) fn repeatable_after(kind: VendorErrorKind, seconds: u64) -> Self {
-        Self::Fault { kind, retry_after_seconds: Some(seconds), is_safe_to_repeat: true }
+    pub(crate) fn retryable_after(kind: VendorErrorKind, seconds: u64) -> Self {
+        Self::Error { kind, retry_after_seconds: Some(seconds), is_retryable: true }
     }
 
-    pub(crate) fn lasting(kind: VendorErrorKind) -> Self {
-        Self::Fault { kind, retry_after_seconds: None, is_safe_to_repeat: false }
+    pub(crate) fn permanent(kind: VendorErrorKind) -> Self {
+        Self::Error { kind, retry_after_seconds: None, is_retryable: false }
     }
 }
 
@@ -91,7 +89,7 @@ pub(crate) fn provider(description: Description, client: Client) -> Provider {
 }
 
 /// Sends one request, and checks that the error and the log contain no confidential data.
-pub(crate) async fn ask(provider: &Provider) -> Outcome {
+pub(crate) async fn look_up(provider: &Provider) -> Outcome {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
@@ -102,38 +100,32 @@ pub(crate) async fn ask(provider: &Provider) -> Outcome {
         })
         .finish();
     let guard = tracing::subscriber::set_default(subscriber);
-    tracing::trace!("asking {provider:?}");
+    tracing::trace!("looking up {provider:?}");
     let answer = provider.find(&query()).await;
     if let Err(error) = &answer {
-        tracing::error!("{}", chain(error));
+        tracing::error!("{error:#}");
         tracing::error!("{error:?}");
     }
     drop(guard);
-    let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(told.contains("asking"), "the log is not read: {told}");
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("looking up"), "the log is not read: {text}");
     for secret in [EMAIL, SECRET, NAME, "ada.marlowe", "ada%2E", "%40gmail", "gmail.com", "linkedin.com/in/"]
     {
-        let told = told.to_lowercase();
-        assert!(!told.contains(&secret.to_lowercase()), "{secret} is told: {told}");
+        let text = text.to_lowercase();
+        assert!(!text.contains(&secret.to_lowercase()), "{secret} is text: {text}");
     }
     match answer {
         Ok(Some(profile)) => Outcome::Found(profile.name().to_owned()),
         Ok(None) => Outcome::NoMatch,
         Err(error) => {
             let error = VendorError::of(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
-            Outcome::Fault {
+            Outcome::Error {
                 kind: error.kind,
                 retry_after_seconds: error.retry_after.map(|wait| wait.as_secs()),
-                is_safe_to_repeat: error.is_safe_to_repeat(),
+                is_retryable: error.is_retryable(),
             }
         }
     }
-}
-
-/// Formats an error and all its sources.
-pub(crate) fn chain(error: &PortError) -> String {
-    let sources = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[derive(Clone, Debug, Default)]

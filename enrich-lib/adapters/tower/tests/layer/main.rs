@@ -35,7 +35,7 @@ use tower::{Layer, Service as _, ServiceExt};
 const PATH: &str = "/api/v1/person/enrich";
 
 #[tokio::test]
-async fn a_lookup_is_answered_and_other_paths_are_the_inner_services() {
+async fn answers_lookups_and_passes_other_paths_to_inner_service() {
     let gateway = Router::new()
         .route("/hello", get(async || "hello"))
         .route("/api/v1/person/enrich/more", get(async || Json(1)))
@@ -64,7 +64,7 @@ async fn a_lookup_is_answered_and_other_paths_are_the_inner_services() {
 }
 
 #[tokio::test]
-async fn another_method_is_a_405_that_says_which_is_allowed() {
+async fn rejects_other_methods_with_405() {
     for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
         let request = Request::builder().method(&method).uri(PATH).body(Body::empty()).unwrap();
         let response = gateway().oneshot(request).await.unwrap();
@@ -79,7 +79,7 @@ async fn another_method_is_a_405_that_says_which_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_a_400() {
+async fn rejects_oversized_body_with_400() {
     let limits = BodyLimits { bytes_max: 40, ..BodyLimits::default() };
     for (length, expected) in [(40, StatusCode::OK), (41, StatusCode::BAD_REQUEST)] {
         let gateway = layer().limits(limits).layer(Router::new());
@@ -96,7 +96,7 @@ async fn a_body_over_the_limit_is_a_400() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_a_400_after_5_s() {
+async fn rejects_missing_body_with_400_after_timeout() {
     let started = tokio::time::Instant::now();
     let request =
         lookup().map(|_| Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>()));
@@ -106,7 +106,7 @@ async fn a_body_that_does_not_come_is_a_400_after_5_s() {
 }
 
 #[tokio::test]
-async fn the_inner_service_says_when_it_is_ready() {
+async fn readiness_is_that_of_inner_service() {
     #[derive(Clone)]
     struct Busy(Arc<AtomicBool>);
 
@@ -133,31 +133,32 @@ async fn the_inner_service_says_when_it_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_whose_client_hangs_up_is_settled_and_a_stop_can_wait_for_it() {
+async fn completes_lookup_of_disconnected_client() {
     let (service, accounts) = service(Arc::new(Slow));
     let layer = EnrichLayer::new(service);
     let hung_up =
         tokio::time::timeout(Duration::from_secs(1), layer.layer(Router::new()).oneshot(lookup())).await;
     assert!(hung_up.is_err());
-    assert_eq!((layer.lookups().count(), accounts.balance(&demo()).held), (1, 1));
+    assert_eq!((layer.lookups().len(), accounts.balance(&demo()).held), (1, 1));
 
-    layer.lookups().finished().await;
-    assert_eq!(layer.lookups().count(), 0);
+    layer.lookups().close();
+    layer.lookups().wait().await;
+    assert_eq!(layer.lookups().len(), 0);
     let balance = accounts.balance(&demo());
     assert_eq!((balance.held, balance.spent), (0, 1));
 }
 
 #[tokio::test]
-async fn a_lookup_that_breaks_down_is_a_500() {
+async fn panic_is_a_500() {
     let (service, _) = service(Arc::new(Broken));
     let layer = EnrichLayer::new(service);
     let answer = text(layer.layer(Router::new()).oneshot(lookup()).await.unwrap()).await;
     assert_eq!(answer, (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"server_error"}"#.into()));
-    assert_eq!(layer.lookups().count(), 0);
+    assert_eq!(layer.lookups().len(), 0);
 }
 
 #[tokio::test]
-async fn an_observer_is_told_of_each_lookup_and_of_nothing_else() {
+async fn observer_receives_one_event_per_lookup() {
     #[derive(Default)]
     struct Endings(Mutex<Vec<Ending>>);
 
@@ -182,7 +183,7 @@ async fn an_observer_is_told_of_each_lookup_and_of_nothing_else() {
 }
 
 #[tokio::test]
-async fn debug_output_shows_no_key_and_no_email() {
+async fn debug_output_contains_no_key_or_email() {
     let (layer, mut gateway) = (layer(), gateway());
     let future = gateway.call(lookup());
     let shown = format!("{layer:?} {gateway:?} {future:?}");

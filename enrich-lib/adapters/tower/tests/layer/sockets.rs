@@ -26,7 +26,7 @@ use tower::{Layer, service_fn};
 use crate::{Gate, demo, key, layer, service};
 
 #[tokio::test]
-async fn both_answer_lookups_and_their_own_paths_on_one_connection() {
+async fn both_answer_lookups_and_own_paths_on_one_connection() {
     let told = Arc::default();
     for address in [axum(layer(), &told).await, hyper(layer(), &told).await] {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -42,7 +42,7 @@ async fn both_answer_lookups_and_their_own_paths_on_one_connection() {
 }
 
 #[tokio::test]
-async fn both_finish_a_lookup_whose_client_hangs_up() {
+async fn both_complete_lookup_of_disconnected_client() {
     for is_axum in [true, false] {
         let gate = Gate::default();
         let (service, accounts) = service(Arc::new(gate.clone()));
@@ -60,7 +60,9 @@ async fn both_finish_a_lookup_whose_client_hangs_up() {
         drop(stream);
         timeout(Duration::from_secs(10), let_go.notified()).await.expect("the server takes note");
         gate.open();
-        timeout(Duration::from_secs(10), layer.lookups().finished()).await.expect("it ends");
+        let lookups = layer.lookups();
+        lookups.close();
+        timeout(Duration::from_secs(10), lookups.wait()).await.expect("the lookup completes");
         let balance = accounts.balance(&demo());
         assert_eq!((balance.held, balance.spent), (0, 1));
     }

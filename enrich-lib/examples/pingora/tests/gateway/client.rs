@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use crate::world::PATIENCE;
+use crate::world::TIMEOUT;
 
 /// One connection.
 pub struct Client {
@@ -24,8 +24,8 @@ impl Client {
     }
 
     pub fn of(tcp: TcpStream) -> Self {
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+        tcp.set_write_timeout(Some(TIMEOUT)).unwrap();
         Self { tcp, came: Vec::new() }
     }
 

@@ -9,8 +9,8 @@ use crate::world::{Running, upstream};
 fn the_gateway_answers_as_the_host_does_byte_by_byte() {
     let scenarios = scenarios().unwrap();
     let Stores { service, keys, faults } = Stores::prepare(&scenarios);
-    let body_time_max = Gateway::BODY_TIME_MAX;
-    let running = Running::start(Gateway { service, upstream: upstream(), body_time_max });
+    let body_timeout = Gateway::BODY_TIMEOUT;
+    let running = Running::start(Gateway { service, upstream: upstream(), body_timeout });
     let server = Server { address: running.address, kind: Kind::Gateway, keys, faults: Some(faults) };
     let report = server.run(&scenarios);
     assert!(report.failed.is_empty() && report.passed.len() >= 30, "{report}");

@@ -14,7 +14,7 @@ use enrich_lib::key::ApiKey;
 use crate::world::{HungWindows, KNOWN, KNOWN_URL, POISON, Settings, UNKNOWN, World, eventually, with_body};
 
 #[test]
-fn a_match_is_a_200_and_costs_a_credit() {
+fn match_is_200_and_costs_one_credit() {
     let world = World::open();
     let reply = world.look_up(KNOWN);
     let (before, after) = reply.body.split_at(r#"{"lookup_id":"lookup_"#.len() + 32);
@@ -27,7 +27,7 @@ fn a_match_is_a_200_and_costs_a_credit() {
 }
 
 #[test]
-fn the_head_is_the_hosts_but_for_what_pingora_adds() {
+fn reply_head_equals_hosts_except_for_pingora_headers() {
     let world = World::open();
     let reply = world.connect().ask(world.lookup(UNKNOWN));
     let lines: Vec<_> = reply.head.lines().filter(|line| !line.starts_with("ratelimit-reset: ")).collect();
@@ -48,7 +48,7 @@ fn the_head_is_the_hosts_but_for_what_pingora_adds() {
 }
 
 #[test]
-fn no_match_is_a_404_and_free() {
+fn no_match_is_404_and_free() {
     let world = World::open();
     let reply = world.look_up(UNKNOWN);
     assert_eq!(reply.status(), 404);
@@ -58,7 +58,7 @@ fn no_match_is_a_404_and_free() {
 }
 
 #[test]
-fn a_key_that_is_missing_malformed_or_unknown_is_a_401_by_the_same_bytes() {
+fn all_401_replies_are_identical() {
     let world = World::open();
     let known = world.lookup(KNOWN);
     let bearer = format!("authorization: Bearer {}\r\n", world.key);
@@ -74,7 +74,7 @@ fn a_key_that_is_missing_malformed_or_unknown_is_a_401_by_the_same_bytes() {
 }
 
 #[test]
-fn a_burst_is_a_429_that_says_when_to_come_back() {
+fn burst_is_429_with_retry_after() {
     let world = World::with(Settings { limit: 1, ..Settings::default() });
     assert_eq!(world.look_up(KNOWN).status(), 200);
     let reply = world.look_up(KNOWN);
@@ -85,14 +85,14 @@ fn a_burst_is_a_429_that_says_when_to_come_back() {
 }
 
 #[test]
-fn without_credits_it_is_a_402() {
+fn no_credits_is_402() {
     let world = World::with(Settings { credits: 0, ..Settings::default() });
     world.look_up(KNOWN).assert_error(402, "insufficient_credits");
-    assert_eq!(world.people.asked(), 0);
+    assert_eq!(world.people.lookups(), 0);
 }
 
 #[test]
-fn a_body_that_asks_for_nobody_is_a_400() {
+fn invalid_body_is_400() {
     let world = World::open();
     for (body, code) in [
         ("{", "invalid_request"),
@@ -107,22 +107,22 @@ fn a_body_that_asks_for_nobody_is_a_400() {
     world.connect().ask(text).assert_error(400, "invalid_request");
     let nameless = world.lookup(KNOWN).replace("host: api.example\r\n", "");
     world.connect().ask(nameless).assert_error(400, "invalid_request");
-    assert_eq!(world.people.asked(), 0);
+    assert_eq!(world.people.lookups(), 0);
 }
 
 #[test]
-fn another_method_is_a_405_that_says_which_one_is_allowed() {
+fn other_methods_are_405_with_allow() {
     let world = World::open();
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
         let reply = world.connect().ask(world.lookup(KNOWN).replacen("POST", method, 1));
         reply.assert_error(405, "invalid_request");
         assert_eq!(reply.header("allow"), Some("POST"));
     }
-    assert_eq!(world.people.asked(), 0);
+    assert_eq!(world.people.lookups(), 0);
 }
 
 #[test]
-fn everything_else_is_passed_on_to_the_upstream() {
+fn passes_other_requests_to_upstream() {
     let world = World::open();
     for path in ["/", "/api/v1/person/enrich/", "/api/v1/person", "/shop?page=2"] {
         let head = format!("POST {path} HTTP/1.1\r\nhost: api.example\r\n");
@@ -133,7 +133,7 @@ fn everything_else_is_passed_on_to_the_upstream() {
 }
 
 #[test]
-fn a_connection_is_kept_for_as_many_requests_as_come() {
+fn keeps_connection_alive() {
     let world = World::open();
     let mut client = world.connect();
     for _ in 0..5 {
@@ -146,7 +146,7 @@ fn a_connection_is_kept_for_as_many_requests_as_come() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_their_order() {
+fn answers_pipelined_requests_in_order() {
     let world = World::open();
     let mut client = world.connect();
     client.send([world.lookup(KNOWN), world.lookup(UNKNOWN), world.lookup(KNOWN)].concat());
@@ -154,7 +154,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn http_1_0_is_answered_in_kind() {
+fn answers_http_1_0() {
     let world = World::open();
     let mut client = world.connect();
     let reply = client.ask(world.lookup(KNOWN).replace("HTTP/1.1", "HTTP/1.0"));
@@ -163,12 +163,12 @@ fn http_1_0_is_answered_in_kind() {
 }
 
 #[test]
-fn a_client_that_hangs_up_strands_no_hold() {
+fn settles_hold_of_disconnected_client() {
     let world = World::open();
     world.people.close_gate();
     let mut client = world.connect();
     client.send(world.lookup(KNOWN));
-    eventually("the resolver is asked", || world.people.asked() == 1);
+    eventually("the resolver is called", || world.people.lookups() == 1);
     assert_eq!(world.balance().held, 1);
     drop(client);
     world.people.open_gate();
@@ -177,7 +177,7 @@ fn a_client_that_hangs_up_strands_no_hold() {
 }
 
 #[test]
-fn a_body_that_says_that_it_is_too_large_is_refused_unread() {
+fn rejects_oversized_content_length_without_reading() {
     let world = World::open();
     let mut client = world.connect();
     let reply = client.ask(format!("{}content-length: 4097\r\n\r\n", world.head()));
@@ -187,7 +187,7 @@ fn a_body_that_says_that_it_is_too_large_is_refused_unread() {
 }
 
 #[test]
-fn a_body_that_turns_out_too_large_is_refused() {
+fn rejects_oversized_chunked_body() {
     let world = World::open();
     let head = format!("{}transfer-encoding: chunked\r\n\r\n", world.head());
     let mut client = world.connect();
@@ -200,7 +200,7 @@ fn a_body_that_turns_out_too_large_is_refused() {
 /// Closing a connection with unread bytes would reset it, and the reset could reach the client before the reply (RFC 9112,
 /// 9.6).
 #[test]
-fn a_client_that_is_answered_in_the_middle_of_its_body_may_send_the_rest() {
+fn reads_rest_of_body_after_early_reply() {
     let world = World::open();
     let request = with_body(&world.head(), &" ".repeat(1_000_000));
     let (first, rest) = request.split_at(100_000);
@@ -211,7 +211,7 @@ fn a_client_that_is_answered_in_the_middle_of_its_body_may_send_the_rest() {
 }
 
 #[test]
-fn a_body_of_4096_bytes_in_chunks_is_a_body() {
+fn accepts_chunked_body_of_4096_bytes() {
     let world = World::open();
     let head = format!("{}transfer-encoding: chunked\r\n\r\n", world.head());
     let json = format!(r#"{{"email":"{KNOWN}"}}"#);
@@ -225,8 +225,8 @@ fn a_body_of_4096_bytes_in_chunks_is_a_body() {
 }
 
 #[test]
-fn a_body_that_does_not_come_in_time_is_refused() {
-    let world = World::with(Settings { body_time_max: Duration::from_millis(50), ..Settings::default() });
+fn rejects_slow_body() {
+    let world = World::with(Settings { body_timeout: Duration::from_millis(50), ..Settings::default() });
     let mut client = world.connect();
     let reply = client.ask(format!("{}content-length: 40\r\n\r\n{{", world.head()));
     reply.assert_error(400, "invalid_request");
@@ -235,7 +235,7 @@ fn a_body_that_does_not_come_in_time_is_refused() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_is_refused() {
+fn rejects_incomplete_body() {
     let world = World::open();
     let mut client = world.connect();
     client.send(format!("{}content-length: 40\r\n\r\n{{", world.head()));
@@ -245,7 +245,7 @@ fn a_body_that_is_cut_off_is_refused() {
 }
 
 #[test]
-fn a_client_that_expects_100_continue_gets_it_if_its_body_is_wanted() {
+fn sends_100_continue_if_body_is_accepted() {
     let world = World::open();
     let body = format!(r#"{{"email":"{KNOWN}"}}"#);
     let expects = |bytes| format!("{}expect: 100-continue\r\ncontent-length: {bytes}\r\n\r\n", world.head());
@@ -257,14 +257,14 @@ fn a_client_that_expects_100_continue_gets_it_if_its_body_is_wanted() {
 }
 
 #[test]
-fn a_store_that_hangs_is_given_up() {
+fn times_out_hanging_store() {
     let world = World::with(Settings { windows: Some(Arc::new(HungWindows)), ..Settings::default() });
     world.look_up(KNOWN).assert_error(503, "rate_limit_unavailable");
-    assert_eq!(world.people.asked(), 0);
+    assert_eq!(world.people.lookups(), 0);
 }
 
 #[test]
-fn a_store_that_panics_is_a_500_and_the_next_client_is_served() {
+fn store_panic_is_500_and_next_client_is_served() {
     let world = World::open();
     world.look_up(POISON).assert_error(500, "server_error");
     assert_eq!(world.look_up(KNOWN).status(), 200);

@@ -30,24 +30,24 @@ use crate::client::{Client, Reply};
 pub const KNOWN: &str = "ada.marlowe@gmail.com";
 pub const KNOWN_URL: &str = "https://www.linkedin.com/in/ada-marlowe";
 /// An email that is not found.
-pub const UNKNOWN: &str = "nobody.here@gmail.com";
+pub const UNKNOWN: &str = "unknown.person@gmail.com";
 /// An email that makes the resolver panic.
 pub const POISON: &str = "poison@gmail.com";
 
 /// A timeout for the slowest machine. Only failing tests reach it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Overrides for tests.
 pub struct Settings {
     pub credits: u64,
     pub limit: u32,
-    pub body_time_max: Duration,
+    pub body_timeout: Duration,
     pub windows: Option<Arc<dyn Windows>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { credits: 10, limit: 1_000, body_time_max: 2 * PATIENCE, windows: None }
+        Self { credits: 10, limit: 1_000, body_timeout: 2 * TIMEOUT, windows: None }
     }
 }
 
@@ -80,7 +80,7 @@ impl World {
             credits: credits.clone(),
             resolver: people.clone(),
         };
-        let gateway = Gateway { service, upstream: upstream(), body_time_max: settings.body_time_max };
+        let gateway = Gateway { service, upstream: upstream(), body_timeout: settings.body_timeout };
         let server = Running::start(gateway);
         Self { key: key.reveal().to_string(), people, credits, workspace, server }
     }
@@ -167,7 +167,7 @@ pub fn with_body(head: &str, body: &str) -> String {
 pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     let started = Instant::now();
     while !probe() {
-        assert!(started.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        assert!(started.elapsed() < TIMEOUT, "not in {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -189,7 +189,7 @@ impl Default for People {
 }
 
 impl People {
-    pub fn asked(&self) -> usize {
+    pub fn lookups(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 

@@ -1,0 +1,200 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use enrich_benches::dataset::Case;
+use enrich_benches::servers::ServerKind;
+use lexopt::Parser;
+use lexopt::prelude::*;
+
+pub(crate) const HELP: &str = "\
+Compare servers in alternating rounds
+
+Usage: rig [OPTIONS]
+       rig --scale [OPTIONS]
+
+Options:
+      --servers <LIST>      Compare these servers with the first one:
+                            bare, memory, sqlite, sqlite-relaxed,
+                            postgres, postgres-two-nodes [default: all]
+      --case <CASE>         Send requests with this result: found,
+                            not-found, unauthorized, rate-limited,
+                            invalid [default: found]
+      --connections <LIST>  Compare with these numbers of connections
+                            [default: 64,256]
+      --rate <N>            Send N requests per second even if the
+                            server is slower [default: no fixed rate]
+      --rounds <N>          Measure N rounds [default: 10]
+      --seconds <S>         Measure each server for S seconds in each
+                            round [default: 3]
+      --pin                 Pin the servers, PostgreSQL and Redis to one
+                            core and the rig to another
+  -h, --help                Print help
+
+Options of --scale:
+      --scale               Measure growth with workspaces, people and
+                            connections
+      --workspaces-max <N>  Stop at N workspaces [default: 1000000]
+      --people-max <N>      Stop at N people [default: 1000000]
+      --svg <FILE>          Write the charts to FILE
+";
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Action {
+    PrintHelp,
+    Compare(Comparison),
+    Scale(ScaleOptions),
+}
+
+/// The options of a comparison.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) servers: Vec<ServerKind>,
+    pub(crate) case: Case,
+    pub(crate) connections: Vec<usize>,
+    /// Requests per second, or `None` to send as fast as the server replies.
+    pub(crate) rate: Option<f64>,
+    pub(crate) rounds: usize,
+    /// Duration of each server's turn in a round.
+    pub(crate) time: Duration,
+    pub(crate) pin: bool,
+}
+
+/// The options of `--scale`.
+#[derive(Debug)]
+pub(crate) struct ScaleOptions {
+    pub(crate) workspaces_max: usize,
+    pub(crate) people_max: usize,
+    /// Duration of each measurement.
+    pub(crate) time: Duration,
+    pub(crate) pin: bool,
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Parses the arguments. Fails if an option of one mode is given in the other.
+pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
+    let mut compare = Comparison {
+        servers: ServerKind::ALL.to_vec(),
+        case: Case::Found,
+        connections: vec![64, 256],
+        rate: None,
+        rounds: 10,
+        time: Duration::from_secs(3),
+        pin: false,
+    };
+    let (mut is_scale, mut workspaces_max, mut people_max, mut svg) = (false, 1_000_000, 1_000_000, None);
+    let (mut compare_only, mut scale_only) = (None, None);
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds")) => {
+                compare_only = Some(format!("--{name}"));
+            }
+            Long(name @ ("workspaces-max" | "people-max" | "svg")) => scale_only = Some(format!("--{name}")),
+            _ => {}
+        }
+        match arg {
+            Short('h') | Long("help") => return Ok(Action::PrintHelp),
+            Long("servers") => compare.servers = args.value()?.parse_with(|text| list(text, server))?,
+            Long("case") => compare.case = args.value()?.parse_with(case)?,
+            Long("connections") => {
+                compare.connections = args.value()?.parse_with(|text| list(text, number))?
+            }
+            Long("rate") => compare.rate = Some(args.value()?.parse_with(positive)?),
+            Long("rounds") => compare.rounds = args.value()?.parse_with(number)?,
+            Long("seconds") => compare.time = Duration::from_secs_f64(args.value()?.parse_with(positive)?),
+            Long("pin") => compare.pin = true,
+            Long("scale") => is_scale = true,
+            Long("workspaces-max") => workspaces_max = args.value()?.parse_with(number)?,
+            Long("people-max") => people_max = args.value()?.parse_with(number)?,
+            Long("svg") => svg = Some(args.value()?.into()),
+            _ => return Err(arg.unexpected()),
+        }
+    }
+    match (is_scale, compare_only, scale_only) {
+        (true, Some(option), _) => Err(format!("{option} cannot be used with --scale").into()),
+        (false, _, Some(option)) => Err(format!("{option} requires --scale").into()),
+        (true, ..) => {
+            let (time, pin) = (compare.time, compare.pin);
+            Ok(Action::Scale(ScaleOptions { workspaces_max, people_max, time, pin, svg }))
+        }
+        (false, ..) => Ok(Action::Compare(compare)),
+    }
+}
+
+fn list<T>(text: &str, item: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+    text.split(',').map(item).collect()
+}
+
+fn server(name: &str) -> Result<ServerKind, String> {
+    one_of(name, ServerKind::ALL, ServerKind::name)
+}
+
+fn case(name: &str) -> Result<Case, String> {
+    one_of(name, Case::ALL, Case::name)
+}
+
+fn one_of<T: Copy, const N: usize>(
+    name: &str,
+    all: [T; N],
+    name_of: fn(T) -> &'static str,
+) -> Result<T, String> {
+    all.into_iter()
+        .find(|value| name_of(*value) == name)
+        .ok_or_else(|| format!("choose one of {}", all.map(name_of).join(", ")))
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &str) -> Result<Action, String> {
+        parse(Parser::from_args(args.split_whitespace())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parses_lists_and_numbers() {
+        let args =
+            "--servers bare,sqlite-relaxed --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
+        let Ok(Action::Compare(compare)) = parsed(args) else { panic!("not a comparison") };
+        assert_eq!(compare.servers, [ServerKind::Bare, ServerKind::SqliteRelaxed]);
+        assert_eq!((compare.connections, compare.rate), (vec![1, 20], Some(20_000.0)));
+        assert_eq!((compare.time, compare.case), (Duration::from_millis(500), Case::NotFound));
+    }
+
+    #[test]
+    fn rejects_unknown_names_and_options() {
+        for (args, message) in [
+            ("--servers bare,apache", "choose one of bare, memory"),
+            ("--rounds 0", "expected a number above 0"),
+            ("--fast", "--fast"),
+        ] {
+            let error = parsed(args).expect_err(args);
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn rejects_options_of_the_other_mode() {
+        assert_eq!(parsed("--scale --case found").expect_err("mixed"), "--case cannot be used with --scale");
+        assert_eq!(parsed("--people-max 10").expect_err("mixed"), "--people-max requires --scale");
+    }
+
+    #[test]
+    fn help_is_narrow_and_names_every_server_and_case() {
+        assert!(HELP.lines().all(|line| line.chars().count() <= 80));
+        for name in ServerKind::ALL.map(ServerKind::name).into_iter().chain(Case::ALL.map(Case::name)) {
+            assert!(HELP.contains(name), "{name}");
+        }
+    }
+}

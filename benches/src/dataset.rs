@@ -1,0 +1,115 @@
+//! The keys, people and requests, identical for every measured server.
+
+use enrich_lib::key::ApiKey;
+
+/// Default number of people in the directory.
+pub const PEOPLE: usize = 10_000;
+
+/// A kind of request, named after its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Case {
+    /// 200: a person in the directory.
+    #[default]
+    Found,
+    /// 404: a person who is not in the directory.
+    NotFound,
+    /// 401: a well-formed key that does not exist.
+    Unauthorized,
+    /// 429: a workspace that has used up its rate limit.
+    RateLimited,
+    /// 400: a body with an unknown field.
+    Invalid,
+}
+
+/// The keys in the requests.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// The key of a workspace with a practically unlimited quota.
+    pub main: ApiKey,
+    /// The key of a workspace with one request per day.
+    pub limited: ApiKey,
+    /// A key that does not exist.
+    pub unknown: ApiKey,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { main: key(1), limited: key(2), unknown: key(3) }
+    }
+}
+
+/// Returns a key that is the same in every process.
+pub fn key(seed: u64) -> ApiKey {
+    let mut state = seed;
+    ApiKey::generate(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+}
+
+/// Returns the email of a person. All emails, and so all requests, have the same length.
+pub fn email(person: usize) -> String {
+    format!("person{person:08}@gmail.com")
+}
+
+/// Returns the name in the URL of a person's profile.
+pub fn profile(person: usize) -> String {
+    format!("person-{person}")
+}
+
+/// Returns the bytes of a request for a person.
+pub fn request(key: &str, person: usize) -> Vec<u8> {
+    post(key, &format!(r#"{{"email":"{}"}}"#, email(person)))
+}
+
+fn post(key: &str, body: &str) -> Vec<u8> {
+    format!(
+        "POST /api/v1/person/enrich HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+impl Case {
+    /// All cases.
+    pub const ALL: [Self; 5] =
+        [Self::Found, Self::NotFound, Self::Unauthorized, Self::RateLimited, Self::Invalid];
+
+    /// Returns the name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::NotFound => "not-found",
+            Self::Unauthorized => "unauthorized",
+            Self::RateLimited => "rate-limited",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// Returns the status of the replies. Bare hyper has statuses of its own.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Found => 200,
+            Self::NotFound => 404,
+            Self::Unauthorized => 401,
+            Self::RateLimited => 429,
+            Self::Invalid => 400,
+        }
+    }
+
+    /// Returns one request for each of `people` people.
+    pub fn requests(self, keys: &Keys, people: usize) -> Vec<Vec<u8>> {
+        let key = match self {
+            Self::Unauthorized => &keys.unknown,
+            Self::RateLimited => &keys.limited,
+            _ => &keys.main,
+        };
+        let request = |person| match self {
+            Self::NotFound => post(key.reveal(), &format!(r#"{{"email":"nobody{person:08}@gmail.com"}}"#)),
+            Self::Invalid => post(key.reveal(), &format!(r#"{{"email":"{}","name":"Ada"}}"#, email(person))),
+            _ => request(key.reveal(), person),
+        };
+        (0..people).map(request).collect()
+    }
+}

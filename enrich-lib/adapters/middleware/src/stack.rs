@@ -1,0 +1,193 @@
+//! All middleware of a lookup, assembled in the order that the [crate documentation](crate#order-of-composition)
+//! recommends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::{OptOuts, VendorError};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::breaker::CircuitBreaker;
+use crate::cache::{Cache, CachePolicy};
+use crate::circuit::CircuitBreakerPolicy;
+use crate::coalesce::Coalesce;
+use crate::deadline::Deadline;
+use crate::hash::EmailHasher;
+use crate::hedge::{Hedge, HedgeDelay};
+use crate::limit::ConcurrencyLimit;
+use crate::permits::Permits;
+use crate::retry::{Retry, RetryPolicy};
+use crate::suppress::Suppress;
+use crate::waterfall::Waterfall;
+
+/// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VendorPolicy {
+    /// Timeout of one lookup at this vendor, including all tries and the delays between them. It starts when the lookup
+    /// acquires a permit. [`ResolverStack`] shortens it to fit the vendor's share of the lookup's deadline.
+    pub timeout: Duration,
+    /// Maximum number of concurrent requests to the vendor.
+    pub concurrency: usize,
+    /// Maximum number of lookups that wait for a permit.
+    pub queue_max: usize,
+    /// Maximum number of tries per lookup. Only transient failures are retried.
+    pub tries_max: u32,
+    /// When the circuit breaker opens, and for how long.
+    pub breaker: CircuitBreakerPolicy,
+    /// Delay before a second, parallel request to the vendor; `None` disables hedging. See [`Hedge`] for its possible
+    /// cost.
+    pub hedge_delay: Option<Duration>,
+}
+
+impl Default for VendorPolicy {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(8),
+            concurrency: 16,
+            queue_max: 100,
+            tries_max: 2,
+            breaker: CircuitBreakerPolicy::default(),
+            hedge_delay: None,
+        }
+    }
+}
+
+impl VendorPolicy {
+    /// Wraps `vendor` in its middleware, with `share` of the lookup's deadline.
+    ///
+    /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup
+    /// waits for a permit while the vendor's whole timeout still fits into the share, and at least for half of the
+    /// share.
+    fn wrap(self, vendor: Arc<dyn Resolver>, share: Duration, seed: u64) -> Arc<dyn Resolver> {
+        let budget = self.timeout.min(share - share / 20);
+        let queue_timeout = (share - budget).max(share / 2);
+        let permits = Permits::new(self.concurrency, self.queue_max);
+        let mut vendor = vendor;
+        if let Some(delay) = self.hedge_delay {
+            let hedge = Hedge::new(vendor, HedgeDelay::Fixed(delay));
+            vendor = Arc::new(hedge.with_permits(permits.clone()));
+        }
+        let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
+        let vendor = Arc::new(Retry::new(vendor, policy, seed));
+        let vendor = Arc::new(CircuitBreaker::new(Arc::new(Deadline::new(vendor, budget)), self.breaker));
+        Arc::new(ConcurrencyLimit::new(vendor, permits, queue_timeout))
+    }
+}
+
+/// Builds one resolver from several sources and all middleware.
+///
+/// The sources are queried in the order in which they were added; the first match wins. People who opted out are never
+/// found, and no vendor receives a request for them. Each failure of a source is logged with the target
+/// `enrich::vendor`, even if a later source finds the person.
+#[derive(Clone)]
+pub struct ResolverStack {
+    deadline: Duration,
+    opt_outs: Arc<dyn OptOuts>,
+    cache: Option<CachePolicy>,
+    sources: Vec<Source>,
+}
+
+#[derive(Clone)]
+struct Source {
+    name: String,
+    resolver: Arc<dyn Resolver>,
+    /// `None` for a local source.
+    policy: Option<VendorPolicy>,
+}
+
+impl ResolverStack {
+    /// Creates a stack without sources. `deadline` is the time budget of a whole lookup.
+    pub fn new(deadline: Duration, opt_outs: Arc<dyn OptOuts>) -> Self {
+        Self { deadline, opt_outs, cache: None, sources: Vec::new() }
+    }
+
+    /// Adds a source that answers immediately and needs no protection, such as a local directory.
+    #[must_use]
+    pub fn local(mut self, name: &str, resolver: Arc<dyn Resolver>) -> Self {
+        self.sources.push(Source { name: name.to_owned(), resolver, policy: None });
+        self
+    }
+
+    /// Adds a vendor with its middleware settings.
+    #[must_use]
+    pub fn vendor(mut self, name: &str, resolver: Arc<dyn Resolver>, policy: VendorPolicy) -> Self {
+        self.sources.push(Source { name: name.to_owned(), resolver, policy: Some(policy) });
+        self
+    }
+
+    /// Caches results. The default is no cache.
+    #[must_use]
+    pub fn cache(self, policy: CachePolicy) -> Self {
+        Self { cache: Some(policy), ..self }
+    }
+
+    /// Builds the resolver, with closed circuit breakers and an empty cache.
+    ///
+    /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the jitter of
+    /// retries.
+    pub fn build(self, seed: [u8; 32]) -> Arc<dyn Resolver> {
+        let mut rng = StdRng::from_seed(seed);
+        let hasher = EmailHasher::new(rng.random());
+        let waterfall = self.waterfall(&mut rng);
+        let coalesced = Arc::new(Coalesce::new(Arc::new(waterfall), hasher.clone()));
+        let cached: Arc<dyn Resolver> = match self.cache {
+            Some(policy) => Arc::new(Cache::new(coalesced, hasher, policy)),
+            None => coalesced,
+        };
+        let suppressed = Arc::new(Suppress::new(cached, self.opt_outs));
+        Arc::new(Deadline::new(suppressed, self.deadline))
+    }
+
+    /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the
+    /// vendors that caused it.
+    fn waterfall(&self, rng: &mut StdRng) -> Waterfall {
+        let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
+        let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
+        let mut remaining = budget;
+        for (Source { name, resolver, policy }, sources_left) in
+            self.sources.iter().zip((1..=self.sources.len() as u32).rev())
+        {
+            let resolver = match policy {
+                Some(policy) => {
+                    let share = remaining / sources_left;
+                    remaining -= share;
+                    policy.wrap(resolver.clone(), share, rng.random())
+                }
+                // A local source leaves its share of the budget to the sources after it.
+                None => resolver.clone(),
+            };
+            waterfall = waterfall.then(name, resolver);
+        }
+        waterfall
+    }
+}
+
+impl fmt::Debug for ResolverStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: Vec<_> = self.sources.iter().map(|source| (&source.name, source.policy)).collect();
+        f.debug_struct("ResolverStack")
+            .field("deadline", &self.deadline)
+            .field("cache", &self.cache)
+            .field("sources", &sources)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Logs the failure of a source. A skipped vendor is logged at info level, because an open circuit breaker or a full
+/// queue affects every lookup.
+fn log_failure(query: &Query, vendor: &str, error: &PortError) {
+    let Query { lookup_id, workspace, .. } = query;
+    let (workspace, is_skipped) =
+        (workspace.as_str(), VendorError::of(error).is_some_and(|e| e.is_skipped()));
+    let error = format!("{error:#}");
+    if is_skipped {
+        tracing::info!(target: "enrich::vendor", vendor, %lookup_id, workspace, error, "vendor skipped");
+    } else {
+        tracing::warn!(target: "enrich::vendor", vendor, %lookup_id, workspace, error, "vendor request failed");
+    }
+}

@@ -1,0 +1,256 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::resolver::VendorErrorKind;
+use enrich_middleware::{CircuitBreaker, CircuitBreakerPolicy};
+use tokio::time::{sleep, timeout};
+
+use crate::scripted::{
+    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, look_up,
+    look_up_timed, no_match, start,
+};
+use enrich_lib::ports::Resolver;
+
+const PAUSE: Duration = Duration::from_secs(30);
+const POLICY: CircuitBreakerPolicy =
+    CircuitBreakerPolicy { window_calls: 10, calls_min: 4, failure_rate: 0.5, pause: PAUSE, probes: 2 };
+const OPEN: LookupResult = LookupResult::VendorError(VendorErrorKind::CircuitOpen);
+
+fn breaker(vendor: &Arc<Vendor>) -> Arc<CircuitBreaker> {
+    Arc::new(CircuitBreaker::new(vendor.clone(), POLICY))
+}
+
+/// Returns a breaker that has just opened, around a vendor that finds Ada from now on.
+async fn opened() -> (Arc<Vendor>, Arc<CircuitBreaker>) {
+    let vendor = Vendor::new(fails(VendorErrorKind::Unavailable));
+    let breaker = breaker(&vendor);
+    for _ in 0..4 {
+        assert_eq!(look_up(&*breaker).await, LookupResult::VendorError(VendorErrorKind::Unavailable));
+    }
+    assert_eq!(look_up(&*breaker).await, OPEN);
+    vendor.set_behavior(finds("ada"));
+    (vendor, breaker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn opens_at_failure_rate_and_rejects_calls() {
+    let (vendor, breaker) = opened().await;
+    assert_eq!(look_up_timed(&*breaker).await, (OPEN, 0));
+    assert_eq!(vendor.calls(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stays_closed_below_minimum_number_of_calls() {
+    let vendor = Vendor::scripted((0..3).map(|_| fails_untyped()), finds("ada"));
+    let breaker = breaker(&vendor);
+    for _ in 0..3 {
+        look_up(&*breaker).await;
+    }
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stays_closed_below_failure_rate() {
+    let script =
+        (0..40).map(|i| if i % 5 > 2 { fails(VendorErrorKind::InvalidResponse) } else { finds("ada") });
+    let vendor = Vendor::scripted(script, finds("ada"));
+    let breaker = breaker(&vendor);
+    for _ in 0..40 {
+        assert_ne!(look_up(&*breaker).await, OPEN);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_only_calls_in_window() {
+    let script = (0..105).map(|i| if i < 100 { finds("ada") } else { fails_untyped() });
+    let vendor = Vendor::scripted(script, finds("ada"));
+    let breaker = breaker(&vendor);
+    for _ in 0..105 {
+        assert_ne!(look_up(&*breaker).await, OPEN);
+    }
+    assert_eq!(look_up(&*breaker).await, OPEN, "five of the last ten failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_no_match_as_success() {
+    let breaker = breaker(&Vendor::new(no_match()));
+    for _ in 0..50 {
+        assert_eq!(look_up(&*breaker).await, LookupResult::NoMatch);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignores_errors_that_are_no_vendor_failures() {
+    for kind in [
+        VendorErrorKind::RequestRejected,
+        VendorErrorKind::QueueFull,
+        VendorErrorKind::QueueTimeout,
+        VendorErrorKind::TooManyOpenFiles,
+    ] {
+        let breaker = breaker(&Vendor::new(fails(kind)));
+        for _ in 0..50 {
+            assert_eq!(look_up(&*breaker).await, LookupResult::VendorError(kind));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignores_dropped_call() {
+    let vendor = Vendor::new(hangs());
+    let breaker = breaker(&vendor);
+    for _ in 0..50 {
+        assert!(timeout(Duration::from_secs(1), breaker.find(&ada())).await.is_err());
+    }
+    vendor.set_behavior(finds("ada"));
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignores_call_dropped_before_first_poll() {
+    let breaker = breaker(&Vendor::new(finds("ada")));
+    for _ in 0..50 {
+        drop(breaker.find(&ada()));
+    }
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_when_probes_succeed_after_pause() {
+    let (vendor, breaker) = opened().await;
+    sleep(PAUSE - Duration::from_millis(1)).await;
+    assert_eq!(look_up(&*breaker).await, OPEN);
+    sleep(Duration::from_millis(1)).await;
+    for _ in 0..2 {
+        assert_eq!(look_up(&*breaker).await, found("ada"));
+    }
+    // Closed, with an empty window: three failures are too few to open it again.
+    vendor.set_behavior(fails_untyped());
+    for _ in 0..3 {
+        assert_ne!(look_up(&*breaker).await, OPEN);
+    }
+    vendor.set_behavior(finds("ada"));
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_probes_when_half_open() {
+    let (vendor, breaker) = opened().await;
+    vendor.set_behavior(finds("ada").after(100));
+    sleep(PAUSE).await;
+    let probes = [start(&breaker).await, start(&breaker).await];
+    assert_eq!(look_up_timed(&*breaker).await, (OPEN, 0));
+    assert_eq!(vendor.in_flight(), 2);
+    for probe in probes {
+        assert_eq!(probe.await.unwrap(), found("ada"));
+    }
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reopens_when_probe_fails() {
+    let (vendor, breaker) = opened().await;
+    vendor.set_behavior(fails_untyped());
+    sleep(PAUSE).await;
+    assert_ne!(look_up(&*breaker).await, OPEN);
+    vendor.set_behavior(finds("ada"));
+    assert_eq!(look_up(&*breaker).await, OPEN);
+    sleep(PAUSE).await;
+    assert_eq!(look_up(&*breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_probe_releases_its_slot() {
+    let (vendor, breaker) = opened().await;
+    sleep(PAUSE).await;
+    for _ in 0..5 {
+        vendor.set_behavior(hangs());
+        let probes = [start(&breaker).await, start(&breaker).await];
+        assert_eq!(vendor.in_flight(), 2);
+        for probe in probes {
+            probe.abort();
+            assert!(probe.await.is_err());
+        }
+        assert_eq!(vendor.in_flight(), 0);
+    }
+    vendor.set_behavior(finds("ada"));
+    for _ in 0..10 {
+        assert_eq!(look_up(&*breaker).await, found("ada"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignored_probe_releases_its_slot() {
+    let (vendor, breaker) = opened().await;
+    vendor.set_behavior(fails(VendorErrorKind::RequestRejected));
+    sleep(PAUSE).await;
+    for _ in 0..10 {
+        assert_eq!(look_up(&*breaker).await, LookupResult::VendorError(VendorErrorKind::RequestRejected));
+    }
+    vendor.set_behavior(fails_untyped());
+    look_up(&*breaker).await;
+    assert_eq!(look_up(&*breaker).await, OPEN, "nothing had closed it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignores_calls_from_before_last_state_change() {
+    let slow_failure = || fails(VendorErrorKind::Unavailable).after(PAUSE.as_millis() as u64 + 500);
+    let vendor = Vendor::scripted((0..8).map(|_| slow_failure()), fails_untyped());
+    let breaker = breaker(&vendor);
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        slow.push(start(&breaker).await);
+    }
+    for _ in 0..4 {
+        look_up(&*breaker).await;
+    }
+    assert_eq!(look_up(&*breaker).await, OPEN);
+    vendor.set_behavior(finds("ada"));
+    sleep(PAUSE).await;
+    for _ in 0..2 {
+        assert_eq!(look_up(&*breaker).await, found("ada"));
+    }
+    for call in slow {
+        assert_eq!(call.await.unwrap(), LookupResult::VendorError(VendorErrorKind::Unavailable));
+    }
+    assert_eq!(look_up(&*breaker).await, found("ada"), "their failures are old news");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lookup_leaves_no_call_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(20));
+    let policy = CircuitBreakerPolicy { pause: Duration::ZERO, probes: 1, ..POLICY };
+    let breaker = CircuitBreaker::new(vendor.clone(), policy);
+    for _ in 0..3 {
+        drop_at_each_ms(&breaker, 25, |ms| assert_eq!(vendor.in_flight(), 0, "{ms}")).await;
+    }
+    vendor.set_behavior(finds("ada"));
+    for _ in 0..10 {
+        assert_eq!(look_up(&breaker).await, found("ada"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn zero_policy_opens_at_first_failure_and_closes_at_first_success() {
+    let policy = CircuitBreakerPolicy {
+        window_calls: 0,
+        calls_min: 0,
+        failure_rate: 0.5,
+        pause: Duration::ZERO,
+        probes: 0,
+    };
+    let vendor = Vendor::scripted([fails_untyped()], finds("ada"));
+    let breaker = CircuitBreaker::new(vendor, policy);
+    look_up(&breaker).await;
+    assert_eq!(look_up(&breaker).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn infinite_pause_never_ends() {
+    let policy = CircuitBreakerPolicy { pause: Duration::MAX, ..POLICY };
+    let breaker = CircuitBreaker::new(Vendor::new(fails_untyped()), policy);
+    for _ in 0..4 {
+        look_up(&breaker).await;
+    }
+    sleep(Duration::from_secs(1_000_000)).await;
+    assert_eq!(look_up(&breaker).await, OPEN);
+}

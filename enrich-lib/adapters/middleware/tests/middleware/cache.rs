@@ -1,0 +1,95 @@
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_lib::resolver::VendorErrorKind;
+use enrich_middleware::{Cache, CachePolicy, EmailHasher};
+use tokio::time::sleep;
+
+use crate::scripted::{LookupResult, Vendor, drop_at_each_ms, fails, finds, found, look_up, no_match, query};
+
+const FOUND_TTL: Duration = Duration::from_secs(3_600);
+const NOT_FOUND_TTL: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+fn cache(vendor: &Arc<Vendor>, entries_max: usize, found_ttl: Duration, not_found_ttl: Duration) -> Cache {
+    let entries_max = NonZeroUsize::new(entries_max).expect("not zero");
+    let policy = CachePolicy { entries_max, found_ttl, not_found_ttl };
+    Cache::new(vendor.clone(), EmailHasher::new([7; 32]), policy)
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_match_until_ttl_ends() {
+    let vendor = Vendor::scripted([finds("ada")], finds("ada-now"));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    assert_eq!(look_up(&cache).await, found("ada"));
+    sleep(FOUND_TTL - MS).await;
+    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), 1));
+    sleep(MS).await;
+    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada-now"), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_no_match_until_its_own_ttl_ends() {
+    let vendor = Vendor::scripted([no_match()], finds("ada"));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    assert_eq!(look_up(&cache).await, LookupResult::NoMatch);
+    sleep(NOT_FOUND_TTL - MS).await;
+    assert_eq!((look_up(&cache).await, vendor.calls()), (LookupResult::NoMatch, 1));
+    sleep(MS).await;
+    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_cache_failures() {
+    let vendor = Vendor::scripted([fails(VendorErrorKind::KeyRejected)], finds("ada"));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    assert_eq!(look_up(&cache).await, LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(look_up(&cache).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_one_mailbox_share_an_entry() {
+    let vendor = Vendor::new(finds("ada"));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    look_up(&cache).await;
+    let same_mailbox = cache.find(&query("AdaMarlowe+shop@googlemail.com")).await;
+    assert_eq!((LookupResult::from(&same_mailbox), vendor.calls()), (found("ada"), 1));
+    cache.find(&query("bob@gmail.com")).await.unwrap();
+    assert_eq!(vendor.calls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn evicts_least_recently_used_entry() {
+    let vendor = Vendor::new(finds("someone"));
+    let cache = cache(&vendor, 2, FOUND_TTL, NOT_FOUND_TTL);
+    for (person, asks) in [("ann", 1), ("bob", 2), ("ann", 2), ("cy", 3), ("ann", 3), ("bob", 4)] {
+        cache.find(&query(&format!("{person}@gmail.com"))).await.unwrap();
+        assert_eq!(vendor.calls(), asks, "{person}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn zero_ttl_disables_caching_and_infinite_ttl_never_expires() {
+    let vendor = Vendor::new(finds("ada"));
+    let forgetful = cache(&vendor, 10, Duration::ZERO, NOT_FOUND_TTL);
+    look_up(&forgetful).await;
+    look_up(&forgetful).await;
+    assert_eq!(vendor.calls(), 2);
+
+    let faithful = cache(&vendor, 10, Duration::MAX, Duration::MAX);
+    look_up(&faithful).await;
+    sleep(Duration::from_secs(1_000_000)).await;
+    look_up(&faithful).await;
+    assert_eq!(vendor.calls(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lookup_leaves_no_call_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(20));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    drop_at_each_ms(&cache, 19, |ms| assert_eq!(vendor.in_flight(), 0, "{ms}")).await;
+    let asks = vendor.calls();
+    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), asks + 1), "half an answer is none");
+}

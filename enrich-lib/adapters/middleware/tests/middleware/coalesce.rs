@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_lib::resolver::VendorErrorKind;
+use enrich_middleware::{Coalesce, EmailHasher};
+use tokio::time::sleep;
+
+use crate::scripted::{
+    LookupResult, Vendor, ada, drop_at_each_ms, fails, fails_untyped, finds, found, hangs, look_up, panics,
+    query, settle, start,
+};
+
+const IDLE: &str = "Coalesce { in_flight: 0, .. }";
+
+fn coalesce(vendor: &Arc<Vendor>) -> Arc<Coalesce> {
+    Arc::new(Coalesce::new(vendor.clone(), EmailHasher::new([7; 32])))
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_lookups_of_one_person_share_one_call() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let others = [start(&coalesce).await, start(&coalesce).await];
+    sleep(Duration::from_millis(60)).await;
+    let same_mailbox = coalesce.find(&query("AdaMarlowe+shop@googlemail.com")).await;
+    assert_eq!(LookupResult::from(&same_mailbox), found("ada"));
+    for other in others {
+        assert_eq!(other.await.unwrap(), found("ada"));
+    }
+    assert_eq!(vendor.calls(), 1);
+    assert_eq!(format!("{coalesce:?}"), IDLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_people_and_later_lookups_are_separate_calls() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let first = start(&coalesce).await;
+    coalesce.find(&query("bob@gmail.com")).await.unwrap();
+    first.await.unwrap();
+    assert_eq!(vendor.calls(), 2);
+    look_up(&*coalesce).await;
+    assert_eq!(vendor.calls(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_continues_when_its_first_lookup_is_dropped() {
+    let vendor = Vendor::new(finds("ada").after(100));
+    let coalesce = coalesce(&vendor);
+    let asker = start(&coalesce).await;
+    let others = [start(&coalesce).await, start(&coalesce).await];
+    sleep(Duration::from_millis(50)).await;
+    asker.abort();
+    settle().await;
+    for other in others {
+        assert_eq!(other.await.unwrap(), found("ada"));
+    }
+    assert_eq!(vendor.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_dropped_with_its_last_lookup() {
+    let vendor = Vendor::new(hangs());
+    let coalesce = coalesce(&vendor);
+    let lookups = [start(&coalesce).await, start(&coalesce).await];
+    assert_eq!(
+        (vendor.in_flight(), format!("{coalesce:?}")),
+        (1, "Coalesce { in_flight: 1, .. }".to_owned())
+    );
+    for lookup in lookups {
+        lookup.abort();
+        assert!(lookup.await.is_err());
+    }
+    assert_eq!((vendor.in_flight(), format!("{coalesce:?}")), (0, IDLE.to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_error_with_its_kind_and_message() {
+    let vendor =
+        Vendor::scripted([fails(VendorErrorKind::KeyRejected).after(100)], fails_untyped().after(100));
+    let coalesce = coalesce(&vendor);
+    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
+    assert_eq!(first.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(second.await.unwrap(), LookupResult::VendorError(VendorErrorKind::KeyRejected));
+    assert_eq!(vendor.calls(), 1);
+    assert_eq!(look_up(&*coalesce).await, LookupResult::OtherError("it broke".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_fails_all_waiting_lookups() {
+    let vendor = Vendor::scripted([panics().after(100)], finds("ada"));
+    let coalesce = coalesce(&vendor);
+    let (first, second) = (start(&coalesce).await, start(&coalesce).await);
+    assert_eq!(first.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(second.await.unwrap(), LookupResult::OtherError("the resolver panicked".to_owned()));
+    assert_eq!(look_up(&*coalesce).await, found("ada"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unpolled_lookup_leaves_no_call() {
+    let vendor = Vendor::new(finds("ada"));
+    let coalesce = coalesce(&vendor);
+    drop(coalesce.find(&ada()));
+    assert_eq!(format!("{coalesce:?}"), IDLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lookup_leaves_no_call_in_flight() {
+    let vendor = Vendor::new(finds("ada").after(20));
+    let coalesce = coalesce(&vendor);
+    let check = |ms| assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE), "{ms}");
+    drop_at_each_ms(&*coalesce, 25, check).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn completes_all_lookups_on_several_threads() {
+    let vendor = Vendor::new(finds("ada").after(1));
+    let coalesce = coalesce(&vendor);
+    for round in 0..200 {
+        let lookups: Vec<_> = (0..16)
+            .map(|_| {
+                let coalesce = coalesce.clone();
+                tokio::spawn(async move { look_up(&*coalesce).await })
+            })
+            .collect();
+        for (i, lookup) in lookups.into_iter().enumerate() {
+            if (i + round) % 3 == 0 {
+                lookup.abort();
+                let _ = lookup.await;
+            } else {
+                assert_eq!(lookup.await.unwrap(), found("ada"));
+            }
+        }
+        assert_eq!((vendor.in_flight(), &*format!("{coalesce:?}")), (0, IDLE));
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of each middleware with vendors that answer, fail, hang and recover. Time is paused.
+
+mod breaker;
+mod cache;
+mod coalesce;
+mod deadline;
+mod hedge;
+mod limit;
+mod privacy;
+mod retry;
+mod scripted;
+mod stack;
+mod suppress;
+mod waterfall;

@@ -1,0 +1,64 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::ports::Resolver;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::OptOuts;
+use enrich_middleware::{EmailHash, EmailHasher, HashedOptOuts, Suppress};
+
+use crate::scripted::{LookupResult, Vendor, ada, drop_at_each_ms, finds, found, look_up, query};
+
+fn without_ada(vendor: &Arc<Vendor>) -> Suppress {
+    let hasher = EmailHasher::new([7; 32]);
+    let stored = *hasher.hash(&ada().email).as_bytes();
+    Suppress::new(vendor.clone(), Arc::new(HashedOptOuts::new(hasher, [EmailHash::from_bytes(stored)])))
+}
+
+#[tokio::test(start_paused = true)]
+async fn suppresses_opted_out_person_without_calling_vendor() {
+    let vendor = Vendor::new(finds("ada"));
+    let suppress = without_ada(&vendor);
+    assert_eq!(look_up(&suppress).await, LookupResult::NoMatch);
+    let same_mailbox = suppress.find(&query("AdaMarlowe+shop@googlemail.com")).await;
+    assert_eq!((LookupResult::from(&same_mailbox), vendor.calls()), (LookupResult::NoMatch, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_up_everyone_else() {
+    let vendor = Vendor::new(finds("bob"));
+    let bob = without_ada(&vendor).find(&query("bob@gmail.com")).await;
+    assert_eq!((LookupResult::from(&bob), vendor.calls()), (found("bob"), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn opt_outs_hashed_with_another_key_do_not_match() {
+    let hash = EmailHasher::new([8; 32]).hash(&ada().email);
+    let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), [hash]);
+    assert_eq!(look_up(&Suppress::new(Vendor::new(finds("ada")), Arc::new(opt_outs))).await, found("ada"));
+}
+
+struct Unreadable;
+
+#[async_trait]
+impl OptOuts for Unreadable {
+    async fn contains(&self, _: &Email) -> Result<bool, PortError> {
+        Err(PortError::new("the disk is gone"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fails_when_opt_outs_are_unreadable() {
+    let vendor = Vendor::new(finds("ada"));
+    let suppress = Suppress::new(vendor.clone(), Arc::new(Unreadable));
+    assert_eq!(look_up(&suppress).await, LookupResult::OtherError("the disk is gone".to_owned()));
+    assert_eq!(vendor.calls(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_lookup_leaves_no_call_in_flight() {
+    let vendor = Vendor::new(finds("bob").after(20));
+    let nobody = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
+    let suppress = Suppress::new(vendor.clone(), Arc::new(nobody));
+    drop_at_each_ms(&suppress, 25, |ms| assert_eq!(vendor.in_flight(), 0, "{ms}")).await;
+}

@@ -1,0 +1,172 @@
+//! Types that resolvers and their middleware share: errors of vendors, and the list of people who opted out.
+
+use std::error::Error;
+use std::iter::successors;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+use crate::email::Email;
+use crate::refusal::PortError;
+
+/// A list of people who opted out.
+#[async_trait]
+pub trait OptOuts: Send + Sync {
+    /// Returns whether the person with this `email`, in any of its equivalent forms, opted out.
+    async fn contains(&self, email: &Email) -> Result<bool, PortError>;
+}
+
+/// The reason why a vendor did not answer a lookup. It is passed inside a [`PortError`], directly or as a source of its
+/// error; [`VendorError::of`] finds it.
+///
+/// It never contains text from the vendor, as that could include the email.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{kind}")]
+pub struct VendorError {
+    /// The kind of failure.
+    pub kind: VendorErrorKind,
+    /// How long to wait before the next request (RFC 9110, 10.2.3), if the vendor specified it.
+    pub retry_after: Option<Duration>,
+}
+
+/// The kind of a vendor failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum VendorErrorKind {
+    /// The vendor rejected the API key (401 or 403).
+    #[error("the vendor rejected the API key")]
+    KeyRejected,
+    /// The credits at the vendor are used up (402).
+    #[error("the vendor account has no credits left")]
+    OutOfCredits,
+    /// Too many requests (429).
+    #[error("the vendor's rate limit is exceeded")]
+    RateLimited,
+    /// The connection failed, or the vendor returned a 5xx.
+    #[error("the vendor is unavailable")]
+    Unavailable,
+    /// No response in time. The vendor may still have processed and billed the request.
+    #[error("the vendor did not respond in time")]
+    TimedOut,
+    /// The response is malicious, too large or malformed.
+    #[error("the vendor's response is invalid")]
+    InvalidResponse,
+    /// The vendor rejected this request (400, 404 for a path, 422). Other lookups may succeed.
+    #[error("the vendor rejected the request")]
+    RequestRejected,
+    /// Not sent: the vendor's circuit breaker is open.
+    #[error("the vendor's circuit breaker is open")]
+    CircuitOpen,
+    /// Not sent: the queue for the vendor is full.
+    #[error("the queue for the vendor is full")]
+    QueueFull,
+    /// Not sent: the lookup waited too long in the queue for the vendor.
+    #[error("the lookup timed out in the queue for the vendor")]
+    QueueTimeout,
+    /// Not sent: this process has no file descriptor left for a connection.
+    #[error("too many open files to connect to the vendor; raise the limit with `ulimit -n`")]
+    TooManyOpenFiles,
+}
+
+impl VendorError {
+    /// Creates an error of this kind without a `Retry-After`.
+    pub const fn new(kind: VendorErrorKind) -> Self {
+        Self { kind, retry_after: None }
+    }
+
+    /// Returns the same error with the given `Retry-After`.
+    #[must_use]
+    pub const fn with_retry_after(self, retry_after: Duration) -> Self {
+        Self { retry_after: Some(retry_after), ..self }
+    }
+
+    /// Returns the vendor error in `error` or in its chain of sources, if there is one.
+    pub fn of(error: &PortError) -> Option<&Self> {
+        let mut sources = successors(error.source(), |&error| error.source());
+        error.downcast_ref().or_else(|| sources.find_map(|source| source.downcast_ref()))
+    }
+
+    /// Returns whether the same request may be sent again: it had no effect, cost nothing and may succeed next time.
+    ///
+    /// A request that timed out is not retryable: the vendor may have processed and billed it.
+    pub const fn is_retryable(&self) -> bool {
+        use VendorErrorKind::*;
+        matches!(self.kind, RateLimited | Unavailable | TooManyOpenFiles)
+    }
+
+    /// Returns whether the request was not sent because of the vendor's circuit breaker or concurrency limit.
+    pub const fn is_skipped(&self) -> bool {
+        use VendorErrorKind::*;
+        matches!(self.kind, CircuitOpen | QueueFull | QueueTimeout)
+    }
+
+    /// Returns whether a circuit breaker counts the error as a failure of the vendor. It does not count a request that
+    /// the vendor rejected, nor a request that was never sent.
+    pub const fn is_vendor_failure(&self) -> bool {
+        use VendorErrorKind::*;
+        !self.is_skipped() && !matches!(self.kind, RequestRejected | TooManyOpenFiles)
+    }
+}
+
+impl From<VendorErrorKind> for VendorError {
+    fn from(kind: VendorErrorKind) -> Self {
+        Self::new(kind)
+    }
+}
+
+impl From<VendorError> for PortError {
+    fn from(error: VendorError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<VendorErrorKind> for PortError {
+    fn from(kind: VendorErrorKind) -> Self {
+        VendorError::new(kind).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VendorErrorKind::*;
+    use super::*;
+
+    /// An adapter's own error type with the error as its source.
+    #[derive(Debug, Error)]
+    #[error("acme: page 3")]
+    struct Detailed(#[source] VendorError);
+
+    #[test]
+    fn finds_vendor_error_in_source_chain() {
+        let error = VendorError::new(RateLimited).with_retry_after(Duration::from_secs(7));
+        assert_eq!(VendorError::of(&error.into()), Some(&error));
+        assert_eq!(VendorError::of(&PortError::new(Detailed(error))), Some(&error));
+        assert_eq!(VendorError::of(&PortError::new("another error")), None);
+    }
+
+    #[test]
+    fn only_unbilled_transient_errors_are_retryable() {
+        let is_retryable = |kind| VendorError::new(kind).is_retryable();
+        assert!([RateLimited, Unavailable, TooManyOpenFiles].into_iter().all(is_retryable));
+        let never = [
+            KeyRejected,
+            OutOfCredits,
+            TimedOut,
+            InvalidResponse,
+            RequestRejected,
+            CircuitOpen,
+            QueueFull,
+            QueueTimeout,
+        ];
+        assert!(!never.into_iter().any(is_retryable));
+    }
+
+    #[test]
+    fn rejected_and_unsent_requests_are_no_vendor_failures() {
+        let is_failure = |kind| VendorError::new(kind).is_vendor_failure();
+        let failures = [KeyRejected, OutOfCredits, RateLimited, Unavailable, TimedOut, InvalidResponse];
+        assert!(failures.into_iter().all(is_failure));
+        let others = [RequestRejected, CircuitOpen, QueueFull, QueueTimeout, TooManyOpenFiles];
+        assert!(!others.into_iter().any(is_failure));
+    }
+}

@@ -1,0 +1,87 @@
+//! The sources of profiles: the people directory and the vendors of the settings file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::ports::Resolver;
+use enrich_middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
+use enrich_provider::Provider;
+use enrich_sqlite::People;
+
+/// The sources that a lookup queries, with their shared settings.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// In the order in which they are queried; the first match wins. If empty, only the people directory is queried.
+    pub list: Vec<Source>,
+    /// Time budget of a whole lookup.
+    pub deadline: Duration,
+    /// Cache settings; `None` disables the cache. Not used if the people directory is the only source, which answers as
+    /// fast.
+    pub cache: Option<CachePolicy>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The imported people directory.
+    People,
+    Vendor(Vendor),
+}
+
+#[derive(Clone, Debug)]
+pub struct Vendor {
+    pub provider: Arc<Provider>,
+    pub policy: VendorPolicy,
+}
+
+impl Vendor {
+    /// Returns the vendor with the limits of its description and default settings.
+    pub fn new(provider: Provider) -> Self {
+        let limits = provider.description().limits();
+        let policy = VendorPolicy {
+            timeout: provider.description().deadline(),
+            concurrency: limits.concurrency,
+            tries_max: limits.tries,
+            ..VendorPolicy::default()
+        };
+        Self { provider: Arc::new(provider), policy }
+    }
+
+    /// Returns the vendor's name in the log.
+    pub fn name(&self) -> &str {
+        self.provider.description().name()
+    }
+}
+
+impl Sources {
+    /// The name of the people directory in the log and in the configuration.
+    pub const PEOPLE: &str = "people";
+
+    /// Returns the people directory as the only source, with this time budget.
+    pub const fn people(deadline: Duration) -> Self {
+        Self { list: Vec::new(), deadline, cache: None }
+    }
+
+    /// Iterates over the vendors.
+    pub fn vendors(&self) -> impl Iterator<Item = &Vendor> {
+        self.list.iter().filter_map(|source| match source {
+            Source::People => None,
+            Source::Vendor(vendor) => Some(vendor),
+        })
+    }
+
+    /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
+    ///
+    /// People who opted out of `people` are never found, and no vendor receives a request for them.
+    pub fn resolver(&self, people: &Arc<People>) -> Arc<dyn Resolver> {
+        if self.vendors().next().is_none() {
+            return Arc::new(Deadline::new(people.clone(), self.deadline));
+        }
+        let stack = ResolverStack::new(self.deadline, people.clone());
+        let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);
+        let stack = self.list.iter().fold(stack, |stack, source| match source {
+            Source::People => stack.local(Self::PEOPLE, people.clone()),
+            Source::Vendor(vendor) => stack.vendor(vendor.name(), vendor.provider.clone(), vendor.policy),
+        });
+        stack.build(rand::random())
+    }
+}
