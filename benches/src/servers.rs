@@ -74,7 +74,7 @@ pub struct Launcher {
     pub binaries: PathBuf,
     /// The command that runs the server, with its arguments, for example `strace`. Empty for none.
     pub wrapper: Vec<String>,
-    /// Starts PostgreSQL and Redis. `None` if no server uses them.
+    /// Starts PostgreSQL and Redis. `None` if no server of several nodes is started.
     pub stores: Option<fn() -> SharedStores>,
 }
 
@@ -88,20 +88,12 @@ pub struct SharedStores {
     pub processes: Box<dyn Any>,
 }
 
-impl std::fmt::Debug for SharedStores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedStores").finish_non_exhaustive()
-    }
-}
-
 impl Launcher {
-    /// Uses the binaries in the directory of the current executable. `ENRICH_PROGRAM` sets another `enrich`.
+    /// Uses the binaries in the directory of the current executable.
     pub fn beside_current_exe() -> io::Result<Self> {
         let this = std::env::current_exe()?;
         let binaries = this.parent().map(Path::to_owned).unwrap_or_default();
-        let enrich =
-            std::env::var_os("ENRICH_PROGRAM").map_or_else(|| binaries.join("enrich"), PathBuf::from);
-        Ok(Self { enrich, binaries, wrapper: Vec::new(), stores: None })
+        Ok(Self { enrich: binaries.join("enrich"), binaries, wrapper: Vec::new(), stores: None })
     }
 
     fn command(&self, binary: &Path) -> Command {
@@ -344,6 +336,12 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl std::fmt::Debug for SharedStores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedStores").finish_non_exhaustive()
     }
 }
 

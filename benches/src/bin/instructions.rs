@@ -11,7 +11,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use enrich_benches::baseline::{ACCEPT_COMMAND, Baseline, Change, Measurement, toolchain};
@@ -35,6 +35,7 @@ Arguments:
 
 Options:
       --accept            Rewrite the baseline instead of comparing
+      --enrich <FILE>     Count the system calls of this program; it needs no optimization
       --functions <CASE>  Print the most expensive functions of a case
   -h, --help              Print help
 ";
@@ -47,6 +48,7 @@ enum Action {
     Compare {
         cases: Vec<Workload>,
         accept: bool,
+        enrich: Option<PathBuf>,
     },
     PrintFunctions(Workload),
     /// Runs a case this many times. Used by this program itself, under valgrind.
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Box<dyn Error>> {
     match parse(lexopt::Parser::from_env())? {
         Action::PrintHelp => print!("{HELP}"),
-        Action::Compare { cases, accept } => return compare(cases, accept),
+        Action::Compare { cases, accept, enrich } => return compare(cases, accept, enrich),
         Action::PrintFunctions(case) => {
             for (function, instructions) in count(case)?.functions().into_iter().take(40) {
                 println!("{instructions:>10.1}  {function}");
@@ -75,18 +77,19 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
-    let (mut cases, mut accept) = (Vec::new(), false);
+    let (mut cases, mut accept, mut enrich) = (Vec::new(), false, None);
     while let Some(arg) = args.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(Action::PrintHelp),
             Long("accept") => accept = true,
+            Long("enrich") => enrich = Some(args.value()?.into()),
             Long("functions") => return Ok(Action::PrintFunctions(args.value()?.parse_with(case)?)),
             Long("run") => return Ok(Action::Run(args.value()?.parse_with(case)?, args.value()?.parse()?)),
             Value(name) => cases.push(name.parse_with(case)?),
             _ => return Err(arg.unexpected()),
         }
     }
-    Ok(Action::Compare { cases, accept })
+    Ok(Action::Compare { cases, accept, enrich })
 }
 
 fn case(name: &str) -> Result<Workload, String> {
@@ -117,7 +120,7 @@ fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn E
     Ok(Measurement { name: case.name().to_owned(), instructions, sha256, system_calls })
 }
 
-fn compare(cases: Vec<Workload>, accept: bool) -> Result<ExitCode, Box<dyn Error>> {
+fn compare(cases: Vec<Workload>, accept: bool, enrich: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
     let baseline: Baseline = match std::fs::read_to_string(&file) {
         Ok(text) => text.parse()?,
@@ -125,7 +128,10 @@ fn compare(cases: Vec<Workload>, accept: bool) -> Result<ExitCode, Box<dyn Error
     };
     let is_complete = cases.is_empty();
     let cases = if is_complete { Workload::all().collect() } else { cases };
-    let launcher = Launcher::beside_current_exe()?;
+    let mut launcher = Launcher::beside_current_exe()?;
+    if let Some(enrich) = enrich {
+        launcher.enrich = enrich;
+    }
     let mut measured = Baseline { toolchain: toolchain()?, measurements: Vec::new() };
     let mut changes = Vec::new();
     println!("{}", Baseline::COLUMNS);

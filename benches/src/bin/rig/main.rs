@@ -34,17 +34,14 @@ const RIG_CORE: usize = 1;
 const SERVER_BUSY_MIN: f64 = 0.90;
 const RIG_BUSY_MAX: f64 = 0.95;
 
-/// Returns a launcher whose PostgreSQL has durable commits.
-fn launcher() -> std::io::Result<Launcher> {
-    let start = || {
-        let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
-        SharedStores {
-            postgres: postgres.tcp_url("postgres"),
-            redis: redis.url(),
-            processes: Box::new((postgres, redis)),
-        }
-    };
-    Ok(Launcher { stores: Some(start), ..Launcher::beside_current_exe()? })
+/// Starts PostgreSQL, with durable commits, and Redis.
+fn start_stores() -> SharedStores {
+    let (postgres, redis) = (Postgres::start_with(&["fsync=on"], &[]), Redis::start());
+    SharedStores {
+        postgres: postgres.tcp_url("postgres"),
+        redis: redis.url(),
+        processes: Box::new((postgres, redis)),
+    }
 }
 
 fn main() -> ExitCode {
@@ -67,7 +64,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
-    let launcher = launcher()?;
+    let launcher = Launcher { stores: Some(start_stores), ..Launcher::beside_current_exe()? };
     let scale = Scale {
         launcher: &launcher,
         cores: options.pin.then_some((SERVER_CORE, RIG_CORE)),
@@ -85,7 +82,7 @@ fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(options: &Comparison) -> Result<(), Box<dyn Error>> {
-    let launcher = launcher()?;
+    let launcher = Launcher { stores: Some(start_stores), ..Launcher::beside_current_exe()? };
     if options.pin {
         // Child processes inherit the core of this thread.
         machine::pin(SERVER_CORE)?;
