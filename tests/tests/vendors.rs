@@ -5,7 +5,7 @@
 //!
 //! A binary of its own, because the test captures the log of the whole process.
 
-#![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -156,7 +156,7 @@ async fn each_vendor_response_has_its_reply_price_and_log_line() {
         assert!(lines.contains(&client.workspace.id.to_string()), "the lookup is logged: {lines}");
         let lines = lines.to_lowercase();
         for secret in ["marlowe", "gmail", SECRET, "linkedin.com/in", &client.workspace.key.to_lowercase()] {
-            assert!(!lines.contains(secret), "{what}: {secret} is lines: {lines}");
+            assert!(!lines.contains(secret), "{what}: {secret} in the log: {lines}");
         }
         serving.abort();
     }

@@ -182,7 +182,7 @@ impl Scenario {
             self.host_only = Some(why.to_owned());
             return Ok(());
         }
-        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is no number"));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is not a number"));
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["workspace", name, "limit", limit, "credits", credits] => {
@@ -198,7 +198,7 @@ impl Scenario {
                 self.given.people.push(GivenPerson { email: email.to_owned(), profile });
             }
             ["opted", "out", email] => self.given.opted_out.push(email.to_owned()),
-            _ => return Err(format!("{line:?} is nothing that a transcript says")),
+            _ => return Err(format!("{line:?} is not a line of a transcript; see README.md")),
         }
         Ok(())
     }

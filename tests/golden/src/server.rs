@@ -127,7 +127,7 @@ impl Server {
         if is_same {
             return Ok(());
         }
-        Err(format!("expected\n  {}\nreceived\n  {}", shown(expected), shown(&whole)))
+        Err(format!("expected\n  {}\nreceived\n  {}", escaped(expected), escaped(&whole)))
     }
 }
 
@@ -162,7 +162,7 @@ fn without_servers_headers(reply: &[u8]) -> Vec<u8> {
 }
 
 /// Formats a reply as in a transcript.
-fn shown(reply: &[u8]) -> String {
+fn escaped(reply: &[u8]) -> String {
     reply.escape_ascii().to_string().replace("\\\"", "\"").replace("\\r\\n", "\\r\\n\n  ")
 }
 

@@ -31,7 +31,7 @@ fn repeated(text: &str) -> Result<Option<(Vec<u8>, &str)>, String> {
         return Ok(None);
     }
     let Some((count, after)) = after.split_once('}') else { return Ok(None) };
-    let count: usize = count.parse().map_err(|_| format!("{count:?} is no number of repetitions"))?;
+    let count: usize = count.parse().map_err(|_| format!("{count:?} is not a number of repetitions"))?;
     Ok(Some((bytes(part)?.repeat(count), after)))
 }
 

@@ -72,24 +72,24 @@ pub async fn concurrent_spend_and_release_have_one_winner<S: Store>(store: Arc<S
     let totals = fixture.totals().await;
     let is_spent = totals == (7, 0, 3);
     assert!(is_spent || totals == (10, 0, 0), "{totals:?}");
-    assert!(spends.cloned().all(|ok| ok == is_spent), "all of the winning kind are told so");
+    assert!(spends.cloned().all(|ok| ok == is_spent), "all settlements of the winning kind succeed");
     assert!(releases.cloned().all(|ok| ok != is_spent), "and none of the other");
 }
 
 pub async fn concurrent_workspaces_are_independent<S: Store>(store: Arc<S>) {
-    let mut desks = Vec::new();
+    let mut fixtures = Vec::new();
     for credits in 0..u64::from(TASKS) {
-        desks.push(Arc::new(Fixture::open(store.clone(), credits).await));
+        fixtures.push(Arc::new(Fixture::open(store.clone(), credits).await));
     }
     let spent = together(|i| {
-        let fixture = desks[usize::from(i)].clone();
+        let fixture = fixtures[usize::from(i)].clone();
         async move {
             let lookup = fixture.lookup(i, u64::from(i));
             fixture.hold(&lookup).await.is_ok() && fixture.spend(&lookup, u64::from(i)).await.is_ok()
         }
     });
     assert!(spent.await.iter().all(|ok| *ok));
-    for (credits, fixture) in (0..).zip(&desks) {
+    for (credits, fixture) in (0..).zip(&fixtures) {
         assert_eq!(fixture.totals().await, (0, 0, credits));
     }
 }

@@ -7,12 +7,7 @@
 //! - `cluster`: the processes
 //! - `clients`: the clients
 //! - `fault`: the faults
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    unreachable_pub,
-    reason = "a test that ends where it can't go on"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, reason = "a failed step fails the test")]
 
 mod clients;
 mod cluster;

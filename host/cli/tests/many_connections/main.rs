@@ -4,7 +4,7 @@
 //! connections after a reply take little memory.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
-#![allow(clippy::print_stderr, reason = "what was measured is worth reading")]
+#![allow(clippy::print_stderr, reason = "prints the measurements")]
 
 #[path = "../enrich/mod.rs"]
 mod enrich;

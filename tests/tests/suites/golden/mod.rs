@@ -1,6 +1,6 @@
 //! Compares servers in this process with the transcripts of `enrich-golden`.
 
-#![allow(clippy::duplicate_mod, reason = "the two examples have one sample")]
+#![allow(clippy::duplicate_mod, reason = "both examples include the sample")]
 
 mod proxy;
 
@@ -12,11 +12,11 @@ use enrich_tower::EnrichLayer;
 use tokio::net::TcpListener;
 
 // Includes the examples, which run with test stores here.
-#[allow(dead_code, reason = "their `main` and their sample")]
+#[allow(dead_code, reason = "unused: `main` and the sample")]
 #[path = "../../../../enrich-lib/adapters/tower/examples/axum.rs"]
 mod axum_gateway;
 
-#[allow(dead_code, reason = "their `main` and their sample")]
+#[allow(dead_code, reason = "unused: `main` and the sample")]
 #[path = "../../../../enrich-lib/adapters/tower/examples/hyper.rs"]
 mod hyper_gateway;
 

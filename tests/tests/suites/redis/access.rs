@@ -40,7 +40,7 @@ async fn missing_right_is_reported_with_the_required_rights() {
 async fn wrong_password_is_rejected_and_not_printed() {
     let redis = Redis::start();
     redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
-    for (user, password) in [("counter", "hunter3"), ("nobody", "hunter3")] {
+    for (user, password) in [("counter", "hunter3"), ("unknown", "hunter3")] {
         let windows = open(&redis.url_of(user, password), long_timeouts());
         let fault = count(&windows, &window("demo")).await.unwrap_err();
         assert_eq!(fault, WindowStoreError::AuthenticationFailed);

@@ -14,7 +14,7 @@ const LASTS: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it measures, and finds no bug"]
-#[allow(clippy::print_stdout, reason = "figures are for reading")]
+#[allow(clippy::print_stdout, reason = "prints the measurements")]
 async fn measures_counts_per_second_of_256_callers() {
     let redis = Redis::start();
     for names in [1, 1_000] {

@@ -68,7 +68,7 @@ async fn shows_when_a_key_was_last_used() {
     let node = world.node().await;
     let select = "SELECT count(last_used_at) FROM api_key";
     assert_eq!(world.postgres.numbers(&world.database, select).await, [0]);
-    eventually("the use is shown", async || {
+    eventually("the time of use is visible", async || {
         assert!(node.accepts(&key).await.unwrap());
         world.postgres.numbers(&world.database, select).await == [1]
     })

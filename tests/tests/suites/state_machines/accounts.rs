@@ -124,7 +124,7 @@ impl Model {
             Step::Advance(_) => model.advance(lookups.now),
             Step::Sleep(_) | Step::Replay => {}
             // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
-            Step::Hold { .. } if disk.knows(lookup) && model.is_unknown(hold) => return None,
+            Step::Hold { .. } if disk.contains(lookup) && model.is_unknown(hold) => return None,
             Step::Hold { .. } => return Some(model.hold(hold)),
             Step::Settle(_, settlement) => {
                 let answers = model.settle(hold, settlement);
@@ -144,7 +144,7 @@ impl Model {
                 model.commit(hold);
             }
             // A written spend has not failed, but a further attempt to write it may have.
-            Step::Abort(_) if disk.knows(lookup) && model.spending(hold)?.attempts == 1 => return None,
+            Step::Abort(_) if disk.contains(lookup) && model.spending(hold)?.attempts == 1 => return None,
             Step::Abort(_) => model.abort(hold),
             // Has no effect on a lookup that was not spent, or was spent for another amount.
             Step::Reopen(_, credits) if model.spent(hold) == Some(credits) => model.reopen(hold),

@@ -30,7 +30,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn knows(&self, lookup: usize) -> bool {
+    pub(crate) fn contains(&self, lookup: usize) -> bool {
         self.spends[lookup].is_some()
     }
 

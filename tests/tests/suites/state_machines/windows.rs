@@ -230,10 +230,10 @@ impl WindowsMachine {
         assert_eq!(standing.limit, quota.limit());
         assert_eq!(u64::from(standing.remaining), limit.saturating_sub(count));
         // At the reset time, the window has been over for less than a second.
-        let told_ms = read_ms + standing.reset_seconds * 1_000;
+        let retry_ms = read_ms + standing.reset_seconds * 1_000;
         assert!(standing.reset_seconds >= 1);
-        assert!((expected.closes_ms..expected.closes_ms + 1_000).contains(&told_ms), "{standing:?}");
-        assert_ne!(quota.window(&id, Timestamp::from_unix_ms(told_ms)).number(), number);
+        assert!((expected.closes_ms..expected.closes_ms + 1_000).contains(&retry_ms), "{standing:?}");
+        assert_ne!(quota.window(&id, Timestamp::from_unix_ms(retry_ms)).number(), number);
 
         if answer.is_ok() {
             let admitted = self.admitted.entry((workspace, number, expected.beginnings)).or_default();
