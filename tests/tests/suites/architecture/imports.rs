@@ -91,7 +91,7 @@ impl Imports {
         let mut waiting = vec![vec![from.to_owned()]];
         while let Some(path) = waiting.pop() {
             for next in &self.0[path.last().unwrap()] {
-                let path = [&path[..], &[next.clone()]].concat();
+                let path = [&path[..], std::slice::from_ref(next)].concat();
                 if next == to {
                     return Some(path);
                 }
