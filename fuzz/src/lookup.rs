@@ -19,7 +19,7 @@ use enrich_lib::wire;
 
 use crate::specification;
 
-/// Reads `data` as a [`Script`] and a body, runs the lookup, and checks the port calls and the reply.
+/// Reads `data` as a `Script` and a body, runs the lookup, and checks the port calls and the reply.
 pub fn lookup(mut data: &[u8]) {
     let script = Script::read(&mut data);
     let body = script.body(data);
