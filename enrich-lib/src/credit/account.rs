@@ -105,7 +105,7 @@ impl Account {
     }
 
     /// Returns `true` if the lookup's hold is tracked or its end is still remembered.
-    pub fn knows(&self, lookup_id: LookupId) -> bool {
+    pub fn tracks(&self, lookup_id: LookupId) -> bool {
         self.lookups.as_ref().is_some_and(|lookups| lookups.entries.contains_key(&lookup_id))
     }
 

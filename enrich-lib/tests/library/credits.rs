@@ -198,7 +198,7 @@ fn clock_set_back_moves_deadlines_back() {
     account.hold(&before).unwrap();
     account.advance(at(1_000));
     let after = Hold { placed_at: at(1_005), expires_at: at(1_015), ..hold(2, 1) };
-    assert_eq!(account.hold(&after), Ok(Granted), "nobody waits until the clock has caught up");
+    assert_eq!(account.hold(&after), Ok(Granted), "a hold does not wait until the clock has caught up");
     account.advance(at(1_009));
     assert_balance(&account, [2, 3, 0]);
     account.advance(at(1_010));
@@ -322,14 +322,14 @@ fn withdraws_only_available_credits() {
 fn keeps_lookup_from_hold_to_end_of_retention() {
     let mut account = with_credits(5);
     let lookup = hold(1, 1).lookup_id;
-    assert!(!account.knows(lookup) && account.is_at_rest());
+    assert!(!account.tracks(lookup) && account.is_at_rest());
     account.hold(&hold(1, 1)).unwrap();
-    assert!(account.knows(lookup) && !account.is_at_rest());
+    assert!(account.tracks(lookup) && !account.is_at_rest());
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
     account.advance(at(10));
-    assert!(account.knows(lookup) && !account.knows(hold(2, 1).lookup_id));
+    assert!(account.tracks(lookup) && !account.tracks(hold(2, 1).lookup_id));
     account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert!(!account.knows(lookup) && account.is_at_rest());
+    assert!(!account.tracks(lookup) && account.is_at_rest());
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn reply_matches_specification() {
 #[test]
 fn calls_ports_up_to_first_failed_check() {
     for_every_combination(|combination, _, calls| {
-        let asked = combination.expected().ports_asked;
-        assert_eq!(calls, &combination.calls()[..asked], "{combination:?}");
+        let called = combination.expected().ports_called;
+        assert_eq!(calls, &combination.calls()[..called], "{combination:?}");
     });
 }
 
@@ -58,13 +58,13 @@ fn settles_each_granted_hold_exactly_once() {
 #[test]
 fn reply_contains_workspace_and_failed_port_for_log() {
     for_every_combination(|combination, reply, _| {
-        let Expected { ports_asked, .. } = combination.expected();
+        let Expected { ports_called, .. } = combination.expected();
         let Script { key, count, hold, person, settle } = combination.script;
         let failures =
             [key.is_err(), !matches!(count, Ok(1..)), hold.is_err(), person.is_err(), settle.is_err()];
         assert_eq!(reply.lookup_id, arrival().id);
-        assert_eq!(reply.workspace, (ports_asked > 1).then(|| demo().id), "{combination:?}");
-        assert_eq!(reply.error.is_some(), failures[..ports_asked].contains(&true), "{combination:?}");
+        assert_eq!(reply.workspace, (ports_called > 1).then(|| demo().id), "{combination:?}");
+        assert_eq!(reply.error.is_some(), failures[..ports_called].contains(&true), "{combination:?}");
     });
 }
 
@@ -230,8 +230,8 @@ impl Combination {
             (true, 200, "found", 5),
         ];
         let applies = in_order.into_iter().find(|line| line.0);
-        let (_, status, outcome, ports_asked) = applies.expect("the last line always applies");
-        Expected { status, outcome, ports_asked }
+        let (_, status, outcome, ports_called) = applies.expect("the last line always applies");
+        Expected { status, outcome, ports_called }
     }
 
     fn cost(&self) -> u64 {
@@ -266,7 +266,7 @@ impl Combination {
         if expected.status == 401 {
             headers.push(("www-authenticate", "Bearer".to_owned()));
         }
-        if let (Ok(count @ 1..), true) = (self.script.count, expected.ports_asked > 1) {
+        if let (Ok(count @ 1..), true) = (self.script.count, expected.ports_called > 1) {
             headers.push(("ratelimit-limit", LIMIT.to_string()));
             headers.push(("ratelimit-remaining", LIMIT.saturating_sub(count).to_string()));
             headers.push(("ratelimit-reset", RESET_SECONDS.to_owned()));
@@ -285,7 +285,7 @@ const RESET_SECONDS: &str = "54";
 struct Expected {
     status: u16,
     outcome: &'static str,
-    ports_asked: usize,
+    ports_called: usize,
 }
 
 impl Expected {

@@ -100,11 +100,11 @@ fn emits_one_event_per_lookup_with_step_and_timings() {
         (World { is_known: Answers(false, 1), ..GOOD }, Refused(Unauthorized), Step::Identify, to_keys, 0),
     ];
     for (world, ending, step, durations, credits_spent) in table {
-        let told = one(world.told(Some(api_key().digest())));
-        assert_eq!((told.ending, told.step), (ending, step));
-        assert_eq!(told.durations, in_ms(durations), "{ending:?}");
-        assert_eq!((told.lookup_id, told.credits_spent), (arrival().id, credits_spent), "{ending:?}");
-        assert_eq!(told.workspace, (step > Step::Identify).then(|| demo().id), "{ending:?}");
+        let event = one(world.events(Some(api_key().digest())));
+        assert_eq!((event.ending, event.step), (ending, step));
+        assert_eq!(event.durations, in_ms(durations), "{ending:?}");
+        assert_eq!((event.lookup_id, event.credits_spent), (arrival().id, credits_spent), "{ending:?}");
+        assert_eq!(event.workspace, (step > Step::Identify).then(|| demo().id), "{ending:?}");
         let failed = [
             world.settle.fails(),
             world.is_found.fails(),
@@ -112,15 +112,15 @@ fn emits_one_event_per_lookup_with_step_and_timings() {
             world.count.fails(),
             world.is_known.fails(),
         ];
-        assert_eq!(told.error.is_some(), failed.contains(&true), "{ending:?}");
+        assert_eq!(event.error.is_some(), failed.contains(&true), "{ending:?}");
     }
 }
 
 #[test]
 fn emits_event_for_request_without_key() {
-    let told = one(GOOD.told(None));
-    assert_eq!((told.ending, told.step), (Ending::Refused(Refusal::Unauthorized), Step::Receive));
-    assert_eq!(told.durations, Durations::default());
+    let event = one(GOOD.events(None));
+    assert_eq!((event.ending, event.step), (Ending::Refused(Refusal::Unauthorized), Step::Receive));
+    assert_eq!(event.durations, Durations::default());
 }
 
 #[test]
@@ -133,17 +133,17 @@ fn emits_one_event_with_step_when_port_panics() {
         (World { settle: Panics, ..GOOD }, Step::Settle),
     ];
     for (world, step) in panics {
-        let told = one(world.told(Some(api_key().digest())));
-        assert_eq!((told.ending, told.step), (Ending::Panicked, step));
-        assert_eq!(told.ending.status(), None);
+        let event = one(world.events(Some(api_key().digest())));
+        assert_eq!((event.ending, event.step), (Ending::Panicked, step));
+        assert_eq!(event.ending.status(), None);
     }
 }
 
 #[test]
 fn emits_one_event_with_step_when_lookup_is_dropped() {
-    let told = one(World { is_found: Hangs, ..GOOD }.told(Some(api_key().digest())));
-    assert_eq!((told.ending, told.step), (Ending::Abandoned, Step::Resolve));
-    assert_eq!(told.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
+    let event = one(World { is_found: Hangs, ..GOOD }.events(Some(api_key().digest())));
+    assert_eq!((event.ending, event.step), (Ending::Abandoned, Step::Resolve));
+    assert_eq!(event.durations, in_ms([Some(1), Some(2), Some(4), None, None]));
 }
 
 #[test]
@@ -201,7 +201,7 @@ impl Observer for PanicsIn {
 }
 
 /// An owned copy of [`LookupEvent`].
-struct Told {
+struct RecordedEvent {
     lookup_id: LookupId,
     workspace: Option<WorkspaceId>,
     ending: Ending,
@@ -215,7 +215,7 @@ struct Told {
 #[derive(Default)]
 struct Notes {
     ms: AtomicU64,
-    told: Mutex<Vec<Told>>,
+    events: Mutex<Vec<RecordedEvent>>,
 }
 
 impl Observer for Notes {
@@ -227,7 +227,7 @@ impl Observer for Notes {
         for secret in ["ada", "gmail", "linkedin", &*api_key().reveal().to_string()] {
             assert!(!format!("{lookup:?}").contains(secret), "{lookup:?}");
         }
-        self.told.lock().expect("nothing panics while it is locked").push(Told {
+        self.events.lock().expect("nothing panics while it is locked").push(RecordedEvent {
             lookup_id: lookup.lookup_id,
             workspace: lookup.workspace.cloned(),
             ending: lookup.ending,
@@ -241,11 +241,11 @@ impl Observer for Notes {
 
 impl World {
     /// Returns the events of one lookup.
-    fn told(self, key: Option<KeyDigest>) -> Vec<Told> {
+    fn events(self, key: Option<KeyDigest>) -> Vec<RecordedEvent> {
         let notes = Arc::new(Notes::default());
         let ports = Arc::new(Ports { world: self, notes: notes.clone(), settled: Mutex::default() });
         ports.poll_once(key, &*notes);
-        std::mem::take(&mut notes.told.lock().expect("nothing panics while it is locked"))
+        std::mem::take(&mut notes.events.lock().expect("nothing panics while it is locked"))
     }
 
     /// Returns the status of the reply and the requested settlement, if any.
@@ -301,7 +301,7 @@ impl<T> Port<T> {
         notes.ms.fetch_add(ms, Ordering::Relaxed);
         match self {
             Answers(answer, _) => Ok(answer),
-            _ => Err(PortError::new("the script says so")),
+            _ => Err(PortError::new("scripted failure")),
         }
     }
 }
@@ -353,9 +353,9 @@ fn arrival() -> Arrival {
     Arrival::new(Timestamp::from_unix_ms(1_700_000_000_000), [7; 10])
 }
 
-fn one(told: Vec<Told>) -> Told {
-    let [told] = <[Told; 1]>::try_from(told).map_err(|told| told.len()).expect("told once");
-    told
+fn one(event: Vec<RecordedEvent>) -> RecordedEvent {
+    let [event] = <[RecordedEvent; 1]>::try_from(event).map_err(|event| event.len()).expect("one event");
+    event
 }
 
 /// Returns the given durations of the ports and their sum.

@@ -96,7 +96,7 @@ fn only_429_has_retry_after_and_zero_remaining() {
 #[test]
 fn all_401_replies_are_identical() {
     // The store contains no revoked keys, so that a revoked key is handled like an unknown one.
-    let stranger = Script { key: Ok(false), ..GOES_WELL };
+    let unknown_key = Script { key: Ok(false), ..GOES_WELL };
     let other = ApiKey::generate(|| 8);
     let missing = text(&respond(None, ADA, GOES_WELL));
     for authorization in [
@@ -109,7 +109,7 @@ fn all_401_replies_are_identical() {
         format!("Bearer {}", api_key().reveal()),
         format!("Bearer {}", other.reveal()),
     ] {
-        assert_eq!(text(&respond(Some(&authorization), ADA, stranger)), missing, "{authorization:?}");
+        assert_eq!(text(&respond(Some(&authorization), ADA, unknown_key)), missing, "{authorization:?}");
     }
     for body in ["", "[]", r#"{"email":"info@gmail.com"}"#] {
         assert_eq!(text(&respond(None, body, GOES_WELL)), missing, "{body}");

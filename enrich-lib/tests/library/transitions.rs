@@ -146,18 +146,18 @@ fn settle_rows() -> Vec<Row> {
     rows
 }
 
-/// Returns the row of one transition. `asks` returns the next state's request, as far as it depends on the input.
+/// Returns the row of one transition. `request` returns the next state's request, as far as it depends on the input.
 fn row<Next>(
     state: &str,
     input: &str,
     became: Result<Lookup<'_, Next>, Reply>,
-    asks: impl Fn(&Lookup<'_, Next>) -> String,
+    request: impl Fn(&Lookup<'_, Next>) -> String,
 ) -> Row {
     let [becomes, left, spent, log] = match became {
         Ok(next) => {
             let name = std::any::type_name::<Next>().rsplit("::").next().unwrap_or_default();
-            let asks = asks(&next);
-            let becomes = if asks.is_empty() { name.to_owned() } else { format!("{name}: {asks}") };
+            let request = request(&next);
+            let becomes = if request.is_empty() { name.to_owned() } else { format!("{name}: {request}") };
             [becomes, String::new(), String::new(), String::new()]
         }
         Err(reply) => reply_columns(&reply),

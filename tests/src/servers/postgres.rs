@@ -173,12 +173,12 @@ impl Postgres {
 
     fn wait_until_it_answers(&self) {
         let deadline = Instant::now() + TIMEOUT;
-        let asks = || {
+        let is_ready = || {
             let mut ask = program("pg_isready");
             ask.arg("-q").arg("-h").arg(self.files.path()).args(["-p", &self.port.to_string()]);
             ask.status().unwrap().success()
         };
-        while !asks() {
+        while !is_ready() {
             assert!(Instant::now() < deadline, "PostgreSQL does not start: {}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
@@ -253,7 +253,7 @@ fn user() -> Option<(u32, u32)> {
                 String::from_utf8(id.stdout).unwrap().trim().parse().ok()
             };
             let both = id("-u").zip(id("-g"));
-            both.expect("there is no user postgres, as whom a test that runs as root starts PostgreSQL")
+            both.expect("the user postgres exists; tests that run as root start PostgreSQL as this user")
         })
     })
 }

@@ -55,7 +55,7 @@ pub(crate) struct Generation(u64);
 pub(crate) enum Outcome {
     Succeeded,
     Failed,
-    /// The result says nothing about the vendor's health.
+    /// The result is independent of the vendor's health.
     Ignored,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of the PostgreSQL store. Every message says what to do, and none contains an email, a key or a password.
+//! Errors of the PostgreSQL store. Every message states what to do, and none contains an email, a key or a password.
 
 use std::error::Error as _;
 use std::io;

@@ -124,7 +124,7 @@ impl Sessions {
             _ => return None,
         };
         let mut states = earlier.iter().rev().filter_map(|session| session.find(&hold.workspace));
-        states.find(|state| state.lease().account.knows(hold.lookup_id))
+        states.find(|state| state.lease().account.tracks(hold.lookup_id))
     }
 
     /// Sets the time to `now` and expires holds. Removes expired sessions that no longer remember a lookup.

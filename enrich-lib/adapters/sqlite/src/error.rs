@@ -1,4 +1,4 @@
-//! Errors of the SQLite store. Every message says what to do, and none contains an email or a key.
+//! Errors of the SQLite store. Every message states what to do, and none contains an email or a key.
 
 use std::io;
 use std::path::PathBuf;

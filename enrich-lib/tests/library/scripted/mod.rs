@@ -84,15 +84,15 @@ impl Ports {
     }
 }
 
-fn told<T>(answer: Answer<T>) -> Result<T, PortError> {
-    answer.map_err(|Fails| PortError::new("the script says so"))
+fn result_of<T>(answer: Answer<T>) -> Result<T, PortError> {
+    answer.map_err(|Fails| PortError::new("scripted failure"))
 }
 
 #[async_trait]
 impl Keys for Ports {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
         self.note(Call::FindKey(*key));
-        told(self.script.key).map(|known| known.then(demo))
+        result_of(self.script.key).map(|known| known.then(demo))
     }
 }
 
@@ -100,7 +100,7 @@ impl Keys for Ports {
 impl Windows for Ports {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         self.note(Call::Count(window.clone()));
-        told(self.script.count)
+        result_of(self.script.count)
     }
 }
 
@@ -108,12 +108,12 @@ impl Windows for Ports {
 impl Credits for Ports {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         self.note(Call::Hold(hold.clone()));
-        told(self.script.hold)
+        result_of(self.script.hold)
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         self.note(Call::Settle(hold.clone(), settlement));
-        told(self.script.settle)
+        result_of(self.script.settle)
     }
 }
 
@@ -122,6 +122,6 @@ impl Resolver for Ports {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
         self.note(Call::FindPerson(query.email.as_str().to_owned()));
         let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
-        told(self.script.person).map(|found| found.then(ada))
+        result_of(self.script.person).map(|found| found.then(ada))
     }
 }

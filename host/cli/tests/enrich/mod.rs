@@ -366,8 +366,8 @@ pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Polls `probe` until it returns `Some` or the time is over.
-pub fn within<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let give_up = std::time::Instant::now() + patience;
+pub fn within<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let give_up = std::time::Instant::now() + timeout;
     loop {
         match probe() {
             None if std::time::Instant::now() < give_up => std::thread::sleep(Duration::from_millis(10)),

@@ -121,30 +121,30 @@ fn ask_until(is_over: &AtomicBool, answered: &AtomicU64, server: &Server, key: &
 /// A slow connection.
 struct StalledClient {
     stream: TcpStream,
-    has_said: Said,
+    sent: Sent,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Said {
+enum Sent {
     Nothing,
-    HalfAHead,
-    HalfABody,
+    HalfOfHead,
+    HalfOfBody,
 }
 
 impl StalledClient {
     fn connect(address: SocketAddr, nth: u64, key: &str) -> Self {
-        let has_said = [Said::Nothing, Said::HalfAHead, Said::HalfABody][nth as usize % 3];
+        let sent = [Sent::Nothing, Sent::HalfOfHead, Sent::HalfOfBody][nth as usize % 3];
         let half_a_head =
             format!("POST /api/v1/person/enrich HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n");
         let half_a_body =
             format!("{half_a_head}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{\"email\":");
         let mut stream = TcpStream::connect(address).unwrap();
-        match has_said {
-            Said::Nothing => {}
-            Said::HalfAHead => stream.write_all(half_a_head.as_bytes()).unwrap(),
-            Said::HalfABody => stream.write_all(half_a_body.as_bytes()).unwrap(),
+        match sent {
+            Sent::Nothing => {}
+            Sent::HalfOfHead => stream.write_all(half_a_head.as_bytes()).unwrap(),
+            Sent::HalfOfBody => stream.write_all(half_a_body.as_bytes()).unwrap(),
         }
-        Self { stream, has_said }
+        Self { stream, sent }
     }
 
     /// Reads until the server closes the connection. A request whose head is complete receives a reply first.
@@ -156,9 +156,9 @@ impl StalledClient {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server holds on"),
             _ => {}
         }
-        let (start, end) = match self.has_said {
-            Said::HalfABody => ("HTTP/1.1 400 ", r#"{"error":"invalid_request"}"#),
-            Said::Nothing | Said::HalfAHead => ("", ""),
+        let (start, end) = match self.sent {
+            Sent::HalfOfBody => ("HTTP/1.1 400 ", r#"{"error":"invalid_request"}"#),
+            Sent::Nothing | Sent::HalfOfHead => ("", ""),
         };
         assert!(output.starts_with(start) && output.ends_with(end), "{output}");
     }

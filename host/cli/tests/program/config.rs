@@ -11,9 +11,9 @@ fn path(file: std::path::PathBuf) -> String {
 fn example_file_can_be_served() {
     let enrich = Enrich::new();
     let file = path(enrich.file("enrich.toml", enrich.ok(&["config", "example"])));
-    let said = enrich.ok(&["config", "check", &file]);
-    assert!(said.starts_with(&format!("{file}: no mistakes\nlisten: http://127.0.0.1:8080\n")), "{said}");
-    assert!(said.ends_with("1  people  –      –         –            –      –      –      –"), "{said}");
+    let output = enrich.ok(&["config", "check", &file]);
+    assert!(output.starts_with(&format!("{file}: no mistakes\nlisten: http://127.0.0.1:8080\n")), "{output}");
+    assert!(output.ends_with("1  people  –      –         –            –      –      –      –"), "{output}");
 }
 
 #[test]
@@ -29,19 +29,19 @@ fn prints_effective_settings_without_secrets() {
         "listen = \"0.0.0.0:443\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n[cache]\n\
          [[vendors]]\nfile = \"acme.toml\"\nhedge_ms = 500\n[[vendors]]\nuse = \"people\"\n",
     ));
-    let said = enrich.ok(&["config", "check", &file]);
-    assert!(said.contains("listen: https://0.0.0.0:443"), "{said}");
-    assert!(said.contains("rate limits: memory\n"), "{said}");
-    assert!(said.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{said}");
-    assert!(said.contains("cache: 100000 entries, a match for 86400 s, no match for 3600 s"), "{said}");
-    let rows: Vec<_> = said.lines().skip(7).collect();
-    let [header, first, second] = rows[..] else { panic!("{said}") };
-    assert!(header.trim_start().starts_with("NAME"), "{said}");
+    let output = enrich.ok(&["config", "check", &file]);
+    assert!(output.contains("listen: https://0.0.0.0:443"), "{output}");
+    assert!(output.contains("rate limits: memory\n"), "{output}");
+    assert!(output.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{output}");
+    assert!(output.contains("cache: 100000 entries, a match for 86400 s, no match for 3600 s"), "{output}");
+    let rows: Vec<_> = output.lines().skip(7).collect();
+    let [header, first, second] = rows[..] else { panic!("{output}") };
+    assert!(header.trim_start().starts_with("NAME"), "{output}");
     for part in ["1  acme", "matches", "8000 ms", "500 ms", "acme.key"] {
-        assert!(first.contains(part), "{part}: {said}");
+        assert!(first.contains(part), "{part}: {output}");
     }
-    assert!(second.starts_with("2  people"), "{said}");
-    assert!(!said.contains("s3cret"), "{said}");
+    assert!(second.starts_with("2  people"), "{output}");
+    assert!(!output.contains("s3cret"), "{output}");
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn reads_data_workers_and_log_format_from_the_file() {
     assert!(log.contains(&format!("accounts=\"SQLite in {dir}\"")), "{log}");
 
     // An environment variable takes precedence over the file.
-    let said = enrich.ok(&["config", "check", &file]);
-    assert!(said.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{said}");
+    let output = enrich.ok(&["config", "check", &file]);
+    assert!(output.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{output}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
         for reply in &refused {
             assert_eq!(reply.body, json!({"error": "server_error"}));
         }
-        assert_eq!(shop.spent(), CLIENTS as u64, "the books can be read, and nothing was charged");
+        assert_eq!(shop.spent(), CLIENTS as u64, "the accounts can be read, and nothing was charged");
         shop.what_costs_nothing_is_answered(&server);
 
         // Failed spends are retried for some seconds, so these lookups succeed once the disk has free space.
@@ -97,8 +97,8 @@ fn import_larger_than_the_disk_changes_nothing() {
         eventually("the import is seen", || is_found().then_some(()));
         let spent = shop.spent();
 
-        let said = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
-        assert!(said.contains("full"), "{said}");
+        let output = shop.enrich.err(&["people", "import", &shop.people("many.csv", 2..60_000)]);
+        assert!(output.contains("full"), "{output}");
         assert_eq!(shop.enrich.json(&["people", "stats", "--json"])["people"], 2);
 
         assert_all(&ask_at_once(&server, &shop.key), 200);

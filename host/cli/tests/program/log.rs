@@ -124,7 +124,7 @@ fn reports_dropped_lines_when_a_disk_has_room_again() {
         let path = world.enrich.path("disk/log");
         let server = world.serve(File::create(&path).unwrap(), &[]);
         let log = || std::fs::read_to_string(&path).unwrap();
-        eventually("the server says that it serves", || log().contains("serving").then_some(()));
+        eventually("the server logs that it serves", || log().contains("serving").then_some(()));
         let mut client = server.connect();
         for lookup in 0..LOOKUPS {
             match lookup {

@@ -131,9 +131,9 @@ fn documented_lookup_with_three_vendors_is_current() {
     let server = enrich.serve_with(&config);
     let shown = block("\n$ enrich lookup bea.marlowe@gmail.com --key-file demo.key\n");
     enrich.file("demo.key", key);
-    let said =
+    let output =
         enrich.ok(&["lookup", "bea.marlowe@gmail.com", "--key-file", "demo.key", "--url", &server.url]);
-    assert_eq!(masked(&said), masked(shown));
+    assert_eq!(masked(&output), masked(shown));
     assert_eq!(vendors.map(|vendor| vendor.requests().len()), [1, 1, 1]);
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
 

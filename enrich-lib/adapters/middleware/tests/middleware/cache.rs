@@ -64,9 +64,9 @@ async fn addresses_of_one_mailbox_share_an_entry() {
 async fn evicts_least_recently_used_entry() {
     let vendor = Vendor::new(finds("someone"));
     let cache = cache(&vendor, 2, FOUND_TTL, NOT_FOUND_TTL);
-    for (person, asks) in [("ann", 1), ("bob", 2), ("ann", 2), ("cy", 3), ("ann", 3), ("bob", 4)] {
+    for (person, calls) in [("ann", 1), ("bob", 2), ("ann", 2), ("cy", 3), ("ann", 3), ("bob", 4)] {
         cache.find(&query(&format!("{person}@gmail.com"))).await.unwrap();
-        assert_eq!(vendor.calls(), asks, "{person}");
+        assert_eq!(vendor.calls(), calls, "{person}");
     }
 }
 
@@ -90,6 +90,6 @@ async fn dropped_lookup_leaves_no_call_in_flight() {
     let vendor = Vendor::new(finds("ada").after(20));
     let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
     drop_at_each_ms(&cache, 19, |ms| assert_eq!(vendor.in_flight(), 0, "{ms}")).await;
-    let asks = vendor.calls();
-    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), asks + 1), "half an answer is none");
+    let calls = vendor.calls();
+    assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), calls + 1), "half an answer is none");
 }

@@ -118,13 +118,13 @@ async fn full_queue_evicts_from_workspace_with_most_waiting_lookups() {
 async fn lookup_dropped_in_queue_frees_its_place() {
     let vendor = Vendor::new(hangs());
     let limit = limit(&vendor, 1, 1);
-    let (asks, waits) = (start(&limit).await, start(&limit).await);
+    let (calls, waits) = (start(&limit).await, start(&limit).await);
     assert_eq!(look_up(&*limit).await, LookupResult::VendorError(VendorErrorKind::QueueFull));
 
     waits.abort();
     let waits = start(&limit).await;
     vendor.set_behavior(finds("ada"));
-    asks.abort();
+    calls.abort();
     assert_eq!(waits.await.unwrap(), found("ada"), "its permit went to the waiting lookup");
 }
 
@@ -151,12 +151,12 @@ async fn dropped_lookup_releases_its_permit() {
     let vendor = Vendor::new(finds("ada").after(30));
     let limit = limit(&vendor, 1, 1);
     for ms in 0..70 {
-        let asks = start(&limit).await;
+        let calls = start(&limit).await;
         let waits = start(&limit).await;
         sleep(Duration::from_millis(ms)).await;
         waits.abort();
-        asks.abort();
-        let _ = (asks.await, waits.await);
+        calls.abort();
+        let _ = (calls.await, waits.await);
         assert_unused(&limit, 1);
         assert_eq!(vendor.in_flight(), 0);
     }
@@ -191,8 +191,8 @@ proptest! {
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(at)).await;
                     let query = query_of(workspace, "ada.marlowe@gmail.com");
-                    let patience = dropped_after.map_or(WAIT_MAX, Duration::from_millis);
-                    let found = timeout(patience, limit.find(&query)).await;
+                    let wait = dropped_after.map_or(WAIT_MAX, Duration::from_millis);
+                    let found = timeout(wait, limit.find(&query)).await;
                     found.ok().map(|found| LookupResult::from(&found))
                 })
             });

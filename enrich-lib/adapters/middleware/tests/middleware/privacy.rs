@@ -50,7 +50,7 @@ async fn errors_contain_no_email() {
     let waterfall = Waterfall::new().then("alpha", vendor.clone()).then("beta", vendor);
     let error = Coalesce::new(Arc::new(waterfall), hasher).find(&ada()).await.unwrap_err();
     assert_hidden(&format!("{error} {error:?}"));
-    assert!(error.source().is_none(), "its text tells all");
+    assert!(error.source().is_none(), "its text is complete");
 }
 
 #[test]

@@ -68,7 +68,7 @@ async fn circuit_breaker_excludes_hanging_vendor_within_50_lookups() {
         slow += usize::from(ms > 1_000);
         last = ms;
     }
-    assert_eq!(last, 200, "the vendor that hangs is not asked any more");
+    assert_eq!(last, 200, "the vendor that hangs is no longer called");
     assert_eq!(slow, CircuitBreakerPolicy::default().calls_min);
 
     // The vendor is called again once it has recovered and the pause is over.

@@ -58,7 +58,7 @@ async fn fails_when_opt_outs_are_unreadable() {
 #[tokio::test(start_paused = true)]
 async fn dropped_lookup_leaves_no_call_in_flight() {
     let vendor = Vendor::new(finds("bob").after(20));
-    let nobody = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
-    let suppress = Suppress::new(vendor.clone(), Arc::new(nobody));
+    let no_opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), []);
+    let suppress = Suppress::new(vendor.clone(), Arc::new(no_opt_outs));
     drop_at_each_ms(&suppress, 25, |ms| assert_eq!(vendor.in_flight(), 0, "{ms}")).await;
 }

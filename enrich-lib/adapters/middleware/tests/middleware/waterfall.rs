@@ -18,7 +18,7 @@ fn waterfall(vendors: &[Arc<Vendor>]) -> Waterfall {
     rest.fold(first, |waterfall, (name, vendor)| waterfall.then(name, vendor.clone()))
 }
 
-fn asks(vendors: &[Arc<Vendor>]) -> Vec<usize> {
+fn calls(vendors: &[Arc<Vendor>]) -> Vec<usize> {
     vendors.iter().map(|vendor| vendor.calls()).collect()
 }
 
@@ -26,7 +26,7 @@ fn asks(vendors: &[Arc<Vendor>]) -> Vec<usize> {
 async fn returns_first_match_without_calling_later_vendors() {
     let vendors = [no_match(), finds("ada"), finds("bob")].map(Vendor::new);
     assert_eq!(look_up(&waterfall(&vendors)).await, found("ada"));
-    assert_eq!(asks(&vendors), [1, 1, 0]);
+    assert_eq!(calls(&vendors), [1, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,8 +86,8 @@ async fn leadmagic() {
         json!({"personal_email": "ada.marlowe+news@gmail.com"})
     );
     assert_eq!(answered(json!(NAME), "Profile URL found", 10).look_up().await.0, Outcome::found());
-    let nobody = answered(json!(null), "No profile found for this email.", 0);
-    assert_eq!(nobody.look_up().await.0, Outcome::NoMatch);
+    let no_match = answered(json!(null), "No profile found for this email.", 0);
+    assert_eq!(no_match.look_up().await.0, Outcome::NoMatch);
 }
 
 #[tokio::test]
@@ -105,8 +105,8 @@ async fn enrich_layer() {
     assert_eq!((request.method.as_str(), request.url.path()), ("GET", "/api/v2/profile/resolve/email"));
     assert_eq!(request.url.query(), Some("email=ada.marlowe%2Bnews%40gmail.com&lookup_depth=superficial"));
     assert_eq!(header(&request, "authorization"), format!("Bearer {SECRET}"));
-    let nobody = json!({"linkedin_profile_url": null, "twitter_profile_url": "https://x.com/ada"});
-    assert_eq!(answered(200, nobody).look_up().await.0, Outcome::NoMatch);
+    let no_match = json!({"linkedin_profile_url": null, "twitter_profile_url": "https://x.com/ada"});
+    assert_eq!(answered(200, no_match).look_up().await.0, Outcome::NoMatch);
     assert_eq!(answered(404, json!({})).look_up().await.0, Outcome::NoMatch);
     assert_eq!(answered(403, json!({})).look_up().await.0, Outcome::permanent(OutOfCredits));
 }
@@ -128,10 +128,10 @@ async fn contactout() {
     assert_eq!((request.method.as_str(), request.url.path()), ("GET", "/v1/people/person"));
     assert_eq!(request.url.query(), Some("email=ada.marlowe%2Bnews%40gmail.com"));
     assert_eq!((header(&request, "authorization"), header(&request, "token")), ("basic", SECRET));
-    let nobody = json!({"status_code": 404, "message": "Not Found"});
-    assert_eq!(answered(404, nobody.clone()).look_up().await.0, Outcome::NoMatch);
+    let no_match = json!({"status_code": 404, "message": "Not Found"});
+    assert_eq!(answered(404, no_match.clone()).look_up().await.0, Outcome::NoMatch);
     // The documentation does not say whether the HTTP status equals `status_code` in the body.
-    assert_eq!(answered(200, nobody).look_up().await.0, Outcome::NoMatch);
+    assert_eq!(answered(200, no_match).look_up().await.0, Outcome::NoMatch);
     assert_eq!(answered(200, json!({"status_code": 200, "profile": []})).look_up().await.0, Outcome::NoMatch);
 }
 

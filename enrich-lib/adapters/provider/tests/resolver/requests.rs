@@ -133,9 +133,9 @@ impl Write for Pipe {
 }
 
 /// Answers the first request with 404, and all others with a profile.
-async fn answer(request: Request<Incoming>, asked: u32) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, count: u32) -> Result<Response<Full<Bytes>>, Infallible> {
     assert_eq!(request.into_body().collect().await.unwrap().to_bytes().len(), 38);
-    let status = if asked == 0 { 404 } else { 200 };
+    let status = if count == 0 { 404 } else { 200 };
     let answer = Response::builder().status(status).header("content-type", "application/json");
     Ok(answer.body(Full::new(Bytes::from(person().to_string()))).unwrap())
 }
@@ -146,10 +146,10 @@ async fn supports_custom_connectors_and_http2() {
         let (vendor, mut connections) = mpsc::unbounded_channel();
         let serving = tokio::spawn(async move {
             while let Some(connection) = connections.recv().await {
-                let asked = AtomicU32::new(0);
+                let count = AtomicU32::new(0);
                 let service = service_fn(move |request: Request<Incoming>| {
                     assert_eq!(request.version(), version);
-                    answer(request, asked.fetch_add(1, Relaxed))
+                    answer(request, count.fetch_add(1, Relaxed))
                 });
                 let server = auto::Builder::new(TokioExecutor::new());
                 // Connections are served one after another, so the test hangs unless all requests share one.

@@ -59,7 +59,7 @@ fn admin_works_while_another_process_serves() {
     admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
     admin.create_key(&workspace("new"), "first", &key(1), START).unwrap();
     assert_eq!(admin.workspaces().unwrap().len(), 2);
-    assert!(world.finds(&key(1)), "a key that was never asked for needs no tick");
+    assert!(world.finds(&key(1)), "a key that was never requested needs no tick");
     let hold = world.hold_of("new", 1);
     world.spend(&hold).unwrap();
     assert_eq!(totals(admin.balance(&workspace("new")).unwrap()), (4, 0, 1));
@@ -170,12 +170,12 @@ fn tick_without_changes_writes_nothing() {
 fn reports_unknown_and_existing_names() {
     let files = Files::with_credits(10);
     let mut admin = files.admin();
-    let stranger = workspace("stranger");
-    let none = "there is no workspace stranger";
-    assert_eq!(message(admin.grant(&stranger, 1, START)), none);
-    assert_eq!(message(admin.balance(&stranger)), none);
-    assert_eq!(message(admin.keys(&stranger)), none);
-    assert_eq!(message(admin.create_key(&stranger, "x", &key(1), START)), none);
+    let unknown = workspace("unknown");
+    let none = "there is no workspace unknown";
+    assert_eq!(message(admin.grant(&unknown, 1, START)), none);
+    assert_eq!(message(admin.balance(&unknown)), none);
+    assert_eq!(message(admin.keys(&unknown)), none);
+    assert_eq!(message(admin.create_key(&unknown, "x", &key(1), START)), none);
     assert_eq!(message(admin.revoke_key("key_0", START)), "there is no key with the id key_0");
     let twice = admin.create_workspace(&workspace("demo"), Default::default(), 1, START);
     assert_eq!(message(twice), "there is already a workspace demo");

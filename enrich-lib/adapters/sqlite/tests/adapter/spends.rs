@@ -212,8 +212,8 @@ fn spend_of_zero_credits_needs_no_writer() {
 #[test]
 fn hold_of_unknown_workspace_is_an_error() {
     let world = World::with_credits(10);
-    let failed = world.drive(world.ledger.hold(&lookup("stranger", 1)));
-    assert_eq!(failed.unwrap_err().to_string(), "there is no workspace stranger");
+    let failed = world.drive(world.ledger.hold(&lookup("unknown", 1)));
+    assert_eq!(failed.unwrap_err().to_string(), "there is no workspace unknown");
 }
 
 #[test]

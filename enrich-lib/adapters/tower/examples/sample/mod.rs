@@ -33,7 +33,7 @@ fn key() -> ApiKey {
 }
 
 /// Listens on the address of the first argument, or on a free port, and prints sample requests.
-#[allow(clippy::print_stdout, reason = "whoever runs an example reads it")]
+#[allow(clippy::print_stdout, reason = "an example prints to the terminal")]
 pub(crate) async fn listener() -> Result<TcpListener, Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let listener = TcpListener::bind(address).await?;

@@ -195,7 +195,7 @@ async fn debug_output_contains_no_key_or_email() {
 struct Gate(Arc<(Notify, Notify)>);
 
 impl Gate {
-    async fn asked(&self) {
+    async fn requested(&self) {
         self.0.0.notified().await;
     }
 

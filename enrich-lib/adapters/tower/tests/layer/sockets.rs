@@ -27,8 +27,8 @@ use crate::{Gate, demo, key, layer, service};
 
 #[tokio::test]
 async fn both_answer_lookups_and_own_paths_on_one_connection() {
-    let told = Arc::default();
-    for address in [axum(layer(), &told).await, hyper(layer(), &told).await] {
+    let events = Arc::default();
+    for address in [axum(layer(), &events).await, hyper(layer(), &events).await] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let found = ask(&mut stream, &lookup()).await;
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
@@ -54,7 +54,7 @@ async fn both_complete_lookup_of_disconnected_client() {
         };
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(lookup().as_bytes()).await.unwrap();
-        gate.asked().await;
+        gate.requested().await;
         assert_eq!(accounts.balance(&demo()).held, 1);
 
         drop(stream);

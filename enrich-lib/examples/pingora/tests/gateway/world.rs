@@ -175,7 +175,7 @@ pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
 /// A resolver that a test can block.
 pub struct People {
     directory: Directory,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     /// One permit per call. Unlimited while the gate is open.
     gate: Semaphore,
 }
@@ -184,13 +184,13 @@ impl Default for People {
     fn default() -> Self {
         let directory = Directory::default();
         directory.insert(&Email::parse(KNOWN).unwrap(), ProfileUrl::from_name("ada-marlowe").unwrap());
-        Self { directory, asked: AtomicUsize::new(0), gate: Semaphore::new(Semaphore::MAX_PERMITS) }
+        Self { directory, requests: AtomicUsize::new(0), gate: Semaphore::new(Semaphore::MAX_PERMITS) }
     }
 }
 
 impl People {
     pub fn lookups(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+        self.requests.load(Ordering::SeqCst)
     }
 
     /// Blocks all calls until the gate is opened.
@@ -206,7 +206,7 @@ impl People {
 #[async_trait]
 impl Resolver for People {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.requests.fetch_add(1, Ordering::SeqCst);
         let _permit = self.gate.acquire().await.map_err(PortError::new)?;
         assert!(query.email != Email::parse(POISON).unwrap(), "poisoned");
         self.directory.find(query).await
@@ -232,8 +232,8 @@ pub fn upstream() -> SocketAddr {
             let mut client = Client::of(tcp.unwrap());
             let request = client.reply(); // a request has the same structure
             let line = request.head.lines().next().unwrap();
-            let told = format!("{line}\n{}", request.body);
-            client.send(with_body("HTTP/1.1 203 OK\r\nconnection: close\r\n", &told));
+            let echo = format!("{line}\n{}", request.body);
+            client.send(with_body("HTTP/1.1 203 OK\r\nconnection: close\r\n", &echo));
         }
     });
     address
