@@ -1,9 +1,9 @@
 //! The credits of one workspace and the states of its holds.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use std::time::Duration;
 
+use super::entries::Entries;
+use super::expiry_queue::ExpiryQueue;
 use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::model::{LookupId, Timestamp};
 
@@ -23,16 +23,11 @@ pub struct Account {
 struct Lookups {
     /// The sum of the credits that they hold.
     held: u64,
-    /// Ids start with the arrival time, so that accesses are mostly to the end of the map. Unlike a hash map, it never moves
-    /// all entries at once: a busy account has millions of them, and it is locked meanwhile.
-    entries: BTreeMap<LookupId, Entry>,
+    entries: Entries<Entry>,
     /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten.
     expiring: ExpiryQueue,
     tombstones: ExpiryQueue,
 }
-
-/// Lookups by deadline.
-type ExpiryQueue = BTreeSet<(Timestamp, LookupId)>;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -106,12 +101,12 @@ impl Account {
 
     /// Returns `true` if the lookup's hold is tracked or its end is still remembered.
     pub fn tracks(&self, lookup_id: LookupId) -> bool {
-        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.contains_key(&lookup_id))
+        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.get(lookup_id).is_some())
     }
 
     /// Returns `true` if a spend of the lookup's hold has begun and was not yet committed, aborted or voided.
     pub fn is_spending(&self, lookup_id: LookupId) -> bool {
-        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(&lookup_id));
+        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(lookup_id));
         entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
     }
 
@@ -123,11 +118,7 @@ impl Account {
     /// Returns the time at which [`Account::advance`] next has work to do, if any.
     pub fn next_due(&self) -> Option<Timestamp> {
         let lookups = self.lookups.as_ref()?;
-        [&lookups.expiring, &lookups.tombstones]
-            .into_iter()
-            .filter_map(|queue| queue.first())
-            .map(|(due, _)| *due)
-            .min()
+        [&lookups.expiring, &lookups.tombstones].into_iter().filter_map(ExpiryQueue::next_due).min()
     }
 
     /// Holds credits. A repeated call with the same hold returns the same outcome.
@@ -274,9 +265,8 @@ impl Account {
         if back > Self::TOMBSTONE_TTL {
             self.now = now;
             if let Some(lookups) = &mut self.lookups {
-                for queue in [&mut lookups.expiring, &mut lookups.tombstones] {
-                    *queue = mem::take(queue).into_iter().map(|(due, id)| (due - back, id)).collect();
-                }
+                lookups.expiring.move_back(back);
+                lookups.tombstones.move_back(back);
             }
         }
         self.pass(now);
@@ -303,7 +293,7 @@ impl Account {
     /// Returns the lookup's entry and the sum of all held credits.
     fn find(&mut self, hold: &Hold) -> Option<(&mut Entry, &mut u64)> {
         let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
-        Some((entries.get_mut(&hold.lookup_id)?, held))
+        Some((entries.get_mut(hold.lookup_id)?, held))
     }
 
     fn remember(&mut self, hold: &Hold, credits: u64, state: State) {
@@ -311,7 +301,7 @@ impl Account {
         let lookups = self.lookups.get_or_insert_default();
         lookups.held += entry.held();
         lookups.entries.insert(hold.lookup_id, entry);
-        lookups.expiring.insert((hold.expires_at, hold.lookup_id));
+        lookups.expiring.push(hold.expires_at, hold.lookup_id);
     }
 }
 
@@ -319,36 +309,29 @@ impl Lookups {
     fn pass(&mut self, now: Timestamp) {
         // A spend in progress is left as it is and checked again at this time.
         let again_at = now + Account::TOMBSTONE_TTL;
-        while let Some((due, id)) = pop_due(&mut self.expiring, now) {
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
+        while let Some((due, id)) = self.expiring.pop_due(now) {
+            let Some(entry) = self.entries.get_mut(id) else { continue };
             match entry.state {
-                State::Spending { .. } => {
-                    self.tombstones.insert((again_at, id));
-                }
+                State::Spending { .. } => self.tombstones.push(again_at, id),
                 State::Held => {
                     self.held -= entry.credits;
                     entry.state = State::Ended;
-                    self.tombstones.insert((due + Account::TOMBSTONE_TTL, id));
+                    self.tombstones.push(due + Account::TOMBSTONE_TTL, id);
                 }
-                State::Spent(_) | State::Ended => {
-                    self.tombstones.insert((due + Account::TOMBSTONE_TTL, id));
-                }
+                State::Spent(_) | State::Ended => self.tombstones.push(due + Account::TOMBSTONE_TTL, id),
             }
         }
-        while let Some((_, id)) = pop_due(&mut self.tombstones, now) {
-            match self.entries.get(&id) {
+        while let Some((_, id)) = self.tombstones.pop_due(now) {
+            match self.entries.get(id) {
                 Some(Entry { state: State::Spending { .. }, .. }) if now < again_at => {
-                    self.tombstones.insert((again_at, id));
+                    self.tombstones.push(again_at, id)
                 }
-                _ => self.held -= self.entries.remove(&id).map_or(0, |entry| entry.held()),
+                _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
             }
         }
+        self.expiring.shrink();
+        self.tombstones.shrink();
     }
-}
-
-/// Removes the earliest entry of the queue, if its deadline is not after `now`.
-fn pop_due(queue: &mut ExpiryQueue, now: Timestamp) -> Option<(Timestamp, LookupId)> {
-    queue.first().is_some_and(|(due, _)| *due <= now).then(|| queue.pop_first())?
 }
 
 impl Entry {

@@ -11,6 +11,8 @@
 //! the arithmetic for one workspace. It is also the model that every store is tested against.
 
 mod account;
+mod entries;
+mod expiry_queue;
 
 use thiserror::Error;
 

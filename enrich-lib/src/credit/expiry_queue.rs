@@ -1,0 +1,129 @@
+//! A deadline queue of lookups, for input that is nearly sorted.
+//!
+//! A `BTreeSet` of deadlines and a `BTreeMap` of entries cost 13 % of a lookup's instructions.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use crate::model::{LookupId, Timestamp};
+
+/// A deadline queue of lookups.
+///
+/// Most entries are appended to a sorted deque. An entry that is a few places out of order is inserted at its place. An
+/// entry that is further out of order, for example from a node whose clock is slow, goes into a heap. No insertion moves
+/// many entries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExpiryQueue {
+    in_order: VecDeque<Due>,
+    late: BinaryHeap<Reverse<Due>>,
+}
+
+type Due = (Timestamp, LookupId);
+
+/// The maximum number of places by which an entry of the deque may be out of order.
+const PLACES_MAX: usize = 64;
+
+impl ExpiryQueue {
+    pub(super) fn push(&mut self, due: Timestamp, id: LookupId) {
+        if self.in_order.back().is_none_or(|(last, _)| *last <= due) {
+            return self.in_order.push_back((due, id));
+        }
+        let last = self.in_order.iter().rev().take(PLACES_MAX);
+        match last.take_while(|(other, _)| *other > due).count() {
+            PLACES_MAX => self.late.push(Reverse((due, id))),
+            places => self.in_order.insert(self.in_order.len() - places, (due, id)),
+        }
+    }
+
+    /// Returns the earliest deadline.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let in_order = self.in_order.front().map(|(due, _)| *due);
+        let late = self.late.peek().map(|Reverse((due, _))| *due);
+        in_order.into_iter().chain(late).min()
+    }
+
+    /// Removes an entry whose deadline is not after `now`, and returns it with its deadline.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
+        if self.in_order.front().is_some_and(|(due, _)| *due <= now) {
+            return self.in_order.pop_front();
+        }
+        if self.late.peek().is_some_and(|Reverse((due, _))| *due <= now) {
+            return self.late.pop().map(|Reverse(due)| due);
+        }
+        None
+    }
+
+    /// Moves all deadlines back.
+    pub(super) fn move_back(&mut self, by: Duration) {
+        self.in_order.iter_mut().for_each(|(due, _)| *due = *due - by);
+        let late = self.late.drain().map(|Reverse((due, id))| Reverse((due - by, id)));
+        self.late = late.collect();
+    }
+
+    /// Releases memory if less than an eighth of it is in use.
+    pub(super) fn shrink(&mut self) {
+        if self.in_order.len() < self.in_order.capacity() / 8 {
+            self.in_order.shrink_to(2 * self.in_order.len());
+        }
+        if self.late.len() < self.late.capacity() / 8 {
+            self.late.shrink_to(2 * self.late.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_ms(ms)
+    }
+
+    fn id(n: usize) -> LookupId {
+        LookupId::from_bytes((n as u128).to_be_bytes())
+    }
+
+    fn pop_all_due(queue: &mut ExpiryQueue, now: Timestamp) -> Vec<Due> {
+        let mut due: Vec<_> = std::iter::from_fn(|| queue.pop_due(now)).collect();
+        due.sort_unstable();
+        due
+    }
+
+    #[test]
+    fn late_entries_move_no_others() {
+        let mut queue = ExpiryQueue::default();
+        (0..1_000).for_each(|n| queue.push(at(1_000 + n), id(n as usize)));
+        (0..1_000).for_each(|n| queue.push(at(500 + n), id(n as usize)));
+        assert_eq!(queue.late.len(), 1_000);
+        assert_eq!(queue.next_due(), Some(at(500)));
+    }
+
+    proptest! {
+        /// Each step advances the clock, adds a deadline that may be out of order, and may pop all due entries.
+        #[test]
+        fn pops_every_entry_once_at_its_deadline(
+            steps in prop::collection::vec((0..3_u64, 0..200_u64, any::<bool>()), 1..400),
+            back in 0..300_u64,
+        ) {
+            let (mut queue, mut model, mut now) = (ExpiryQueue::default(), Vec::new(), 1_000);
+            for (n, (forward, behind, pops)) in steps.into_iter().enumerate() {
+                now += forward;
+                queue.push(at(now + 300 - behind), id(n));
+                model.push((at(now + 300 - behind), id(n)));
+                if pops {
+                    let mut due: Vec<_> = model.extract_if(.., |(due, _)| *due <= at(now)).collect();
+                    due.sort_unstable();
+                    prop_assert_eq!(pop_all_due(&mut queue, at(now)), due);
+                }
+                prop_assert_eq!(queue.next_due(), model.iter().map(|(due, _)| *due).min());
+            }
+            queue.move_back(Duration::from_millis(back));
+            model.iter_mut().for_each(|(due, _)| *due = *due - Duration::from_millis(back));
+            model.sort_unstable();
+            prop_assert_eq!(pop_all_due(&mut queue, at(u64::MAX)), model);
+            prop_assert_eq!(queue.next_due(), None);
+        }
+    }
+}
