@@ -16,9 +16,8 @@ use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use crate::BoxError;
 use crate::arrivals::{Arrivals, SystemArrivals};
-use crate::body::{self, BodyLimits};
+use crate::body::{BodyFuture, BodyLimits};
 
 /// An endpoint that answers requests for the only operation, independent of the server.
 /// [`EnrichLayer`](crate::EnrichLayer) contains one. A server without tower uses it directly, after it has
@@ -49,11 +48,8 @@ impl Endpoint {
     /// the lookup reports an invalid body only after the checks that come before it.
     ///
     /// Requires a tokio runtime with its timer enabled.
-    pub async fn read_body<B>(&self, body: B) -> Body
-    where
-        B: http_body::Body<Error: Into<BoxError>>,
-    {
-        body::read(body, self.body).await
+    pub fn read_body<B: http_body::Body>(&self, body: B) -> BodyFuture<B> {
+        BodyFuture::new(body, self.body)
     }
 
     /// Answers one request. A panic of the service results in a 500.

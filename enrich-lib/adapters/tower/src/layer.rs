@@ -16,7 +16,6 @@ use pin_project_lite::pin_project;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
-use crate::BoxError;
 use crate::arrivals::Arrivals;
 use crate::body::BodyLimits;
 use crate::endpoint::Endpoint;
@@ -83,7 +82,7 @@ pub type ResponseBody<B> = Either<Full<Bytes>, B>;
 impl<S, B, R> tower_service::Service<Request<B>> for Enrich<S>
 where
     S: tower_service::Service<Request<B>, Response = Response<R>>,
-    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    B: http_body::Body<Data: Send> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;

@@ -104,9 +104,6 @@ mod endpoint;
 mod layer;
 
 pub use crate::arrivals::{Arrivals, SystemArrivals};
-pub use crate::body::BodyLimits;
+pub use crate::body::{BodyFuture, BodyLimits};
 pub use crate::endpoint::{Endpoint, LookupFuture};
 pub use crate::layer::{Enrich, EnrichLayer, ResponseBody, ResponseFuture};
-
-/// Any error. The errors of request bodies must convert to it.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
