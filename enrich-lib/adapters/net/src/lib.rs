@@ -5,15 +5,19 @@
 //! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies certificates, with
 //!   rustls and ring.
 //!
+//! * [`sources`] lists an error and its causes, to describe a failed connection.
+//!
 //! Connecting has no timeout of its own; the caller applies one.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod connect;
+mod sources;
 mod tls;
 
 pub use connect::{Connect, Stream, Tcp, Tls, Unix};
+pub use sources::sources;
 pub use tls::{RootsError, client_config, pem_roots, system_roots};
 
 pub use rustls::{ClientConfig, RootCertStore};

@@ -1,6 +1,5 @@
 //! The HTTP client, with a limit on everything that the vendor controls.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use enrich_net::{RootsError, client_config, system_roots};
+use enrich_net::{RootsError, client_config, sources, system_roots};
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -149,8 +148,7 @@ pub(crate) fn is_out_of_file_descriptors(error: &RequestError) -> bool {
     /// `ENFILE` and `EMFILE` on every Unix. `io::ErrorKind` has no variants for them.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
 
-    let mut sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
-    sources.any(|error| {
+    sources(error).any(|error| {
         let code = error.downcast_ref().and_then(io::Error::raw_os_error);
         code.is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code))
     })
@@ -162,7 +160,7 @@ pub(crate) fn reason(error: &RequestError) -> String {
     if !error.is_connect() {
         return "the connection closed before a response".to_owned();
     }
-    let sources = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| inner(*error));
+    let sources = sources(error);
     let tls = sources.clone().find_map(|error| error.downcast_ref());
     match (tls, sources.last()) {
         (Some(rustls::Error::InvalidCertificate(_)), _) => {
@@ -171,14 +169,6 @@ pub(crate) fn reason(error: &RequestError) -> String {
         (Some(_), _) => "cannot connect: the TLS handshake failed".to_owned(),
         (None, Some(error)) => format!("cannot connect: {error}"),
         (None, None) => "cannot connect".to_owned(),
-    }
-}
-
-/// Returns the cause of an error. For an [`io::Error`], this is the wrapped error, as `source` skips it.
-fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => error.source(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The errors of a request, as text with advice.
 
 use std::error::Error;
-use std::io;
-use std::iter::successors;
+
+use enrich_net::sources;
 
 use super::tls;
 use crate::output;
@@ -26,22 +26,14 @@ pub struct Cause {
 impl Cause {
     /// Describes the root cause of an error.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
-        let chain = || successors(Some(error), |&error| source(error));
-        if let Some(error) = chain().find_map(|error| error.downcast_ref()) {
+        let chain = sources(error);
+        if let Some(error) = chain.clone().find_map(|error| error.downcast_ref()) {
             let (text, advice) = tls::describe(error);
             return Self { text: text.to_owned(), advice };
         }
-        let text = chain().last().map_or_else(String::new, ToString::to_string);
+        let text = chain.last().map_or_else(String::new, ToString::to_string);
         let advice =
             "start a server with `enrich serve`, or set --url to a running one (http:// or https://)";
         Self { text: output::printable(&text), advice: Some(advice) }
-    }
-}
-
-/// Returns the error that `error` wraps. Uses `get_ref` for an `io::Error`, whose `source` skips the wrapped error.
-fn source<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => error.source(),
     }
 }
