@@ -299,5 +299,4 @@ impl Config {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@ use enrich_lib::lookup::Policy;
 use enrich_middleware::timeouts::RetryingCredits;
 use enrich_provider::parse_toml;
 
-const EXAMPLE: &str = include_str!("example.toml");
+const EXAMPLE: &str = include_str!("../example.toml");
 
 /// Invalid lines of a list of domains.
 const NO_DOMAINS: [&str; 7] = [
