@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use crate::args::MigrateArgs;
 use crate::failure::Failure;
 use crate::output;
+use crate::runtime;
 use crate::url::ServerUrl;
 
 /// The location of the accounts.
@@ -46,11 +47,11 @@ pub struct Accounts {
 
 impl Accounts {
     fn in_dir(dir: &DataDir) -> Result<Self, Failure> {
-        Ok(Self { runtime: runtime()?, admin: Box::new(enrich_sqlite::Admin::open(dir)?) })
+        Ok(Self { runtime: runtime::single_threaded()?, admin: Box::new(enrich_sqlite::Admin::open(dir)?) })
     }
 
     fn on_server(url: &ServerUrl) -> Result<Self, Failure> {
-        let (runtime, server) = (runtime()?, server(url)?);
+        let (runtime, server) = (runtime::single_threaded()?, server(url)?);
         let admin = runtime.block_on(enrich_postgres::Admin::open(&server));
         Ok(Self { admin: Box::new(admin.map_err(|error| at(url, error))?), runtime })
     }
@@ -67,8 +68,9 @@ impl Accounts {
 /// `enrich migrate`
 pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let url = &args.database;
-    let applied =
-        runtime()?.block_on(Database::new(server(url)?).migrate()).map_err(|error| at(url, error))?;
+    let applied = runtime::single_threaded()?
+        .block_on(Database::new(server(url)?).migrate())
+        .map_err(|error| at(url, error))?;
     let version = Database::VERSION;
     let before = version - applied;
     if args.format.json {
@@ -79,12 +81,6 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         before if before == version => format!("{url}: the tables already have version {version}"),
         before => format!("{url}: upgraded the tables from version {before} to {version}"),
     })
-}
-
-/// Creates a single-threaded Tokio runtime.
-pub fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| Failure::new(format!("cannot start the runtime: {e}")))
 }
 
 pub fn server(url: &ServerUrl) -> Result<Server, Failure> {

@@ -3,7 +3,6 @@
 //! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the data directory
 //! once the copy has begun, and cannot be spent on the server until the copy is complete and verified.
 
-use std::io::IsTerminal;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
@@ -11,13 +10,14 @@ use enrich_postgres::{Copy, CopyDifference, PostgresError};
 use enrich_sqlite::{Admin, DataDir, Export};
 use enrich_store::Admin as _;
 use enrich_store::records::{Contents, CopiedKey, CopiedWorkspace};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
 use crate::args::CopyArgs;
 use crate::failure::Failure;
 use crate::output::{self, grouped};
+use crate::runtime;
 use crate::url::ServerUrl;
 
 /// Maximum number of rows in one transaction.
@@ -27,7 +27,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let CopyArgs { from, to } = args;
     let server = accounts::server(&to)?;
     let dir = DataDir::open(from)?;
-    let runtime = accounts::runtime()?;
+    let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
     runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
 
@@ -172,15 +172,9 @@ fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {
     failure.advise(advice.join("\n  "))
 }
 
-/// Creates a progress bar on stderr, hidden unless stderr is a terminal.
+/// Creates the progress bar of a copy.
 fn bar(workspaces: &[CopiedWorkspace], resumed: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let template = "{bar:24} {percent:>3} %  {human_pos} of {human_len} rows  {per_sec}  {eta} left";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let all = workspaces.iter().map(|workspace| rows(&workspace.contents)).sum();
-    let bar = ProgressBar::new(all).with_style(style).with_position(resumed);
-    bar.reset_eta();
-    bar
+    output::progress(Some(all), resumed, output::progress_style(template))
 }

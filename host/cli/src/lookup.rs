@@ -8,13 +8,13 @@ use crate::args::LookupArgs;
 use crate::client::{Client, refusal};
 use crate::failure::Failure;
 use crate::output;
+use crate::runtime;
 
 /// Maximum number of characters to print of an error's body, which may be an HTML page.
 const ERROR_CHARS_MAX: usize = 500;
 
 pub fn run(args: &LookupArgs) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot start the async runtime: {e}")))?;
+    let runtime = runtime::single_threaded()?;
     let client = Client::new(&args.server)?;
     let response = runtime.block_on(client.enrich(&args.email)).map_err(|error| client.failure(error))?;
     let body = output::printable(&String::from_utf8_lossy(&response.body));

@@ -4,6 +4,7 @@
 //! `bulk`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
+//! - `runtime`: the async runtime
 //! - `panics`: reports of panics, without their messages
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
@@ -33,6 +34,7 @@ mod output;
 mod panics;
 mod people;
 mod private_file;
+mod runtime;
 mod sample;
 mod serve;
 mod settings;

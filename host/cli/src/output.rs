@@ -1,7 +1,8 @@
 //! Output of the commands: text and tables by default, JSON with `--json`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 
@@ -88,6 +89,22 @@ pub fn table<const N: usize>(
         line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
+}
+
+/// Creates a progress bar on stderr that starts at `position`. It is hidden unless stderr is a terminal.
+pub fn progress(length: Option<u64>, position: u64, style: ProgressStyle) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let bar = bar.with_style(style).with_position(position);
+    bar.reset_eta();
+    bar
+}
+
+/// Parses the template of a progress bar.
+pub fn progress_style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Formats a number with thousands separators: 1234567 becomes `1,234,567`.

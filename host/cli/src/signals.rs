@@ -16,7 +16,6 @@ pub struct Signals {
 impl Signals {
     /// Replaces the default actions of both signals. Panics outside a Tokio runtime.
     pub fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
@@ -27,6 +26,11 @@ impl Signals {
             _ = self.terminate.recv() => Exit::Terminated,
         }
     }
+}
+
+/// Replaces the default action of a signal. Panics outside a Tokio runtime.
+pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
 }
 
 /// Handles signals on a separate thread, for commands without a runtime. The first signal calls `stop` with its exit code;

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
 use crate::failure::Failure;
 use crate::output;
+use crate::runtime;
 use crate::settings::{Reading, Settings};
 use crate::sources::Sources;
 
@@ -22,8 +23,7 @@ pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     check_opt_out(&settings.data, &email)?;
     let provider = find(&settings.sources, &name)?;
 
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot start the runtime: {e}")))?;
+    let runtime = runtime::single_threaded()?;
     let started = Instant::now();
     let trial = runtime.block_on(provider.try_email(&email));
     let ms = started.elapsed().as_millis() as u64;

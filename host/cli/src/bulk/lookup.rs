@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use enrich_store::Backoff;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +14,8 @@ use crate::client::{Client, RequestError, Response};
 /// Maximum number of attempts per lookup.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Delay before the second attempt. Doubles with each further attempt.
-const BACKOFF: Duration = Duration::from_millis(500);
+/// The delays between the attempts, before jitter.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
 /// Sends lookups. All lookups of a run share it.
 pub struct LookupClient {
@@ -37,7 +38,7 @@ pub enum LookupOutcome {
 impl LookupClient {
     /// Looks up an email, with retries after temporary failures.
     pub async fn lookup(&self, email: &str) -> LookupOutcome {
-        let mut attempts = 0;
+        let (mut attempts, mut backoff) = (0, BACKOFF);
         loop {
             let permit = self.stop.run_until_cancelled(self.limiter.acquire()).await;
             // The permit may become available at the same time as the stop.
@@ -81,7 +82,7 @@ impl LookupClient {
             if attempts == ATTEMPTS_MAX {
                 return LookupOutcome::Failed(status);
             }
-            self.stop.run_until_cancelled(sleep(backoff(attempts))).await;
+            self.stop.run_until_cancelled(sleep(jittered(backoff.next_pause()))).await;
         }
     }
 }
@@ -110,8 +111,7 @@ fn classify(response: &Response) -> ResponseClass {
     }
 }
 
-/// Returns the delay after `attempts` attempts, with a jitter of 50 % in both directions, so that clients that failed
-/// together do not retry together.
-fn backoff(attempts: u32) -> Duration {
-    (BACKOFF * 2_u32.pow(attempts - 1)).mul_f64(rand::random_range(0.5..1.5))
+/// Adds a jitter of 50 % in both directions, so that clients that failed together do not retry together.
+fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(rand::random_range(0.5..1.5))
 }

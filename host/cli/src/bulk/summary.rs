@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use enrich_files::BadRow;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::row_result::temporary;
@@ -141,23 +141,17 @@ impl Summary {
 
 /// Creates a progress bar on stderr. It is hidden if stderr is not a terminal, or if the rows are printed to a terminal.
 pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> ProgressBar {
-    if !std::io::stderr().is_terminal() || (is_stdout_taken && std::io::stdout().is_terminal()) {
+    if is_stdout_taken && std::io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
-    let (bar, template) = match rows {
-        Some(rows) => (
-            ProgressBar::new(rows),
-            "{bar:24} {percent:>3} %  {human_pos} of {human_len}  {rate}  {eta} left  {msg}",
-        ),
-        None => (ProgressBar::no_length(), "{human_pos} rows  {rate}  {elapsed}  {msg}"),
+    let template = match rows {
+        Some(_) => "{bar:24} {percent:>3} %  {human_pos} of {human_len}  {rate}  {eta} left  {msg}",
+        None => "{human_pos} rows  {rate}  {elapsed}  {msg}",
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let rate = |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
         let _ = write!(w, "{:.0} rows/s", state.per_sec());
     };
-    let bar = bar.with_style(style.with_key("rate", rate)).with_position(resumed);
-    bar.reset_eta();
-    bar
+    output::progress(rows, resumed, output::progress_style(template).with_key("rate", rate))
 }
 
 /// Returns the progress bar's message about a pause of the rate limiter.

@@ -32,11 +32,9 @@ pub fn config(is_https: bool, ca: Option<&Path>) -> Result<ClientConfig, Failure
         };
         return Ok(client_config(roots));
     };
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Failure::new(e.to_string()))?;
-    let verifier = FileVerifier::read(path)?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+    let mut config = client_config(RootCertStore::empty());
+    config.dangerous().set_certificate_verifier(Arc::new(FileVerifier::read(path)?));
+    Ok(config)
 }
 
 /// A verifier that trusts the certificates of a PEM file.

@@ -1,14 +1,14 @@
 //! `enrich people import`: imports people from a file.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use enrich_files::{Columns, FileError, Person, RowError, Rows};
 use enrich_sqlite::{Imported, People};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::input::Input;
@@ -158,18 +158,11 @@ impl Outcome {
     }
 }
 
-/// Creates a progress bar on stderr, hidden unless stderr is a terminal.
+/// Creates the progress bar of an import.
 fn progress(bytes: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match bytes {
-        Some(bytes) => (
-            ProgressBar::new(bytes),
-            "{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
-        ),
-        None => (ProgressBar::no_length(), "{bytes}  {bytes_per_sec}  {elapsed}"),
+    let template = match bytes {
+        Some(_) => "{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
+        None => "{bytes}  {bytes_per_sec}  {elapsed}",
     };
-    let style = ProgressStyle::with_template(template);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    output::progress(bytes, 0, output::progress_style(template))
 }

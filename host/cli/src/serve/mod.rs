@@ -22,16 +22,16 @@ use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir};
 use tokio::net::TcpSocket;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
 use self::reload::Reload;
 use self::stores::Stores;
 use crate::args::ServeArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::key::NewKey;
 use crate::settings::{Reading, Settings};
-use crate::{key, output, sample};
+use crate::signals::Signals;
+use crate::{key, output, runtime, sample};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::resolve(args, &Reading::default())?;
@@ -52,10 +52,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     open_files::raise_limit(count)?;
-    let cant_start = |e| Failure::new(format!("cannot start: {e}"));
     // This thread accepts connections and keeps the stores current. The workers serve the connections.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cant_start)?;
-    let workers = Workers::start(count).map_err(cant_start)?;
+    let runtime = runtime::single_threaded()?;
+    let workers =
+        Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
         let stores = Stores::open(data, &settings).await?;
         serve(args, &settings, &stores, &workers, key).await
@@ -151,12 +151,9 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
 
 /// Listens for signals and returns a future that completes on SIGTERM or SIGINT.
 fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
-    let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut signals = Signals::new()?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => info!("SIGINT: stopping"),
-        }
+        let signal = if signals.next().await == Exit::Terminated { "SIGTERM" } else { "SIGINT" };
+        info!("{signal}: stopping");
     })
 }

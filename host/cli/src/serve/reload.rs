@@ -11,7 +11,7 @@ use enrich_host::swap::Swap;
 use enrich_lib::ports::Resolver;
 use enrich_sqlite::People;
 use rustls::sign::CertifiedKey;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::settings::{Reading, Settings};
+use crate::signals;
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -44,8 +45,7 @@ impl<'a> Reload<'a> {
         settings: &'a Settings,
         people: &'a Arc<People>,
     ) -> Result<Self, Failure> {
-        let hangups = signal(SignalKind::hangup())
-            .map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))?;
+        let hangups = signals::listen(SignalKind::hangup())?;
         let resolver = Arc::new(Swap::new(settings.sources.resolver(people)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
