@@ -1,6 +1,7 @@
 //! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several nodes.
 
-use crate::enrich::{Enrich, Server, eventually};
+use crate::commands::{status, within_a_second};
+use crate::enrich::{Enrich, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::{Value, json};
 
@@ -33,17 +34,6 @@ fn with_key(credits: u64, limit: u64) -> (Enrich, String) {
 fn import_ada(enrich: &Enrich) {
     let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},{URL}\n"));
     enrich.ok(&["people", "import", file.to_str().unwrap()]);
-}
-
-fn status(server: &Server, key: &str, email: &str) -> u16 {
-    server.connect().enrich(key, email).unwrap().status
-}
-
-fn within_a_second(what: &str, probe: impl Fn() -> bool) {
-    let started = std::time::Instant::now();
-    eventually(what, || probe().then_some(()));
-    let took = started.elapsed();
-    assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
 }
 
 mod accounts {
@@ -126,26 +116,16 @@ mod accounts {
 
 mod while_serving {
     use super::*;
+    use crate::commands::while_serving::{check_grants, check_key_changes};
 
     #[test]
     fn key_changes_take_effect_within_a_second() {
-        let (enrich, key) = with_key(5, 500);
-        let server = enrich.serve(&[]);
-        assert_eq!(status(&server, &key, EMAIL), 404);
-        let id = enrich.json(&["key", "list", "demo", "--json"])[0]["id"].as_str().unwrap().to_owned();
-        enrich.ok(&["key", "revoke", &id]);
-        within_a_second("the revoked key is refused", || status(&server, &key, EMAIL) == 401);
-        let new = enrich.ok(&["key", "create", "demo", "second"]);
-        within_a_second("the new key is taken", || status(&server, &new, EMAIL) == 404);
+        check_key_changes(with_key(5, 500));
     }
 
     #[test]
     fn grants_take_effect_within_a_second() {
-        let (enrich, key) = with_key(0, 1_000_000);
-        let server = enrich.serve(&[]);
-        assert_eq!(status(&server, &key, EMAIL), 402);
-        enrich.ok(&["credits", "grant", "demo", "1"]);
-        within_a_second("the credit is there", || status(&server, &key, EMAIL) == 404);
+        check_grants(with_key(0, 1_000_000));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod config;
 mod lookup;
 mod mistakes;
 mod sample;
-mod while_serving;
+pub mod while_serving;
 
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, bytes_under, eventually};
@@ -22,12 +22,13 @@ fn one_person(enrich: &Enrich) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-fn status(server: &Server, key: &str, email: &str) -> u16 {
+/// Returns the status of one lookup.
+pub fn status(server: &Server, key: &str, email: &str) -> u16 {
     server.connect().enrich(key, email).unwrap().status
 }
 
 /// Checks that `probe` returns `true` within a second.
-fn within_a_second(what: &str, probe: impl Fn() -> bool) {
+pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     eventually(what, || probe().then_some(()));
     let took = started.elapsed();
