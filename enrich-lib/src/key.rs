@@ -6,8 +6,10 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
 const PREFIX: &str = "enr_";
 const RANDOM_CHARS: usize = 32;
@@ -105,10 +107,10 @@ impl KeyDigest {
         Self(bytes)
     }
 
-    /// Returns the key's public id for operators: `key_` and the first 8 hex digits of the digest.
-    pub fn key_id(&self) -> String {
+    /// Returns the key's public id: the first 4 bytes of the digest.
+    pub const fn key_id(&self) -> KeyId {
         let [a, b, c, d, ..] = self.0;
-        format!("key_{:08x}", u32::from_be_bytes([a, b, c, d]))
+        KeyId(u32::from_be_bytes([a, b, c, d]))
     }
 }
 
@@ -123,6 +125,46 @@ impl Hash for KeyDigest {
 impl fmt::Debug for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyDigest(…)")
+    }
+}
+
+/// The public id of an API key, formatted as `key_` and 8 hex digits. It cannot be used as a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(u32);
+
+impl KeyId {
+    const PREFIX: &str = "key_";
+
+    /// Creates an id from the number that [`KeyId::number`] returned.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the id as a number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:08x}", Self::PREFIX, self.0)
+    }
+}
+
+/// The reason why a text is not a [`KeyId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected the id of a key, such as key_0123abcd")]
+pub struct KeyIdError;
+
+impl FromStr for KeyId {
+    type Err = KeyIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 8);
+        let digits = digits.filter(|digits| digits.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')));
+        let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        number.map(Self).ok_or(KeyIdError)
     }
 }
 
@@ -150,7 +192,18 @@ mod tests {
     fn key_id_is_a_prefix_of_its_digest() {
         let mut bytes = [0xff; 32];
         bytes[..4].copy_from_slice(&[0x00, 0xab, 0x01, 0xcd]);
-        assert_eq!(KeyDigest::from_bytes(bytes).key_id(), "key_00ab01cd");
+        let id = KeyDigest::from_bytes(bytes).key_id();
+        assert_eq!(id.to_string(), "key_00ab01cd");
+        assert_eq!("key_00ab01cd".parse(), Ok(id));
+    }
+
+    #[test]
+    fn rejects_malformed_key_ids() {
+        for text in
+            ["", "key_", "key_0", "key_00ab01cD", "key_+0ab01cd", "key_00ab01cd0", "00ab01cd", "KEY_00ab01cd"]
+        {
+            assert_eq!(text.parse::<KeyId>(), Err(KeyIdError), "{text}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ use std::time::Duration;
 use crate::body::{self, Body};
 use crate::credit::{Hold, HoldOutcome, Price, Settlement};
 use crate::email::{Email, EmailError, EmailPolicy};
-use crate::key::KeyDigest;
+use crate::key::{KeyDigest, KeyId};
 use crate::model::{Arrival, LookupId, ProfileUrl, WorkspaceId};
 use crate::query::Query;
 use crate::refusal::{PortError, Refusal};
@@ -135,7 +135,7 @@ impl<'p> Lookup<'p, Received> {
         match found {
             Ok(Some(Workspace { id, quota })) => {
                 let window = quota.window(&id, self.arrival.now);
-                Ok(self.with(|received| Identified { window, body: received.body }))
+                Ok(self.with(|Received { key, body }| Identified { key: key.key_id(), window, body }))
             }
             Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
             Err(error) => {
@@ -148,6 +148,7 @@ impl<'p> Lookup<'p, Received> {
 /// The state of a lookup by a known workspace.
 #[derive(Debug)]
 pub struct Identified {
+    key: KeyId,
     window: Window,
     body: Body,
 }
@@ -165,17 +166,17 @@ impl<'p> Lookup<'p, Identified> {
             0 => Err(PortError::new("the window counted a request and is still at 0")),
             count => Ok(count),
         });
-        let workspace = self.state.window.workspace().clone();
+        let (workspace, key) = (self.state.window.workspace().clone(), self.state.key);
         match counted.map(|count| self.state.window.admit(count, self.arrival.now)) {
             Ok(Ok(rate_limit)) => {
-                Ok(self.with(|identified| Admitted { workspace, rate_limit, body: identified.body }))
+                Ok(self.with(|Identified { key, body, .. }| Admitted { workspace, key, rate_limit, body }))
             }
             Ok(Err(rate_limit)) => {
-                Err(Reply::refused(self.arrival.id, workspace, Some(rate_limit), Refusal::RateLimited))
+                Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), Refusal::RateLimited))
             }
             Err(error) => {
                 let refusal = Refusal::RateLimitUnavailable;
-                Err(Reply::refused(self.arrival.id, workspace, None, refusal).with_error(error))
+                Err(Reply::refused(self.arrival.id, workspace, key, None, refusal).with_error(error))
             }
         }
     }
@@ -185,6 +186,7 @@ impl<'p> Lookup<'p, Identified> {
 #[derive(Debug)]
 pub struct Admitted {
     workspace: WorkspaceId,
+    key: KeyId,
     rate_limit: RateLimitStatus,
     body: Body,
 }
@@ -198,6 +200,7 @@ impl<'p> Lookup<'p, Admitted> {
                 let hold = Hold {
                     lookup_id: self.arrival.id,
                     workspace: self.state.workspace.clone(),
+                    key: self.state.key,
                     credits: self.policy.price.most(),
                     placed_at: self.arrival.now,
                     expires_at: self.arrival.now + self.policy.hold_ttl,
@@ -208,8 +211,8 @@ impl<'p> Lookup<'p, Admitted> {
                 }))
             }
             Err(refusal) => {
-                let Admitted { workspace, rate_limit, .. } = self.state;
-                Err(Reply::refused(self.arrival.id, workspace, Some(rate_limit), refusal))
+                let Admitted { workspace, key, rate_limit, .. } = self.state;
+                Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), refusal))
             }
         }
     }
@@ -253,7 +256,8 @@ impl<'p> Lookup<'p, Validated> {
             Err(error) => (Refusal::ServerError, Some(error)),
         };
         let Validated { rate_limit, hold, .. } = self.state;
-        Err(Reply { error, ..Reply::refused(self.arrival.id, hold.workspace, Some(rate_limit), refusal) })
+        let reply = Reply::refused(self.arrival.id, hold.workspace, hold.key, Some(rate_limit), refusal);
+        Err(Reply { error, ..reply })
     }
 }
 
@@ -317,6 +321,7 @@ impl Lookup<'_, Resolved> {
         Reply {
             lookup_id: self.arrival.id,
             workspace: Some(hold.workspace),
+            key: Some(hold.key),
             rate_limit: Some(rate_limit),
             result,
             credits_spent,
@@ -347,6 +352,8 @@ pub struct Reply {
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,
+    /// The id of the key, if the key was valid.
+    pub key: Option<KeyId>,
     /// The rate-limit headers, if the request was counted.
     pub rate_limit: Option<RateLimitStatus>,
     /// The result, or the reason for the refusal.
@@ -361,7 +368,15 @@ impl Reply {
     /// Creates a refusal of a request without a known workspace.
     pub fn unauthenticated(lookup_id: LookupId, refusal: Refusal) -> Self {
         let result = Err(refusal);
-        Self { lookup_id, workspace: None, rate_limit: None, result, credits_spent: 0, error: None }
+        Self {
+            lookup_id,
+            workspace: None,
+            key: None,
+            rate_limit: None,
+            result,
+            credits_spent: 0,
+            error: None,
+        }
     }
 
     /// Returns the HTTP status (specification 4).
@@ -385,10 +400,16 @@ impl Reply {
     fn refused(
         lookup_id: LookupId,
         workspace: WorkspaceId,
+        key: KeyId,
         rate_limit: Option<RateLimitStatus>,
         refusal: Refusal,
     ) -> Self {
-        Self { workspace: Some(workspace), rate_limit, ..Self::unauthenticated(lookup_id, refusal) }
+        Self {
+            workspace: Some(workspace),
+            key: Some(key),
+            rate_limit,
+            ..Self::unauthenticated(lookup_id, refusal)
+        }
     }
 
     fn with_error(self, error: PortError) -> Self {

@@ -30,6 +30,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::key::KeyId;
 use crate::lookup::{Outcome, Reply};
 use crate::model::{LookupId, WorkspaceId};
 use crate::refusal::{PortError, Refusal};
@@ -70,6 +71,8 @@ pub struct LookupEvent<'a> {
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid and the lookup produced a reply.
     pub workspace: Option<&'a WorkspaceId>,
+    /// The id of the key, if the key was valid and the lookup produced a reply.
+    pub key: Option<KeyId>,
     /// How the lookup ended.
     pub ending: Ending,
     /// The step that determined the ending.
@@ -252,6 +255,7 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
         }
         self.report(&LookupEvent {
             workspace: reply.workspace.as_ref(),
+            key: reply.key,
             credits_spent: reply.credits_spent,
             error: reply.error.as_ref(),
             ..self.event(ending)
@@ -271,6 +275,7 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
         LookupEvent {
             lookup_id: self.lookup_id,
             workspace: None,
+            key: None,
             ending,
             step: self.step,
             credits_spent: 0,

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 pub use self::account::{Account, SpendStart};
 
+use crate::key::KeyId;
 use crate::model::{LookupId, Timestamp, WorkspaceId};
 
 /// The price of a lookup by result. Errors are free.
@@ -50,6 +51,8 @@ pub struct Hold {
     pub lookup_id: LookupId,
     /// The workspace that pays.
     pub workspace: WorkspaceId,
+    /// The API key of the request. Stores record the use of credits per key.
+    pub key: KeyId,
     /// The number of credits.
     pub credits: u64,
     /// The time of the request.

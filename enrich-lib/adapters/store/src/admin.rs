@@ -2,12 +2,14 @@
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
+use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::records::{Audit, KeyRow, WorkspaceRow};
+use crate::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use crate::usage::{Day, UsageRow};
 
 /// Administrative operations of a store. They can run while servers use the same data.
 ///
@@ -41,20 +43,50 @@ pub trait Admin: Send {
     /// Returns the balance of `workspace`. The held credits are up to one second old.
     async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError>;
 
-    /// Stores a new key of `workspace` and returns its id.
-    async fn create_key(
+    /// Returns the grants of `workspace`, oldest first.
+    async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError>;
+
+    /// Stores a new key and returns its id. The event is `key.created`.
+    async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError>;
+
+    /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
+    async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError>;
+
+    /// Revokes a key permanently. A key that is already revoked keeps its first revocation date. The event is `key.revoked`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`].
+    async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError>;
+
+    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
+    async fn set_key_enabled(
+        &mut self,
+        id: KeyId,
+        is_enabled: bool,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The old key expires at
+    /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked.
+    async fn rotate_key(
+        &mut self,
+        id: KeyId,
+        new: &ApiKey,
+        old_expires_at: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<KeyId, StoreError>;
+
+    /// Returns the usage of `workspace` from the first to the last day, both included, by day, key and outcome. Lags by up to
+    /// a second.
+    async fn usage(
         &mut self,
         workspace: &WorkspaceId,
-        label: &str,
-        key: &ApiKey,
-        now: Timestamp,
-    ) -> Result<String, StoreError>;
-
-    /// Returns the keys of `workspace`, oldest first.
-    async fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError>;
-
-    /// Revokes a key permanently. A key that is already revoked keeps its first revocation date.
-    async fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError>;
+        first: Day,
+        last: Day,
+    ) -> Result<Vec<UsageRow>, StoreError>;
 
     /// Adds up all rows in one snapshot and compares them with the totals.
     async fn audit(&mut self) -> Result<Audit, StoreError>;

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use enrich_lib::credit::AccountError;
+use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use thiserror::Error;
@@ -19,7 +20,22 @@ pub enum StoreError {
     WorkspaceExists(WorkspaceId),
     /// No key has this id.
     #[error("there is no key with the id {0}")]
-    UnknownKey(String),
+    UnknownKey(KeyId),
+    /// The key is disabled, has expired or was revoked.
+    #[error("{0} is not active; create another key")]
+    KeyEnded(KeyId),
+    /// No user has this email or number.
+    #[error("there is no such user")]
+    UnknownUser,
+    /// The user is a member of the workspace already.
+    #[error("the user is already a member of {0}")]
+    AlreadyMember(WorkspaceId),
+    /// The user is not a member of the workspace.
+    #[error("the user is not a member of {0}")]
+    NotMember(WorkspaceId),
+    /// The workspace would have no admin.
+    #[error("{0} needs at least one admin; make another member an admin first")]
+    LastAdmin(WorkspaceId),
     /// The account rejected the operation.
     #[error(transparent)]
     Account(#[from] AccountError),

@@ -36,6 +36,14 @@ pub struct CachedKey {
     pub rowid: i64,
     /// The workspace that the key belongs to.
     pub workspace: Workspace,
+    /// When the key expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl CachedKey {
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|expires_at| expires_at <= now)
+    }
 }
 
 /// A key is not cached. Created before the key is read from the store, and required to insert it.
@@ -68,12 +76,13 @@ struct ByDigest(Arc<Entry>);
 impl KeyCache {
     /// Returns the workspace of a cached key, and records its use at `now`.
     ///
-    /// Errors: a [`Miss`] if the key is not cached. Read the key from the store and pass it to [`KeyCache::insert`].
+    /// Errors: a [`Miss`] if the key is not cached or has expired. Read the key from the store and pass it to
+    /// [`KeyCache::insert`].
     pub fn find(&self, digest: &KeyDigest, now: Timestamp) -> Result<Workspace, Miss> {
         let cached = self.cached.read();
         match cached.keys.get(digest) {
-            Some(ByDigest(entry)) => Ok(self.record_use(entry, now)),
-            None => Err(Miss { generation: cached.generation }),
+            Some(ByDigest(entry)) if !entry.key.has_expired(now) => Ok(self.record_use(entry, now)),
+            _ => Err(Miss { generation: cached.generation }),
         }
     }
 
@@ -160,7 +169,19 @@ mod tests {
     }
 
     fn key(rowid: i64) -> CachedKey {
-        CachedKey { rowid, workspace: Workspace { id: "demo".parse().unwrap(), quota: Quota::default() } }
+        CachedKey {
+            rowid,
+            workspace: Workspace { id: "demo".parse().unwrap(), quota: Quota::default() },
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn expired_key_is_a_miss() {
+        let cache = KeyCache::default();
+        cache.insert(cache.bypass(), &digest(1), CachedKey { expires_at: Some(LATER), ..key(1) }, NOW);
+        assert!(cache.find(&digest(1), NOW).is_ok());
+        assert!(cache.find(&digest(1), LATER).is_err());
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! What the credit stores share.
 //!
-//! A store keeps workspaces, API keys and credits. `enrich-sqlite` and `enrich-postgres` implement the ports of
-//! [`enrich_lib`] and the [`Admin`] trait of this crate.
+//! A store keeps workspaces, API keys and credits, and the users of the web application. `enrich-sqlite` and
+//! `enrich-postgres` implement the ports of [`enrich_lib`], and the [`Admin`] and [`Users`] traits of this crate.
 //!
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · [`credits`]
-//! arithmetic · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
+//! arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
+//! trait · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -19,13 +20,29 @@ mod backoff;
 
 pub mod credits;
 
+mod actor;
+
+mod token;
+
+pub mod usage;
+
+pub mod users;
+
 pub mod records;
 
 mod admin;
 
 mod keys;
 
+pub use actor::Actor;
 pub use admin::Admin;
 pub use backoff::Backoff;
 pub use error::StoreError;
 pub use keys::{CachedKey, KeyCache, KeyUse, Miss};
+pub use token::TokenDigest;
+pub use users::Users;
+
+/// All administrative operations of a store.
+pub trait Accounts: Admin + Users {}
+
+impl<A: Admin + Users> Accounts for A {}

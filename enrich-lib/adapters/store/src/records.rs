@@ -1,9 +1,12 @@
 //! Rows for operators: workspaces, keys and credits, independent of the store.
 
 use enrich_lib::credit::Balance;
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
+
+use crate::usage::UsageRow;
+use crate::users::{AuditEvent, Role, User};
 
 /// A workspace in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,21 +21,98 @@ pub struct WorkspaceRow {
     pub created_at: Timestamp,
 }
 
+/// An API key to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey<'a> {
+    /// The workspace.
+    pub workspace: &'a WorkspaceId,
+    /// The label, such as the integration's name.
+    pub label: &'a str,
+    /// The key. The store keeps its digest.
+    pub key: &'a ApiKey,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl<'a> NewKey<'a> {
+    /// Creates a key that does not expire.
+    pub const fn new(workspace: &'a WorkspaceId, label: &'a str, key: &'a ApiKey) -> Self {
+        Self { workspace, label, key, expires_at: None }
+    }
+}
+
 /// An API key in a list, without its plaintext.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
-    /// Its public id: `key_` and 8 hex digits.
-    pub id: String,
+    /// Its public id.
+    pub id: KeyId,
     /// The label that its owner gave it.
     pub label: String,
     /// Its first characters.
     pub masked: String,
+    /// The name of the [`Actor`](crate::Actor) who created it.
+    pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last used, in whole seconds. Lags by up to a second, or by more if thousands of keys are used per second.
     pub last_used_at: Option<Timestamp>,
+    /// The number of lookups with it in the last [`USES_DAYS`](crate::usage::USES_DAYS) days.
+    pub uses: u64,
+    /// When it expires, or expired.
+    pub expires_at: Option<Timestamp>,
+    /// When it was disabled, if it is disabled.
+    pub disabled_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+}
+
+/// Whether a key is usable. All other states are the same 401 for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// It is usable.
+    Active,
+    /// It was disabled and can be enabled again.
+    Disabled,
+    /// It has expired.
+    Expired,
+    /// It was revoked permanently.
+    Revoked,
+}
+
+impl KeyState {
+    /// Returns the name of the state.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Disabled => "disabled",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl KeyRow {
+    /// Returns the state of the key at `now`.
+    pub fn state(&self, now: Timestamp) -> KeyState {
+        if self.revoked_at.is_some() {
+            KeyState::Revoked
+        } else if self.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            KeyState::Expired
+        } else if self.disabled_at.is_some() {
+            KeyState::Disabled
+        } else {
+            KeyState::Active
+        }
+    }
+}
+
+/// A grant in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantRow {
+    /// The number of credits.
+    pub credits: u64,
+    /// When they were granted.
+    pub at: Timestamp,
 }
 
 /// The result of a store's consistency check, which reads all rows in one snapshot.
@@ -158,8 +238,46 @@ pub struct CopiedSpend {
     pub lookup_id: LookupId,
     /// The workspace, by [`CopiedWorkspace::rowid`].
     pub workspace: i64,
+    /// The key of the request.
+    pub key: KeyId,
     /// The number of credits.
     pub credits: u64,
     /// When the lookup arrived.
     pub at: Timestamp,
+}
+
+/// The users of the web application and the usage, copied from one store to another. Sessions are not copied: users sign in
+/// again. Unused links are not copied either.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedConsole {
+    /// The users. Their memberships are in [`CopiedConsole::members`].
+    pub users: Vec<CopiedUser>,
+    /// The memberships.
+    pub members: Vec<CopiedMember>,
+    /// The usage by free lookups, with the workspace by [`CopiedWorkspace::rowid`]. That of billed ones follows from the spends.
+    pub usage: Vec<(i64, UsageRow)>,
+    /// The audit log, oldest first, with the workspace by [`CopiedWorkspace::rowid`].
+    pub audit_log: Vec<(i64, AuditEvent)>,
+}
+
+/// A user that is copied from one store to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedUser {
+    /// The user, without memberships.
+    pub user: User,
+    /// The digests of the unused recovery codes.
+    pub recovery_codes: Vec<[u8; 32]>,
+}
+
+/// A membership that is copied from one store to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedMember {
+    /// The user, by the id in the source store.
+    pub user: i64,
+    /// The workspace, by [`CopiedWorkspace::rowid`].
+    pub workspace: i64,
+    /// The role.
+    pub role: Role,
+    /// When the user joined.
+    pub joined_at: Timestamp,
 }

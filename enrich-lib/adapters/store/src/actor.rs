@@ -1,0 +1,27 @@
+//! The author of an administrative change.
+
+use std::net::IpAddr;
+
+use enrich_lib::model::Timestamp;
+
+/// The author of a change: a name, an address and a time. The store records them in the audit log, in the transaction of
+/// the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Actor<'a> {
+    /// The email of a signed-in user, or [`Actor::OPERATOR`].
+    pub name: &'a str,
+    /// The address of the user's client. `None` for the operator.
+    pub address: Option<IpAddr>,
+    /// The time of the change.
+    pub now: Timestamp,
+}
+
+impl Actor<'static> {
+    /// The name of the operator, who uses the command line.
+    pub const OPERATOR: &'static str = "operator";
+
+    /// Creates the operator at `now`.
+    pub const fn operator(now: Timestamp) -> Self {
+        Self { name: Self::OPERATOR, address: None, now }
+    }
+}

@@ -1,0 +1,39 @@
+//! Secret tokens: session cookies, one-time links and recovery codes. Stores hold only their digests.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// The digest of a secret token.
+///
+/// A plain hash is sufficient for tokens with at least 80 random bits. Passwords need a password hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// Returns the digest of `token`.
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// Creates a digest from the bytes that a store returned.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the 32 bytes of the digest.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Returns a public id for lists: the first 8 bytes in hex. It does not reveal the token.
+    pub fn id(&self) -> String {
+        self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(…)")
+    }
+}

@@ -1,0 +1,373 @@
+//! Users of the web application: accounts, memberships, one-time links, sessions and the audit log.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use async_trait::async_trait;
+use enrich_lib::email::Email;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use thiserror::Error;
+
+use crate::actor::Actor;
+use crate::error::StoreError;
+use crate::token::TokenDigest;
+
+/// The email of a user, in lower case. It identifies the user.
+///
+/// `Debug` redacts it, because it must not appear in a log.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserEmail(String);
+
+/// The reason why a text is not a [`UserEmail`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected an email address, such as ada@example.com")]
+pub struct UserEmailError;
+
+impl UserEmail {
+    /// Returns the address.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for UserEmail {
+    type Err = UserEmailError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let email = Email::parse(text.trim()).map_err(|_| UserEmailError)?;
+        Ok(Self(email.as_str().to_lowercase()))
+    }
+}
+
+impl fmt::Debug for UserEmail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UserEmail(…)")
+    }
+}
+
+/// The number of a user in its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserId(pub i64);
+
+/// What a user may do in a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Creates keys and manages its own keys.
+    Member,
+    /// Also manages the keys of all members, invites and removes members.
+    Admin,
+}
+
+impl Role {
+    /// Returns the name of the role.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Member => "member",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The reason why a text is not a [`Role`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected `admin` or `member`")]
+pub struct RoleError;
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "member" => Ok(Self::Member),
+            "admin" => Ok(Self::Admin),
+            _ => Err(RoleError),
+        }
+    }
+}
+
+/// A user.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// The number of the user.
+    pub id: UserId,
+    /// The email, which is the name to sign in with.
+    pub email: UserEmail,
+    /// The hash of the password, in the PHC string format.
+    pub password_hash: String,
+    /// The secret of the authenticator app, if the second factor is enabled.
+    pub totp: Option<Totp>,
+    /// The number of unused recovery codes.
+    pub recovery_codes: u32,
+    /// When the user was created.
+    pub created_at: Timestamp,
+    /// The workspaces of the user, by name.
+    pub memberships: Vec<(WorkspaceId, Role)>,
+}
+
+impl User {
+    /// Returns the user's role in `workspace`, if the user is a member of it.
+    pub fn role_in(&self, workspace: &WorkspaceId) -> Option<Role> {
+        self.memberships.iter().find(|(id, _)| id == workspace).map(|(_, role)| *role)
+    }
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User")
+            .field("id", &self.id)
+            .field("memberships", &self.memberships)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The second factor of a user (RFC 6238).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Totp {
+    /// The secret that the authenticator app shares, 20 bytes.
+    pub secret: Vec<u8>,
+    /// The last time step whose code was used. Codes of it and of earlier steps are invalid.
+    pub last_step: u64,
+}
+
+impl fmt::Debug for Totp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Totp(…)")
+    }
+}
+
+/// The member of a workspace in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    /// The user.
+    pub user: UserId,
+    /// The email of the user.
+    pub email: UserEmail,
+    /// The role in the workspace.
+    pub role: Role,
+    /// Whether the user has a second factor.
+    pub has_totp: bool,
+    /// When the user joined the workspace.
+    pub joined_at: Timestamp,
+    /// When the user was last active in any workspace.
+    pub last_seen_at: Option<Timestamp>,
+}
+
+/// What a one-time link does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkPurpose {
+    /// Adds a user to a workspace. Creates the user if there is none with this email.
+    Join {
+        /// The workspace.
+        workspace: WorkspaceId,
+        /// The role in it.
+        role: Role,
+    },
+    /// Sets a new password, and removes the second factor.
+    Reset,
+}
+
+/// A one-time link, without its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The digest of the token.
+    pub digest: TokenDigest,
+    /// What the link does.
+    pub purpose: LinkPurpose,
+    /// The email of the user who receives it.
+    pub email: UserEmail,
+    /// The name of the [`Actor`] who created it.
+    pub created_by: String,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+/// A session of a signed-in user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The digest of its token.
+    pub digest: TokenDigest,
+    /// The user.
+    pub user: UserId,
+    /// When the user signed in.
+    pub created_at: Timestamp,
+    /// When the user last entered the password or a code.
+    pub authenticated_at: Timestamp,
+    /// When the session was last used. Lags by up to a minute.
+    pub last_seen_at: Timestamp,
+    /// The address of the client at sign-in.
+    pub address: Option<IpAddr>,
+    /// The `User-Agent` of the client at sign-in, shortened.
+    pub user_agent: String,
+}
+
+/// An event of the audit log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// Its number. The numbers increase.
+    pub number: i64,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The author: an email, or [`Actor::OPERATOR`].
+    pub actor: String,
+    /// What happened, such as `key.created`.
+    pub action: String,
+    /// What was changed, such as `key_0123abcd (shop)`.
+    pub subject: String,
+    /// The address of the author's client.
+    pub address: Option<IpAddr>,
+}
+
+impl fmt::Debug for AuditEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditEvent")
+            .field("number", &self.number)
+            .field("action", &self.action)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Operations on the users of the web application.
+///
+/// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
+#[async_trait]
+pub trait Users: Send {
+    /// Creates a one-time link. A new link replaces an unused one with the same purpose, email and workspace.
+    ///
+    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::AlreadyMember`]; [`StoreError::UnknownUser`] for a reset of a
+    /// user who does not exist. The event is `member.invited` or `user.reset`.
+    async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError>;
+
+    /// Returns an unused link that has not expired.
+    async fn link(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<Option<Link>, StoreError>;
+
+    /// Returns the invitations to `workspace` that are unused and have not expired, newest first.
+    async fn invitations(&mut self, workspace: &WorkspaceId, now: Timestamp)
+    -> Result<Vec<Link>, StoreError>;
+
+    /// Deletes an invitation to `workspace` by the id of its digest. Returns `false` if there is none. The event is
+    /// `member.invitation_revoked`.
+    async fn delete_invitation(
+        &mut self,
+        workspace: &WorkspaceId,
+        id: &str,
+        actor: &Actor<'_>,
+    ) -> Result<bool, StoreError>;
+
+    /// Uses up a link and returns its user, or `None` if the link is unknown, used or expired.
+    ///
+    /// A join adds the user to the workspace. It creates a user with `password_hash` if there is none, and otherwise leaves the
+    /// password unchanged. A reset sets the password, removes the second factor and the recovery codes, and ends all sessions.
+    /// `actor.name` is ignored: the author is the user. The event is `member.joined` or `user.password_changed`.
+    async fn use_link(
+        &mut self,
+        digest: &TokenDigest,
+        password_hash: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Option<UserId>, StoreError>;
+
+    /// Returns all users, by email.
+    async fn users(&mut self) -> Result<Vec<User>, StoreError>;
+
+    /// Returns a user.
+    async fn user(&mut self, id: UserId) -> Result<Option<User>, StoreError>;
+
+    /// Returns the user with this email.
+    async fn user_by_email(&mut self, email: &UserEmail) -> Result<Option<User>, StoreError>;
+
+    /// Removes a user from all workspaces and ends all sessions. The user's keys stay valid. The event in each workspace is
+    /// `member.removed`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
+    async fn remove_user(&mut self, email: &UserEmail, actor: &Actor<'_>) -> Result<(), StoreError>;
+
+    /// Returns the members of `workspace`, by email.
+    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<MemberRow>, StoreError>;
+
+    /// Changes the role of a member. The event is `member.role_changed`.
+    ///
+    /// Errors: [`StoreError::NotMember`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
+    async fn set_role(
+        &mut self,
+        workspace: &WorkspaceId,
+        user: UserId,
+        role: Role,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Removes a member from a workspace. The member's keys stay valid. The event is `member.removed`.
+    ///
+    /// Errors: [`StoreError::NotMember`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
+    async fn remove_member(
+        &mut self,
+        workspace: &WorkspaceId,
+        user: UserId,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Sets a password and ends all sessions of the user except `keep`. The event in each workspace is
+    /// `user.password_changed`.
+    async fn set_password(
+        &mut self,
+        user: UserId,
+        password_hash: &str,
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Enables the second factor with these recovery codes, or disables it. Ends all sessions of the user except `keep`. The
+    /// event in each workspace is `user.totp_enabled` or `user.totp_disabled`.
+    async fn set_totp(
+        &mut self,
+        user: UserId,
+        totp: Option<&Totp>,
+        recovery_codes: &[TokenDigest],
+        keep: Option<&TokenDigest>,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Marks a time step as used. Returns `false` if it or a later one was used before.
+    async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError>;
+
+    /// Uses up a recovery code. Returns `false` if the user has no such code.
+    async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError>;
+
+    /// Stores a new session, and removes sessions that ended before `ended_before`. The event in each workspace of the user is
+    /// `user.signed_in`.
+    async fn begin_session(
+        &mut self,
+        session: &Session,
+        ended_before: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Returns a session.
+    async fn session(&mut self, digest: &TokenDigest) -> Result<Option<Session>, StoreError>;
+
+    /// Records the use of a session, and a new authentication if `is_authenticated`.
+    async fn touch_session(
+        &mut self,
+        digest: &TokenDigest,
+        is_authenticated: bool,
+        now: Timestamp,
+    ) -> Result<(), StoreError>;
+
+    /// Returns the sessions of a user, last used first.
+    async fn sessions(&mut self, user: UserId) -> Result<Vec<Session>, StoreError>;
+
+    /// Ends the session of `user` whose digest has this id. Returns `false` if there is none.
+    async fn end_session(&mut self, user: UserId, id: &str) -> Result<bool, StoreError>;
+
+    /// Ends all sessions of a user except `keep`.
+    async fn end_sessions(&mut self, user: UserId, keep: Option<&TokenDigest>) -> Result<(), StoreError>;
+
+    /// Returns up to `limit` events of `workspace` with a number less than `before`, newest first.
+    async fn audit_log(
+        &mut self,
+        workspace: &WorkspaceId,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<AuditEvent>, StoreError>;
+}
