@@ -41,6 +41,16 @@ impl<'a> NewKey<'a> {
     }
 }
 
+/// The maximum length of a key's label, in characters.
+pub const LABEL_CHARS_MAX: usize = 100;
+
+/// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has several lines.
+pub fn label(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let is_valid = (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    is_valid.then_some(text)
+}
+
 /// An API key in a list, without its plaintext.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {

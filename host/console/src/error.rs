@@ -1,0 +1,147 @@
+//! Errors as pages.
+
+use askama::Template;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use enrich_lib::refusal::PortError;
+use enrich_store::StoreError;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The reason why a request has no regular page.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The page does not exist, or the user may not know that it exists.
+    NotFound,
+    /// The form was not sent by this application's pages.
+    BadRequest,
+    /// Only admins may do this.
+    AdminOnly,
+    /// The user must sign in. The path to continue with, if there is one.
+    SignIn(Option<String>),
+    /// The user must enter the password again. The path to continue with.
+    Confirm(String),
+    /// Too many sign-in attempts.
+    TooManyAttempts {
+        /// Seconds until the next attempt.
+        retry_after: u64,
+    },
+    /// The sign-in attempts cannot be counted.
+    Unlimited(PortError),
+    /// The accounts failed.
+    Store(StoreError),
+}
+
+/// Marks a response after an error of the store, so that the accounts are opened again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreFailed;
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UnknownKey(_)
+            | StoreError::UnknownUser
+            | StoreError::UnknownWorkspace(_)
+            | StoreError::NotMember(_) => Self::NotFound,
+            error => Self::Store(error),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage {
+    title: &'static str,
+    text: &'static str,
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (status, title, text) = match self {
+            Self::SignIn(next) => {
+                return Redirect::to(&with_next("/sign-in", next.as_deref())).into_response();
+            }
+            Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
+            Self::NotFound => (
+                StatusCode::NOT_FOUND,
+                "Page not found",
+                "It does not exist, or you have no access to it. Check the address, or go to your workspace.",
+            ),
+            Self::BadRequest => (
+                StatusCode::BAD_REQUEST,
+                "Invalid request",
+                "The form is incomplete. Go back, reload the page and try again.",
+            ),
+            Self::AdminOnly => (
+                StatusCode::FORBIDDEN,
+                "Admins only",
+                "Your role in this workspace does not allow this. Ask one of its admins.",
+            ),
+            Self::TooManyAttempts { .. } => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many attempts",
+                "Sign-in is blocked for some minutes to protect accounts. Wait a quarter of an hour, then try again.",
+            ),
+            Self::Unlimited(ref error) => {
+                tracing::error!(target: "enrich::console", %error, "cannot count sign-in attempts");
+                (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "Try again in a minute.")
+            }
+            Self::Store(ref error) => {
+                tracing::error!(target: "enrich::console", %error, "the store failed");
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    UNAVAILABLE,
+                    "Nothing was changed, or the change is incomplete. Reload the page to see its state.",
+                )
+            }
+        };
+        let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
+        let mut response = (status, Html(page)).into_response();
+        match self {
+            Self::TooManyAttempts { retry_after } => {
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
+            }
+            Self::Store(_) => {
+                response.extensions_mut().insert(StoreFailed);
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+const UNAVAILABLE: &str = "Temporarily unavailable";
+
+fn with_next(path: &str, next: Option<&str>) -> String {
+    match next {
+        Some(next) => format!("{path}?next={}", utf8_percent_encode(next, NON_ALPHANUMERIC)),
+        None => path.to_owned(),
+    }
+}
+
+/// Returns `next` if it is a path of this application, or else the start page.
+pub(crate) fn local_path(next: Option<&str>) -> &str {
+    let is_local = |path: &&str| {
+        let path = path.as_bytes();
+        path.starts_with(b"/")
+            && !path.starts_with(b"//")
+            && path.iter().all(|c| c.is_ascii_graphic() && !matches!(c, b'\\' | b'#'))
+    };
+    next.filter(is_local).unwrap_or("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_only_to_local_paths() {
+        assert_eq!(local_path(Some("/w/demo/keys?done=x")), "/w/demo/keys?done=x");
+        for foreign in
+            ["https://example.com", "//example.com", "/\\example.com", "javascript:x", "", "/a\nb", "/ä"]
+        {
+            assert_eq!(local_path(Some(foreign)), "/", "{foreign}");
+        }
+        assert_eq!(local_path(None), "/");
+    }
+}

@@ -1,0 +1,47 @@
+//! The web application of the person enrichment service (specification 5.3 and 5.4): users sign in, create, list, rotate and
+//! revoke API keys, and view usage, members and the audit log.
+//!
+//! [`serve`] runs it on its own listener. It reads and writes accounts only through [`enrich_store::Accounts`].
+//!
+//! Pages are rendered on the server and work without JavaScript. The stylesheet and the script are part of each page, and the
+//! Content-Security-Policy allows nothing else.
+//!
+//! # Layout
+//!
+//! The modules in reading order. Each one depends only on those before it.
+//!
+//! - [`Console`]: the configuration, and access to the accounts
+//! - `random`: secret tokens
+//! - `password`, `totp`: the two factors of a sign-in
+//! - `error`: errors as pages
+//! - `headers`: security headers
+//! - `throttle`: limits on sign-in attempts
+//! - `session`: sessions, and the user behind a request
+//! - `view`: what all pages show
+//! - `pages`: the pages, one module each
+//! - `router`: paths and layers
+//! - `server`: connections, [`serve`]
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod console;
+mod error;
+mod headers;
+mod pages;
+mod password;
+mod random;
+mod router;
+mod server;
+mod session;
+mod throttle;
+mod totp;
+mod view;
+
+pub use console::{Console, OpenAccounts};
+pub use random::Token;
+pub use router::router;
+pub use server::serve;
+
+/// How long an invitation or a reset link is valid.
+pub const LINK_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);

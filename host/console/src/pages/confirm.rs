@@ -1,0 +1,58 @@
+//! Entering the password again before a sensitive change.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Form;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::StatusCode;
+use serde::Deserialize;
+
+use crate::console::Console;
+use crate::error::{Error, local_path};
+use crate::session::SignedIn;
+use crate::view::{Shell, page, page_with};
+use crate::{password, throttle};
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct ConfirmPage {
+    shell: Shell,
+    next: String,
+    error: Option<&'static str>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Next {
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Confirmation {
+    password: String,
+    next: Option<String>,
+}
+
+pub(crate) async fn show(signed_in: SignedIn, Query(query): Query<Next>) -> Response {
+    let next = local_path(query.next.as_deref()).to_owned();
+    page(&ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error: None })
+}
+
+pub(crate) async fn submit(
+    State(console): State<Arc<Console>>,
+    signed_in: SignedIn,
+    Form(form): Form<Confirmation>,
+) -> Result<Response, Error> {
+    let next = local_path(form.next.as_deref()).to_owned();
+    let user = &signed_in.user;
+    throttle::admit(&console, user.email.as_str(), signed_in.client.address).await?;
+    if !password::verify(form.password, Some(user.password_hash.clone())).await {
+        let error = Some("The password is wrong.");
+        let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
+        return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
+    }
+    let now = console.now();
+    console.accounts().await?.touch_session(&signed_in.session.digest, true, now).await?;
+    Ok(Redirect::to(&next).into_response())
+}

@@ -1,0 +1,164 @@
+//! The list of keys, and changes of a key.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use enrich_lib::key::KeyId;
+use enrich_lib::model::Timestamp;
+use enrich_store::Accounts;
+use enrich_store::records::{KeyRow, KeyState};
+use enrich_store::usage::Day;
+
+use crate::console::Console;
+use crate::error::Error;
+use crate::session::Member;
+use crate::view::{Done, Moment, Shell, grouped, page};
+
+/// A key in the list.
+pub(crate) struct KeyView {
+    pub(crate) row: KeyRow,
+    pub(crate) state: KeyState,
+    /// Whether the user may change it.
+    pub(crate) is_own: bool,
+}
+
+impl KeyView {
+    fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
+        let is_own = member.is_admin() || row.created_by == member.email();
+        Self { state: row.state(now), is_own, row }
+    }
+
+    pub(crate) fn created_at(&self) -> Moment {
+        Moment(self.row.created_at)
+    }
+
+    pub(crate) fn last_used_at(&self) -> Option<Moment> {
+        self.row.last_used_at.map(Moment)
+    }
+
+    pub(crate) fn expires_at(&self) -> Option<Moment> {
+        self.row.expires_at.map(Moment)
+    }
+
+    pub(crate) fn revoked_at(&self) -> Option<Moment> {
+        self.row.revoked_at.map(Moment)
+    }
+
+    pub(crate) fn uses(&self) -> String {
+        grouped(self.row.uses)
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == KeyState::Active
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.state == KeyState::Disabled
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.state == KeyState::Revoked
+    }
+}
+
+#[derive(Template)]
+#[template(path = "keys.html")]
+struct KeysPage {
+    shell: Shell,
+    base: String,
+    keys: Vec<KeyView>,
+    /// Keys that have expired or were revoked.
+    ended: Vec<KeyView>,
+}
+
+pub(crate) async fn list(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Query(done): Query<Done>,
+) -> Result<Response, Error> {
+    let now = console.now();
+    let mut rows = console.accounts().await?.keys(&member.workspace, Day::of(now)).await?;
+    rows.reverse(); // newest first
+    let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
+    let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());
+    let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
+    Ok(page(&KeysPage { shell, base: member.path("keys"), keys, ended }))
+}
+
+#[derive(Template)]
+#[template(path = "key_revoke.html")]
+struct RevokePage {
+    shell: Shell,
+    base: String,
+    key: KeyView,
+}
+
+pub(crate) async fn confirm_revoke(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    let mut accounts = console.accounts().await?;
+    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    let shell = Shell::of_workspace(&member, "keys", None);
+    Ok(page(&RevokePage { shell, base: member.path("keys"), key }))
+}
+
+pub(crate) async fn revoke(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    let mut accounts = console.accounts().await?;
+    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    accounts.revoke_key(key.row.id, &member.signed_in.actor(&console)).await?;
+    Ok(back(&member, "key-revoked"))
+}
+
+pub(crate) async fn disable(
+    console: State<Arc<Console>>,
+    path: Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    set_enabled(console, path, member, false).await
+}
+
+pub(crate) async fn enable(
+    console: State<Arc<Console>>,
+    path: Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    set_enabled(console, path, member, true).await
+}
+
+async fn set_enabled(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+    is_enabled: bool,
+) -> Result<Response, Error> {
+    let mut accounts = console.accounts().await?;
+    let key = find(&mut *accounts, &member, &id, console.now()).await?;
+    accounts.set_key_enabled(key.row.id, is_enabled, &member.signed_in.actor(&console)).await?;
+    Ok(back(&member, if is_enabled { "key-enabled" } else { "key-disabled" }))
+}
+
+fn back(member: &Member, done: &str) -> Response {
+    Redirect::to(&format!("{}?done={done}", member.path("keys"))).into_response()
+}
+
+/// Returns a key of the workspace that the user may change.
+pub(crate) async fn find(
+    accounts: &mut dyn Accounts,
+    member: &Member,
+    id: &str,
+    now: Timestamp,
+) -> Result<KeyView, Error> {
+    let id: KeyId = id.parse().map_err(|_| Error::NotFound)?;
+    let keys = accounts.keys(&member.workspace, Day::of(now)).await?;
+    let key = keys.into_iter().find(|key| key.id == id).ok_or(Error::NotFound)?;
+    let key = KeyView::of(key, member, now);
+    if key.is_own { Ok(key) } else { Err(Error::AdminOnly) }
+}

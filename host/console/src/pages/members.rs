@@ -1,0 +1,217 @@
+//! Members and invitations.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Form;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use enrich_store::StoreError;
+use enrich_store::users::{Link, LinkPurpose, MemberRow, Role, UserEmail, UserId};
+use http::StatusCode;
+use serde::Deserialize;
+
+use crate::LINK_TTL;
+use crate::console::Console;
+use crate::error::Error;
+use crate::random::Token;
+use crate::session::Member;
+use crate::view::{Done, Shell, Shown as _, page, page_with};
+
+#[derive(Template)]
+#[template(path = "members.html")]
+struct MembersPage {
+    shell: Shell,
+    base: String,
+    is_admin: bool,
+    own: UserId,
+    members: Vec<MemberRow>,
+    invitations: Vec<Link>,
+    email: String,
+    error: Option<String>,
+    /// The link of an invitation that was just created.
+    link: Option<String>,
+}
+
+impl MembersPage {
+    async fn load(console: &Console, member: &Member, done: Option<&str>) -> Result<Self, Error> {
+        let mut accounts = console.accounts().await?;
+        let members = accounts.members(&member.workspace).await?;
+        let invitations = accounts.invitations(&member.workspace, console.now()).await?;
+        Ok(Self {
+            shell: Shell::of_workspace(member, "members", done),
+            base: member.path("members"),
+            is_admin: member.is_admin(),
+            own: member.signed_in.user.id,
+            members,
+            invitations,
+            email: String::new(),
+            error: None,
+            link: None,
+        })
+    }
+
+    fn role_of(link: &Link) -> &'static str {
+        match &link.purpose {
+            LinkPurpose::Join { role, .. } => role.as_str(),
+            LinkPurpose::Reset => "",
+        }
+    }
+}
+
+pub(crate) async fn list(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Query(done): Query<Done>,
+) -> Result<Response, Error> {
+    Ok(page(&MembersPage::load(&console, &member, done.done.as_deref()).await?))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Invitation {
+    email: String,
+    role: String,
+}
+
+/// Creates an invitation and shows its link once.
+pub(crate) async fn invite(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Form(form): Form<Invitation>,
+) -> Result<Response, Error> {
+    member.require_admin()?;
+    member.signed_in.require_recent(&console, &member.path("members"))?;
+    let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
+    let created = match form.email.parse() {
+        Ok(email) => create_invitation(&console, &member, email, role).await?,
+        Err(error) => Err(format!("This is not an email address: {error}.")),
+    };
+    let mut members = MembersPage::load(&console, &member, None).await?;
+    Ok(match created {
+        Ok(link) => page(&MembersPage { link: Some(link), ..members }),
+        Err(error) => {
+            (members.email, members.error) = (form.email, Some(error));
+            page_with(StatusCode::UNPROCESSABLE_ENTITY, &members)
+        }
+    })
+}
+
+/// Returns the link, or an error for the form.
+async fn create_invitation(
+    console: &Console,
+    member: &Member,
+    email: UserEmail,
+    role: Role,
+) -> Result<Result<String, String>, Error> {
+    let (token, now) = (Token::generate(), console.now());
+    let link = Link {
+        digest: token.digest(),
+        purpose: LinkPurpose::Join { workspace: member.workspace.clone(), role },
+        email,
+        created_by: member.email().to_owned(),
+        created_at: now,
+        expires_at: now + LINK_TTL,
+    };
+    match console.accounts().await?.create_link(&link, &member.signed_in.actor(console)).await {
+        Ok(()) => Ok(Ok(format!("{}/join/{}", console.url, token.reveal()))),
+        Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn delete_invitation(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    member.require_admin()?;
+    let actor = member.signed_in.actor(&console);
+    match console.accounts().await?.delete_invitation(&member.workspace, &id, &actor).await? {
+        true => Ok(back(&member, "invitation-deleted")),
+        false => Err(Error::NotFound),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "member_remove.html")]
+struct RemovePage {
+    shell: Shell,
+    base: String,
+    row: MemberRow,
+    error: Option<&'static str>,
+}
+
+pub(crate) async fn confirm_remove(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, i64)>,
+    member: Member,
+) -> Result<Response, Error> {
+    member.require_admin()?;
+    member.signed_in.require_recent(&console, &member.path("members"))?;
+    Ok(page(&remove_page(&console, &member, id, None).await?))
+}
+
+pub(crate) async fn remove(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, i64)>,
+    member: Member,
+) -> Result<Response, Error> {
+    member.require_admin()?;
+    member.signed_in.require_recent(&console, &member.path("members"))?;
+    let actor = member.signed_in.actor(&console);
+    let removed = console.accounts().await?.remove_member(&member.workspace, UserId(id), &actor).await;
+    match removed {
+        Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
+        Ok(()) => Ok(back(&member, "member-removed")),
+        Err(StoreError::LastAdmin(_)) => {
+            let page = remove_page(&console, &member, id, Some(LAST_ADMIN)).await?;
+            Ok(page_with(StatusCode::CONFLICT, &page))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+const LAST_ADMIN: &str = "A workspace needs an admin. Make another member an admin first.";
+
+async fn remove_page(
+    console: &Console,
+    member: &Member,
+    id: i64,
+    error: Option<&'static str>,
+) -> Result<RemovePage, Error> {
+    let members = console.accounts().await?.members(&member.workspace).await?;
+    let row = members.into_iter().find(|row| row.user == UserId(id)).ok_or(Error::NotFound)?;
+    let shell = Shell::of_workspace(member, "members", None);
+    Ok(RemovePage { shell, base: member.path("members"), row, error })
+}
+
+#[derive(Deserialize)]
+pub(crate) struct NewRole {
+    role: String,
+}
+
+pub(crate) async fn set_role(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, i64)>,
+    member: Member,
+    Form(form): Form<NewRole>,
+) -> Result<Response, Error> {
+    member.require_admin()?;
+    member.signed_in.require_recent(&console, &member.path("members"))?;
+    let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
+    let actor = member.signed_in.actor(&console);
+    let set = console.accounts().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
+    match set {
+        Ok(()) => Ok(back(&member, "role-changed")),
+        Err(StoreError::LastAdmin(_)) => {
+            let members = MembersPage::load(&console, &member, None).await?;
+            let page = MembersPage { error: Some(LAST_ADMIN.to_owned()), ..members };
+            Ok(page_with(StatusCode::CONFLICT, &page))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn back(member: &Member, done: &str) -> Response {
+    Redirect::to(&format!("{}?done={done}", member.path("members"))).into_response()
+}

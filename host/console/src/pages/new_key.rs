@@ -1,0 +1,173 @@
+//! Creating and rotating a key. The reply to the form is the only page that contains the key (specification 5.4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use axum::Form;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use enrich_lib::key::ApiKey;
+use enrich_lib::model::Timestamp;
+use enrich_lib::wire;
+use enrich_store::records::NewKey;
+use http::StatusCode;
+use serde::Deserialize;
+
+use crate::console::Console;
+use crate::error::Error;
+use crate::pages::keys::{self, KeyView};
+use crate::session::Member;
+use crate::view::{Moment, Shell, page, page_with};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The lifetimes that the form offers, in days. An empty value never expires.
+const LIFETIMES: [(&str, &str); 5] =
+    [("", "Never"), ("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year")];
+
+/// The grace periods that the form offers, in hours.
+const GRACES: [(&str, &str); 5] = [
+    ("24", "24 hours"),
+    ("1", "1 hour"),
+    ("168", "7 days"),
+    ("720", "30 days"),
+    ("0", "None, the old key ends now"),
+];
+
+#[derive(Template)]
+#[template(path = "key_new.html")]
+struct NewKeyPage {
+    shell: Shell,
+    base: String,
+    label: String,
+    lifetime: String,
+    error: Option<&'static str>,
+}
+
+#[derive(Template)]
+#[template(path = "key_rotate.html")]
+struct RotatePage {
+    shell: Shell,
+    base: String,
+    key: KeyView,
+}
+
+#[derive(Template)]
+#[template(path = "key_created.html")]
+struct CreatedPage {
+    shell: Shell,
+    base: String,
+    label: String,
+    key: String,
+    curl: String,
+    /// When the replaced key expires.
+    old_expires_at: Option<Moment>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct NewKeyForm {
+    label: String,
+    #[serde(default)]
+    lifetime: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct RotateForm {
+    grace: String,
+}
+
+pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Result<Response, Error> {
+    let base = member.path("keys");
+    member.signed_in.require_recent(&console, &base)?;
+    let shell = Shell::of_workspace(&member, "keys", None);
+    Ok(page(&NewKeyPage { shell, base, label: String::new(), lifetime: String::new(), error: None }))
+}
+
+pub(crate) async fn create(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Form(form): Form<NewKeyForm>,
+) -> Result<Response, Error> {
+    let base = member.path("keys");
+    member.signed_in.require_recent(&console, &format!("{base}/new"))?;
+    let expires_at = lifetime(&form.lifetime, console.now())?;
+    let Some(label) = enrich_store::records::label(&form.label) else {
+        let shell = Shell::of_workspace(&member, "keys", None);
+        let error = Some("Enter a name of 1 to 100 characters, on one line.");
+        let page = NewKeyPage { shell, base, label: form.label, lifetime: form.lifetime, error };
+        return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
+    };
+    let key = generate();
+    let new = NewKey { expires_at, ..NewKey::new(&member.workspace, label, &key) };
+    console.accounts().await?.create_key(&new, &member.signed_in.actor(&console)).await?;
+    Ok(created(&console, &member, label, &key, None))
+}
+
+pub(crate) async fn show_rotate(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+) -> Result<Response, Error> {
+    let base = member.path("keys");
+    member.signed_in.require_recent(&console, &base)?;
+    let mut accounts = console.accounts().await?;
+    let key = keys::find(&mut *accounts, &member, &id, console.now()).await?;
+    Ok(page(&RotatePage { shell: Shell::of_workspace(&member, "keys", None), base, key }))
+}
+
+pub(crate) async fn rotate(
+    State(console): State<Arc<Console>>,
+    Path((_, id)): Path<(String, String)>,
+    member: Member,
+    Form(form): Form<RotateForm>,
+) -> Result<Response, Error> {
+    member.signed_in.require_recent(&console, &member.path(&format!("keys/{id}/rotate")))?;
+    let hours =
+        GRACES.iter().find(|(hours, _)| *hours == form.grace).and_then(|(hours, _)| hours.parse().ok());
+    let hours: u64 = hours.ok_or(Error::BadRequest)?;
+    let old_expires_at = console.now() + Duration::from_secs(hours * 3_600);
+    let mut accounts = console.accounts().await?;
+    let old = keys::find(&mut *accounts, &member, &id, console.now()).await?;
+    let key = generate();
+    accounts.rotate_key(old.row.id, &key, old_expires_at, &member.signed_in.actor(&console)).await?;
+    drop(accounts);
+    Ok(created(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
+}
+
+fn lifetime(days: &str, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+    match LIFETIMES.iter().find(|(value, _)| *value == days) {
+        Some(("", _)) => Ok(None),
+        Some((days, _)) => {
+            let days: u32 = days.parse().map_err(|_| Error::BadRequest)?;
+            Ok(Some(now + DAY * days))
+        }
+        None => Err(Error::BadRequest),
+    }
+}
+
+fn generate() -> ApiKey {
+    ApiKey::generate(rand::random)
+}
+
+fn created(
+    console: &Console,
+    member: &Member,
+    label: &str,
+    key: &ApiKey,
+    old_expires_at: Option<Moment>,
+) -> Response {
+    let (url, path, key) = (&console.api_url, wire::PATH, key.reveal());
+    let curl = format!(
+        "curl {url}{path} \\\n  -H 'Authorization: Bearer {key}' \\\n  -H 'Content-Type: application/json' \\\n  \
+         -d '{{\"email\":\"someone@gmail.com\"}}'"
+    );
+    page(&CreatedPage {
+        shell: Shell::of_workspace(member, "keys", None),
+        base: member.path("keys"),
+        label: label.to_owned(),
+        key: key.to_owned(),
+        curl,
+        old_expires_at,
+    })
+}

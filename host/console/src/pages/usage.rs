@@ -1,0 +1,221 @@
+//! Usage: lookups by day, outcome and key, the credits, and CSV downloads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use enrich_lib::key::KeyId;
+use enrich_store::records::KeyRow;
+use enrich_store::usage::{BILLED, Day, UsageRow};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::Deserialize;
+
+use crate::console::Console;
+use crate::error::Error;
+use crate::pages::usage::chart::Chart;
+use crate::session::Member;
+use crate::view::{Moment, Shell, date, grouped, page};
+
+pub(crate) mod chart;
+
+/// The periods that the page offers, in days.
+const PERIODS: [u32; 3] = [7, 30, 90];
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Period {
+    days: Option<u32>,
+}
+
+impl Period {
+    fn days(&self) -> u32 {
+        self.days.filter(|days| PERIODS.contains(days)).unwrap_or(30)
+    }
+}
+
+/// Lookups by what they cost and how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) billed: u64,
+    pub(crate) not_found: u64,
+    /// Lookups that were refused or failed.
+    pub(crate) refused: u64,
+    pub(crate) credits: u64,
+}
+
+impl Sums {
+    fn add(&mut self, row: &UsageRow) {
+        let lookups = match row.outcome.as_str() {
+            BILLED => &mut self.billed,
+            "found" | "not_found" => &mut self.not_found,
+            _ => &mut self.refused,
+        };
+        *lookups += row.lookups;
+        self.credits += row.credits;
+    }
+
+    pub(crate) fn lookups(&self) -> u64 {
+        self.billed + self.not_found + self.refused
+    }
+
+    fn cells(&self) -> [String; 5] {
+        [self.lookups(), self.billed, self.not_found, self.refused, self.credits].map(grouped)
+    }
+}
+
+/// A row of a table: its name, and its numbers.
+struct Line {
+    name: String,
+    cells: [String; 5],
+}
+
+#[derive(Template)]
+#[template(path = "usage.html")]
+struct UsagePage {
+    shell: Shell,
+    base: String,
+    quick_start: String,
+    days: u32,
+    /// Available, spent and granted.
+    credits: [String; 3],
+    total: [String; 5],
+    is_empty: bool,
+    chart: Chart,
+    by_day: Vec<Line>,
+    by_key: Vec<Line>,
+    /// Lookups by outcome, most frequent first.
+    outcomes: Vec<(String, String)>,
+    grants: Vec<(Moment, String)>,
+}
+
+impl UsagePage {
+    fn is_period(&self, days: &u32) -> bool {
+        self.days == *days
+    }
+}
+
+pub(crate) async fn show(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Query(period): Query<Period>,
+) -> Result<Response, Error> {
+    let (days, today) = (period.days(), Day::of(console.now()));
+    let mut accounts = console.accounts().await?;
+    let rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
+    let keys = accounts.keys(&member.workspace, today).await?;
+    let balance = accounts.balance(&member.workspace).await?;
+    let grants = accounts.grants(&member.workspace).await?;
+    drop(accounts);
+
+    let by_day = by_day(&rows, today, days);
+    let total = rows.iter().fold(Sums::default(), |mut total, row| {
+        total.add(row);
+        total
+    });
+    Ok(page(&UsagePage {
+        shell: Shell::of_workspace(&member, "usage", None),
+        base: member.path("usage"),
+        quick_start: member.path("quick-start"),
+        days,
+        credits: [balance.available, balance.spent, balance.granted].map(grouped),
+        total: total.cells(),
+        is_empty: rows.is_empty(),
+        chart: Chart::of(&by_day),
+        by_day: by_day
+            .iter()
+            .rev()
+            .map(|(day, sums)| Line { name: date(*day), cells: sums.cells() })
+            .collect(),
+        by_key: by_key(&rows, &keys),
+        outcomes: outcomes(&rows),
+        grants: grants.iter().rev().map(|grant| (Moment(grant.at), grouped(grant.credits))).collect(),
+    }))
+}
+
+/// Returns the sums of each day, also of those without lookups.
+fn by_day(rows: &[UsageRow], today: Day, days: u32) -> Vec<(Day, Sums)> {
+    let mut sums: BTreeMap<_, Sums> = (0..days).map(|n| (today.minus(n), Sums::default())).collect();
+    for row in rows {
+        sums.entry(row.day).or_default().add(row);
+    }
+    sums.into_iter().collect()
+}
+
+fn by_key(rows: &[UsageRow], keys: &[KeyRow]) -> Vec<Line> {
+    let mut sums = BTreeMap::<KeyId, Sums>::new();
+    for row in rows {
+        sums.entry(row.key).or_default().add(row);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.lookups()));
+    let name = |id: KeyId| {
+        let key = keys.iter().find(|key| key.id == id);
+        key.map_or(id.to_string(), |key| format!("{} ({})", key.label, key.masked))
+    };
+    sums.into_iter().map(|(id, sums)| Line { name: name(id), cells: sums.cells() }).collect()
+}
+
+fn outcomes(rows: &[UsageRow]) -> Vec<(String, String)> {
+    let mut lookups = BTreeMap::<&str, u64>::new();
+    for row in rows {
+        *lookups.entry(&row.outcome).or_default() += row.lookups;
+    }
+    let mut lookups: Vec<_> = lookups.into_iter().collect();
+    lookups.sort_by_key(|(_, lookups)| std::cmp::Reverse(*lookups));
+    lookups.into_iter().map(|(outcome, lookups)| (outcome.to_owned(), grouped(lookups))).collect()
+}
+
+/// Downloads the usage: one line per day, key and outcome.
+pub(crate) async fn usage_csv(
+    State(console): State<Arc<Console>>,
+    member: Member,
+    Query(period): Query<Period>,
+) -> Result<Response, Error> {
+    let today = Day::of(console.now());
+    let mut accounts = console.accounts().await?;
+    let rows = accounts.usage(&member.workspace, today.minus(period.days() - 1), today).await?;
+    let mut csv = "day,key,outcome,lookups,credits\n".to_owned();
+    for UsageRow { day, key, outcome, lookups, credits } in &rows {
+        let _ = writeln!(csv, "{},{key},{outcome},{lookups},{credits}", date(*day));
+    }
+    Ok(download(&format!("usage-{}.csv", member.workspace), csv))
+}
+
+/// Downloads the ledger: grants, and the credits spent per day, oldest first.
+pub(crate) async fn ledger_csv(
+    State(console): State<Arc<Console>>,
+    member: Member,
+) -> Result<Response, Error> {
+    let today = Day::of(console.now());
+    let mut accounts = console.accounts().await?;
+    let rows = accounts.usage(&member.workspace, Day::default(), today).await?;
+    let grants = accounts.grants(&member.workspace).await?;
+    let mut spent = BTreeMap::<Day, u64>::new();
+    for row in &rows {
+        *spent.entry(row.day).or_default() += row.credits;
+    }
+    // The spends of a day come after its grants.
+    let mut lines: Vec<(Day, bool, String)> = Vec::new();
+    for grant in &grants {
+        let line = format!("{},grant,{}", Moment(grant.at).iso(), grant.credits);
+        lines.push((Day::of(grant.at), false, line));
+    }
+    for (day, credits) in spent.into_iter().filter(|(_, credits)| *credits > 0) {
+        lines.push((day, true, format!("{},spent,-{credits}", date(day))));
+    }
+    lines.sort_by_key(|(day, is_spent, _)| (*day, *is_spent));
+    let lines: Vec<_> = lines.into_iter().map(|(_, _, line)| line).collect();
+    Ok(download(
+        &format!("ledger-{}.csv", member.workspace),
+        format!("at,entry,credits\n{}\n", lines.join("\n")),
+    ))
+}
+
+fn download(name: &str, csv: String) -> Response {
+    // A workspace's name has no characters that need quoting.
+    let disposition = format!("attachment; filename=\"{name}\"");
+    ([(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, disposition)], csv)
+        .into_response()
+}

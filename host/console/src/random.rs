@@ -1,0 +1,64 @@
+//! Secret tokens.
+
+use std::fmt;
+
+use enrich_store::TokenDigest;
+
+/// A secret token with 256 random bits, as 64 hex digits: a session cookie, or the end of a one-time link.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    const DIGITS: usize = 64;
+
+    /// Generates a token from the system's secure random numbers.
+    pub fn generate() -> Self {
+        Self(hex(&rand::random::<[u8; 32]>()))
+    }
+
+    /// Parses a token. Returns `None` if the format is wrong.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_token =
+            text.len() == Self::DIGITS && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        is_token.then(|| Self(text.to_owned()))
+    }
+
+    /// Returns the digest under which stores keep the token.
+    pub fn digest(&self) -> TokenDigest {
+        TokenDigest::of(self.0.as_bytes())
+    }
+
+    /// Returns the plaintext. Never log it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The number of recovery codes of a user.
+const RECOVERY_CODES: usize = 10;
+
+/// Generates recovery codes, each with 80 random bits: four groups of five hex digits.
+pub(crate) fn recovery_codes() -> Vec<String> {
+    let code = || {
+        let digits = hex(&rand::random::<[u8; 10]>());
+        let groups: Vec<_> = (0..4).map(|n| &digits[n * 5..n * 5 + 5]).collect();
+        groups.join("-")
+    };
+    (0..RECOVERY_CODES).map(|_| code()).collect()
+}
+
+/// Returns the digest of a recovery code, however the user separates and capitalizes its digits.
+pub(crate) fn recovery_digest(code: &str) -> TokenDigest {
+    let digits: String = code.chars().filter(char::is_ascii_hexdigit).collect();
+    TokenDigest::of(digits.to_ascii_lowercase().as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,202 @@
+//! Sessions, and the user behind a request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::users::{Role, Session, User};
+use enrich_store::Actor;
+use http::header::{COOKIE, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::console::Console;
+use crate::error::Error;
+use crate::random::Token;
+
+/// The name of the cookie. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
+const COOKIE_NAME: &str = "__Host-session";
+
+/// A session that is not used for this time ends.
+const IDLE_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// A session ends after this time in any case.
+const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Sensitive changes require that the user entered the password within this time.
+const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// The last use of a session is written at most once in this time.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The address of the client's end of the connection. The server adds it to each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// The client of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user_agent: String,
+}
+
+impl FromRequestParts<Arc<Console>> for Client {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
+        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.to_canonical());
+        let forwarded = console.is_forwarded.then(|| forwarded_for(&parts.headers)).flatten();
+        let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        Ok(Self { address: forwarded.or(peer), user_agent: user_agent.chars().take(200).collect() })
+    }
+}
+
+/// Returns the last address of `X-Forwarded-For`, which the nearest proxy added. Clients can forge the other ones.
+fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
+    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+    last.rsplit(',').next()?.trim().parse().ok()
+}
+
+/// A signed-in user.
+#[derive(Debug)]
+pub(crate) struct SignedIn {
+    pub(crate) user: User,
+    pub(crate) session: Session,
+    pub(crate) client: Client,
+    /// The path and query of the request if it can be repeated after signing in, or else the start page.
+    path: String,
+}
+
+impl SignedIn {
+    /// Returns the author of this user's changes.
+    pub(crate) fn actor<'a>(&'a self, console: &Console) -> Actor<'a> {
+        console.actor(self.user.email.as_str(), self.client.address)
+    }
+
+    /// Requires that the user entered the password recently.
+    ///
+    /// Errors: [`Error::Confirm`], which returns to the page of this request, or to `page` if this request is a change.
+    pub(crate) fn require_recent(&self, console: &Console, page: &str) -> Result<(), Error> {
+        if self.session.authenticated_at + RECENT_MAX > console.now() {
+            return Ok(());
+        }
+        let next = if self.path == "/" { page } else { &self.path };
+        Err(Error::Confirm(next.to_owned()))
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for SignedIn {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
+        let path = match (&parts.method, parts.uri.path_and_query()) {
+            (&Method::GET, Some(path)) => path.as_str().to_owned(),
+            _ => "/".to_owned(),
+        };
+        let sign_in = || Error::SignIn((path != "/").then(|| path.clone()));
+        let client = Client::from_request_parts(parts, console).await?;
+        let digest = cookie(&parts.headers).ok_or_else(sign_in)?.digest();
+        let mut accounts = console.accounts().await?;
+        let now = console.now();
+        let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
+        let session = session.ok_or_else(sign_in)?;
+        let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
+        if session.last_seen_at + TOUCH_INTERVAL <= now {
+            accounts.touch_session(&digest, false, now).await?;
+        }
+        drop(accounts);
+        Ok(Self { user, session, client, path })
+    }
+}
+
+/// A signed-in user in the workspace that the path names. The workspaces of other users do not exist for this user.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) signed_in: SignedIn,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) role: Role,
+}
+
+impl Member {
+    /// Errors: [`Error::AdminOnly`] if the user is not an admin of the workspace.
+    pub(crate) fn require_admin(&self) -> Result<(), Error> {
+        if self.is_admin() { Ok(()) } else { Err(Error::AdminOnly) }
+    }
+
+    pub(crate) fn is_admin(&self) -> bool {
+        self.role == Role::Admin
+    }
+
+    pub(crate) fn email(&self) -> &str {
+        self.signed_in.user.email.as_str()
+    }
+
+    /// Returns the path of a page of the workspace.
+    pub(crate) fn path(&self, page: &str) -> String {
+        format!("/w/{}/{page}", self.workspace)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Member {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
+        let signed_in = SignedIn::from_request_parts(parts, console).await?;
+        let params = RawPathParams::from_request_parts(parts, console).await.map_err(|_| Error::NotFound)?;
+        let workspace = params.iter().find(|(name, _)| *name == "workspace");
+        let workspace: WorkspaceId = workspace.and_then(|(_, id)| id.parse().ok()).ok_or(Error::NotFound)?;
+        let role = signed_in.user.role_in(&workspace).ok_or(Error::NotFound)?;
+        Ok(Self { signed_in, workspace, role })
+    }
+}
+
+/// Starts a session for `user` and returns the value of `Set-Cookie`. Ends the session of the request, if it has one.
+pub(crate) async fn begin(
+    console: &Console,
+    user: &User,
+    client: &Client,
+    headers: &HeaderMap,
+) -> Result<HeaderValue, Error> {
+    let (token, now) = (Token::generate(), console.now());
+    let session = Session {
+        digest: token.digest(),
+        user: user.id,
+        created_at: now,
+        authenticated_at: now,
+        last_seen_at: now,
+        address: client.address,
+        user_agent: client.user_agent.clone(),
+    };
+    let mut accounts = console.accounts().await?;
+    if let Some(before) = cookie(headers) {
+        accounts.end_session(user.id, &before.digest().id()).await?;
+    }
+    let actor = console.actor(user.email.as_str(), client.address);
+    accounts.begin_session(&session, now - AGE_MAX, &actor).await?;
+    Ok(set_cookie(token.reveal(), AGE_MAX))
+}
+
+/// Returns the value of `Set-Cookie` that removes the cookie.
+pub(crate) fn removed_cookie() -> HeaderValue {
+    set_cookie("", Duration::ZERO)
+}
+
+/// Returns whether a session can still be used.
+pub(crate) fn is_valid(session: &Session, now: Timestamp) -> bool {
+    session.created_at + AGE_MAX > now && session.last_seen_at + IDLE_MAX > now
+}
+
+fn set_cookie(value: &str, age_max: Duration) -> HeaderValue {
+    let age = age_max.as_secs();
+    let cookie = format!("{COOKIE_NAME}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");
+    HeaderValue::try_from(cookie).expect("a token is ASCII")
+}
+
+fn cookie(headers: &HeaderMap) -> Option<Token> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut cookies =
+        cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+    cookies.find(|(name, _)| *name == COOKIE_NAME).and_then(|(_, value)| Token::parse(value))
+}

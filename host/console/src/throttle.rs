@@ -1,0 +1,56 @@
+//! Limits on sign-in attempts, per account and per address (ASVS 5.0, 6.3.1). All nodes share the counts.
+
+use std::net::IpAddr;
+
+use enrich_lib::model::WorkspaceId;
+use enrich_lib::refusal::PortError;
+use enrich_lib::window::Quota;
+use enrich_store::TokenDigest;
+
+use crate::console::Console;
+use crate::error::Error;
+
+/// The length of a window, in seconds.
+const WINDOW_SECONDS: u32 = 15 * 60;
+
+/// Attempts per account and window.
+const PER_ACCOUNT: u32 = 10;
+
+/// Attempts per address and window. Several users may share an address.
+const PER_ADDRESS: u32 = 100;
+
+/// Counts an attempt with a password or a code for `account`, whether or not it exists.
+///
+/// Errors: [`Error::TooManyAttempts`]; [`Error::Unlimited`] if the attempts cannot be counted.
+pub(crate) async fn admit(console: &Console, account: &str, address: Option<IpAddr>) -> Result<(), Error> {
+    count(console, "account", account, PER_ACCOUNT).await?;
+    match address {
+        Some(address) => count(console, "address", &network(address).to_string(), PER_ADDRESS).await,
+        None => Ok(()),
+    }
+}
+
+async fn count(console: &Console, kind: &str, name: &str, limit: u32) -> Result<(), Error> {
+    // Names of counters have the form of a workspace's name. They contain no email and no address.
+    let counter = format!("console.{kind}.{}", TokenDigest::of(name.as_bytes()).id());
+    let counter: WorkspaceId = counter.parse().map_err(|error| Error::Unlimited(PortError::new(error)))?;
+    let quota = Quota::new(limit, WINDOW_SECONDS).map_err(|error| Error::Unlimited(PortError::new(error)))?;
+    let now = console.now();
+    let window = quota.window(&counter, now);
+    let counted = console.windows.count(&window).await.map_err(Error::Unlimited)?;
+    match window.admit(counted, now) {
+        Ok(_) => Ok(()),
+        Err(status) => Err(Error::TooManyAttempts { retry_after: status.reset_seconds }),
+    }
+}
+
+/// Returns the address, or the /64 network of an IPv6 address, which one client can use as a whole.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        address => address,
+    }
+}

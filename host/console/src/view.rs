@@ -1,0 +1,168 @@
+//! What all pages show: the navigation, times and numbers.
+
+use askama::Template;
+use axum::response::{Html, IntoResponse, Response};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::usage::Day;
+use http::StatusCode;
+
+use crate::session::{Member, SignedIn};
+
+/// The frame of a page for a signed-in user.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub(crate) email: String,
+    /// The workspaces of the user.
+    pub(crate) workspaces: Vec<WorkspaceId>,
+    /// The workspace of this page.
+    pub(crate) workspace: Option<WorkspaceId>,
+    /// The current section, as in its path.
+    pub(crate) section: &'static str,
+    /// The result of the change that led to this page.
+    pub(crate) notice: Option<&'static str>,
+}
+
+impl Shell {
+    /// Creates the frame of a page of a workspace.
+    pub(crate) fn of_workspace(member: &Member, section: &'static str, done: Option<&str>) -> Self {
+        let workspace = Some(member.workspace.clone());
+        Self { workspace, ..Self::of_user(&member.signed_in, section, done) }
+    }
+
+    /// Creates the frame of a page without a workspace.
+    pub(crate) fn of_user(signed_in: &SignedIn, section: &'static str, done: Option<&str>) -> Self {
+        let user = &signed_in.user;
+        Self {
+            email: user.email.as_str().to_owned(),
+            workspaces: user.memberships.iter().map(|(workspace, _)| workspace.clone()).collect(),
+            workspace: None,
+            section,
+            notice: done.and_then(notice),
+        }
+    }
+
+    /// Returns the notice for the parameter `done`.
+    pub(crate) fn notice_of(done: &str) -> Option<&'static str> {
+        notice(done)
+    }
+
+    pub(crate) fn is_current(&self, workspace: &WorkspaceId) -> bool {
+        self.workspace.as_ref() == Some(workspace)
+    }
+
+    pub(crate) fn is_section(&self, section: &str) -> bool {
+        self.section == section
+    }
+}
+
+/// The query of a page after a change.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(crate) struct Done {
+    pub(crate) done: Option<String>,
+}
+
+/// Returns the text for the parameter `done`. The text of a notice never comes from the URL.
+fn notice(done: &str) -> Option<&'static str> {
+    Some(match done {
+        "key-revoked" => "The key is revoked. Requests with it get 401 within a second.",
+        "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",
+        "key-enabled" => "The key is enabled.",
+        "invitation-deleted" => "The invitation is withdrawn. Its link no longer works.",
+        "member-removed" => "The member is removed. Their keys stay valid; revoke those you do not need.",
+        "role-changed" => "The role is changed.",
+        "password-changed" => "Your password is changed, and your other sessions are ended.",
+        "totp-disabled" => "Two-factor authentication is off.",
+        "session-ended" => "The session is ended.",
+        "sessions-ended" => "All other sessions are ended.",
+        "signed-out" => "You are signed out.",
+        "password-set" => "Your password is set. Sign in with it.",
+        "joined" => "You have joined the workspace. Sign in to open it.",
+        _ => return None,
+    })
+}
+
+/// A time on a page. The script shows it in the reader's time zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+impl Moment {
+    /// Returns the time for the attribute `datetime` (RFC 3339).
+    pub(crate) fn iso(&self) -> String {
+        self.format("%Y-%m-%dT%H:%M:%SZ")
+    }
+
+    /// Returns the time for readers, in UTC.
+    pub(crate) fn utc(&self) -> String {
+        self.format("%Y-%m-%d %H:%M UTC")
+    }
+
+    fn format(&self, format: &str) -> String {
+        let ms = i64::try_from(self.0.unix_ms()).unwrap_or(i64::MAX);
+        let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+        time.strftime(format).to_string()
+    }
+}
+
+/// Converts times for templates.
+pub(crate) trait Shown {
+    /// Returns the time for a page.
+    fn shown(&self) -> Moment;
+}
+
+impl Shown for Timestamp {
+    fn shown(&self) -> Moment {
+        Moment(*self)
+    }
+}
+
+/// Returns the ISO 8601 date of a day.
+pub(crate) fn date(day: Day) -> String {
+    Moment(day.starts_at()).format("%Y-%m-%d")
+}
+
+/// Formats a number with commas.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Renders a page.
+pub(crate) fn page(template: &impl Template) -> Response {
+    page_with(StatusCode::OK, template)
+}
+
+/// Renders a page with a status.
+pub(crate) fn page_with(status: StatusCode, template: &impl Template) -> Response {
+    match template.render() {
+        Ok(page) => (status, Html(page)).into_response(),
+        Err(error) => {
+            tracing::error!(target: "enrich::console", %error, "cannot render a page");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_digits() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn formats_times_in_utc() {
+        let moment = Moment(Timestamp::from_unix_ms(1_700_000_000_000));
+        assert_eq!(moment.iso(), "2023-11-14T22:13:20Z");
+        assert_eq!(moment.utc(), "2023-11-14 22:13 UTC");
+        assert_eq!(date(Day::of(moment.0)), "2023-11-14");
+    }
+}
