@@ -24,16 +24,18 @@ CREATE TABLE workspace (
 
 CREATE TABLE api_key (
     rowid        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id           text        NOT NULL UNIQUE,
+    id           bigint      NOT NULL UNIQUE, -- the first 4 bytes of the digest
     workspace    bigint      NOT NULL REFERENCES workspace,
     label        text        NOT NULL,
     digest       bytea       NOT NULL UNIQUE CHECK (length(digest) = 32),
     masked       text        NOT NULL,
+    created_by   text        NOT NULL,
     created_at   timestamptz NOT NULL,
     last_used_at timestamptz,
+    expires_at   timestamptz,
+    disabled_at  timestamptz,
     revoked_at   timestamptz
 );
-
 CREATE INDEX api_key_of_workspace ON api_key (workspace);
 
 CREATE TABLE credit_grant (
@@ -42,7 +44,6 @@ CREATE TABLE credit_grant (
     credits   bigint      NOT NULL CHECK (credits > 0),
     at        timestamptz NOT NULL
 );
-
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 
 -- One row per billed lookup, without its email. The lookup id makes a repeated spend a no-op. There is no foreign key to the
@@ -50,6 +51,7 @@ CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
 CREATE TABLE credit_spend (
     lookup_id uuid        PRIMARY KEY,
     workspace bigint      NOT NULL,
+    key       bigint      NOT NULL, -- the id of the API key
     credits   bigint      NOT NULL CHECK (credits > 0),
     epoch     bigint,              -- of the lease that was charged; NULL if the workspace was charged directly
     at        timestamptz NOT NULL -- when the lookup arrived
@@ -87,7 +89,6 @@ CREATE TABLE lease (
     PRIMARY KEY (workspace, epoch),
     CONSTRAINT spent_and_returned_within_taken CHECK (returned + spent <= taken)
 );
-
 CREATE INDEX lease_of_node ON lease (epoch);
 CREATE INDEX lease_recalled ON lease (epoch) WHERE recalled > answered;
 
@@ -113,7 +114,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER workspace_revised AFTER UPDATE OF quota_limit, window_seconds ON workspace EXECUTE FUNCTION revise();
-CREATE TRIGGER api_key_revised AFTER UPDATE OF revoked_at ON api_key EXECUTE FUNCTION revise();
+CREATE TRIGGER api_key_revised AFTER UPDATE OF expires_at, disabled_at, revoked_at ON api_key EXECUTE FUNCTION revise();
 
 -- Grants, spends and voids are append-only.
 CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -277,7 +278,7 @@ END $$;
 -- credits (see `charge`).
 CREATE FUNCTION settle(
     epochs bigint[], workspaces bigint[], sums bigint[],
-    lookups uuid[], leases integer[], costs bigint[], arrivals timestamptz[]
+    lookups uuid[], leases integer[], keys bigint[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
@@ -296,9 +297,9 @@ BEGIN
         IF FOUND THEN
             RAISE unique_violation;
         END IF;
-        INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
-        SELECT i.lookup, workspaces[i.lease], i.cost, epochs[i.lease], i.arrival
-        FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival);
+        INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
+        SELECT i.lookup, workspaces[i.lease], i.key, i.cost, epochs[i.lease], i.arrival
+        FROM unnest(lookups, leases, keys, costs, arrivals) AS i (lookup, lease, key, cost, arrival);
         RETURN array_fill(true, ARRAY[cardinality(lookups)]);
     EXCEPTION WHEN check_violation OR unique_violation THEN
         NULL; -- the block was rolled back
@@ -309,7 +310,7 @@ BEGIN
     -- All spends of a lease are charged, or none.
     WITH fresh AS (
         SELECT DISTINCT ON (i.lookup) i.*, workspaces[i.lease] AS workspace, epochs[i.lease] AS epoch
-        FROM unnest(lookups, leases, costs, arrivals) AS i (lookup, lease, cost, arrival)
+        FROM unnest(lookups, leases, keys, costs, arrivals) AS i (lookup, lease, key, cost, arrival)
         WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
     ), charges AS (
         SELECT workspace, epoch, sum(cost)::bigint AS cost FROM fresh GROUP BY workspace, epoch
@@ -318,8 +319,8 @@ BEGIN
         WHERE l.workspace = a.workspace AND l.epoch = a.epoch AND l.taken - l.returned - l.spent >= a.cost
         RETURNING a.workspace, a.epoch
     ), written AS (
-        INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
-        SELECT f.lookup, f.workspace, f.cost, f.epoch, f.arrival
+        INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
+        SELECT f.lookup, f.workspace, f.key, f.cost, f.epoch, f.arrival
         FROM fresh f JOIN paid p ON p.workspace = f.workspace AND p.epoch = f.epoch
         ORDER BY f.lookup
         RETURNING lookup_id
@@ -334,7 +335,7 @@ END $$;
 -- Commits spends that `settle` could not, one by one: each is charged to its lease if that has enough credits, or else to its
 -- workspace. Returns for each whether it is committed: false if neither has enough credits.
 CREATE FUNCTION charge(
-    epochs bigint[], workspaces bigint[], lookups uuid[], costs bigint[], arrivals timestamptz[]
+    epochs bigint[], workspaces bigint[], lookups uuid[], keys bigint[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
@@ -346,8 +347,8 @@ BEGIN
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
     voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
     FOR spend IN
-        SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, costs, arrivals)
-            AS i (epoch, workspace, lookup, cost, arrival)
+        SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, keys, costs, arrivals)
+            AS i (epoch, workspace, lookup, key, cost, arrival)
         WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
         ORDER BY i.lookup
     LOOP
@@ -360,8 +361,8 @@ BEGIN
             WHERE w.rowid = spend.workspace AND w.granted - w.spent - w.leased >= spend.cost;
             CONTINUE WHEN NOT FOUND;
         END IF;
-        INSERT INTO credit_spend (lookup_id, workspace, credits, epoch, at)
-        VALUES (spend.lookup, spend.workspace, spend.cost, spend.epoch, spend.arrival);
+        INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
+        VALUES (spend.lookup, spend.workspace, spend.key, spend.cost, spend.epoch, spend.arrival);
         settled := settled || spend.lookup;
     END LOOP;
     RETURN ARRAY (

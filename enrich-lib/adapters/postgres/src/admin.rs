@@ -5,21 +5,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::StoreError;
 use enrich_store::credits::add_grant;
-use enrich_store::records::{Audit, KeyRow, WorkspaceRow};
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use enrich_store::usage::{Day, UsageRow};
+use enrich_store::{Actor, Event, StoreError};
 use tokio::time::timeout;
 use tokio_postgres::{GenericClient, Row};
 
-use crate::audit;
-use crate::column::{at, bigint, credits, parsed, time};
+use crate::column::{at, bigint, credits, day, day_number, key_id, parsed, time, workspace_rowid};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
 use crate::pool::Client;
+use crate::{api_keys, audit, audit_log};
 
 /// The connection timeout of operator commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,8 +62,10 @@ impl enrich_store::Admin for Admin {
         let (limit, window) = quota_columns(quota);
         let made = tx.query_opt(insert, &[&id.as_str(), &limit, &window, &at(now)]).await.map_err(driver)?;
         let made = made.ok_or_else(|| StoreError::WorkspaceExists(id.clone()))?;
+        let rowid = made.get(0);
+        audit_log::record(&tx, rowid, &Event::WorkspaceCreated(id), &Actor::operator(now)).await?;
         if credits > 0 {
-            grant(&tx, made.get(0), credits, now).await?;
+            grant(&tx, rowid, credits, now).await?;
         }
         tx.commit().await.map_err(driver)
     }
@@ -90,7 +93,7 @@ impl enrich_store::Admin for Admin {
         now: Timestamp,
     ) -> Result<Balance, StoreError> {
         let tx = self.client.transaction().await.map_err(driver)?;
-        let rowid = rowid(&tx, workspace).await?;
+        let rowid = workspace_rowid(&tx, workspace).await?;
         grant(&tx, rowid, credits, now).await?;
         tx.commit().await.map_err(driver)?;
         self.balance(workspace).await
@@ -102,48 +105,69 @@ impl enrich_store::Admin for Admin {
         row.map(|row| balance(&row)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
     }
 
-    async fn create_key(
+    async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
+        let select = "SELECT credits, at FROM credit_grant WHERE workspace = $1 ORDER BY rowid";
+        let workspace = workspace_rowid(&*self.client, workspace).await?;
+        let rows = self.client.query(select, &[&workspace]).await.map_err(driver)?;
+        let grant = |row: &Row| GrantRow { credits: credits(row.get(0)), at: time(row.get(1)) };
+        Ok(rows.iter().map(grant).collect())
+    }
+
+    async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
+        Ok(api_keys::create(&mut self.client, key, actor).await?)
+    }
+
+    async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError> {
+        Ok(api_keys::list(&self.client, workspace, today).await?)
+    }
+
+    async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
+        Ok(api_keys::revoke(&mut self.client, id, actor).await?)
+    }
+
+    async fn set_key_enabled(
+        &mut self,
+        id: KeyId,
+        is_enabled: bool,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(api_keys::set_enabled(&mut self.client, id, is_enabled, actor).await?)
+    }
+
+    async fn rotate_key(
+        &mut self,
+        id: KeyId,
+        new: &ApiKey,
+        old_expires_at: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<KeyId, StoreError> {
+        Ok(api_keys::rotate(&mut self.client, id, new, old_expires_at, actor).await?)
+    }
+
+    async fn usage(
         &mut self,
         workspace: &WorkspaceId,
-        label: &str,
-        key: &ApiKey,
-        now: Timestamp,
-    ) -> Result<String, StoreError> {
-        let digest = key.digest();
-        let id = digest.key_id();
-        let workspace = rowid(&*self.client, workspace).await?;
-        let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6)";
-        let digest = &digest.as_bytes()[..];
-        self.client
-            .execute(insert, &[&id, &workspace, &label, &digest, &key.masked(), &at(now)])
-            .await
-            .map_err(driver)?;
-        Ok(id)
-    }
-
-    async fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError> {
-        let select = "SELECT id, label, masked, created_at, last_used_at, revoked_at FROM api_key
-             WHERE workspace = $1 ORDER BY rowid";
-        let workspace = rowid(&*self.client, workspace).await?;
-        let rows = self.client.query(select, &[&workspace]).await.map_err(driver)?;
-        let key = |row: &Row| KeyRow {
-            id: row.get(0),
-            label: row.get(1),
-            masked: row.get(2),
-            created_at: time(row.get(3)),
-            last_used_at: row.get::<_, Option<_>>(4).map(time),
-            revoked_at: row.get::<_, Option<_>>(5).map(time),
-        };
-        Ok(rows.iter().map(key).collect())
-    }
-
-    async fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
-        let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2";
-        match self.client.execute(update, &[&at(now), &id]).await.map_err(driver)? {
-            0 => Err(StoreError::UnknownKey(id.to_owned())),
-            _ => Ok(()),
-        }
+        first: Day,
+        last: Day,
+    ) -> Result<Vec<UsageRow>, StoreError> {
+        let select = "SELECT day - date '1970-01-01', key, outcome, sum(lookups)::bigint, sum(credits)::bigint
+             FROM usage_day
+             WHERE workspace = $1 AND day BETWEEN date '1970-01-01' + $2::integer AND date '1970-01-01' + $3::integer
+             GROUP BY day, key, outcome HAVING sum(lookups) > 0 ORDER BY day, key, outcome COLLATE \"C\"";
+        let workspace = workspace_rowid(&*self.client, workspace).await?;
+        let (first, last) = (day_number(first), day_number(last));
+        let rows = self.client.query(select, &[&workspace, &first, &last]).await.map_err(driver)?;
+        rows.iter()
+            .map(|row| {
+                Ok(UsageRow {
+                    day: day(row.get(0)),
+                    key: key_id("usage_day.key", row.get(1))?,
+                    outcome: row.get(2),
+                    lookups: credits(row.get(3)),
+                    credits: credits(row.get(4)),
+                })
+            })
+            .collect()
     }
 
     /// Runs without a timeout.
@@ -165,16 +189,12 @@ async fn grant(
 ) -> Result<(), PostgresError> {
     let select = "SELECT granted FROM workspace WHERE rowid = $1 FOR UPDATE";
     let granted = tx.query_one(select, &[&workspace]).await?.get(0);
+    let event = Event::CreditsGranted(credits);
     let (credits, granted) = add_grant(granted, credits)?;
     let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES ($1, $2, $3)";
     tx.execute(insert, &[&workspace, &credits, &at(now)]).await?;
     tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", &[&granted, &workspace]).await?;
-    Ok(())
-}
-
-async fn rowid(client: &impl GenericClient, workspace: &WorkspaceId) -> Result<i64, PostgresError> {
-    let row = client.query_opt("SELECT rowid FROM workspace WHERE id = $1", &[&workspace.as_str()]).await?;
-    row.map(|row| row.get(0)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
+    audit_log::record(tx, workspace, &event, &Actor::operator(now)).await
 }
 
 /// Reads a balance from the first three columns: granted, spent, held.

@@ -3,13 +3,17 @@
 use enrich_store::records::{Audit, AuditRow, Tally, missing_trigger};
 use tokio_postgres::{IsolationLevel, Row, Transaction};
 
-use crate::column::{credits, parsed};
+use crate::column::{credits, key_id, parsed};
 use crate::error::PostgresError;
 use crate::pool::Client;
 
-/// The triggers that keep the ledger tables append-only.
-const TRIGGERS: [&str; 3] =
-    ["credit_grant_append_only", "credit_spend_append_only", "credit_void_append_only"];
+/// The triggers that keep the ledger tables and the audit log append-only.
+const TRIGGERS: [&str; 4] = [
+    "credit_grant_append_only",
+    "credit_spend_append_only",
+    "credit_void_append_only",
+    "audit_event_append_only",
+];
 
 /// The constraints that prevent a negative balance.
 const CONSTRAINTS: [&str; 2] = ["spent_and_leased_within_granted", "spent_and_returned_within_taken"];
@@ -22,6 +26,7 @@ pub(crate) async fn run(client: &mut Client) -> Result<Audit, PostgresError> {
     let workspaces = workspaces(&tx).await?;
     let mut errors = orphans(&tx).await?;
     errors.extend(leases(&tx).await?);
+    errors.extend(usage(&tx).await?);
     errors.extend(unfinished_copies(&tx).await?);
     errors.extend(missing_guards(&tx).await?);
     tx.commit().await?;
@@ -82,6 +87,31 @@ async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
         )
     };
     Ok(rows.iter().map(message).collect())
+}
+
+/// Finds workspaces whose billed usage differs from the sum of their spends.
+async fn usage(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
+    let select = "
+        WITH spends AS (SELECT s.workspace, s.key, count(*)::bigint AS lookups, sum(s.credits)::bigint AS credits
+                        FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id)
+                        WHERE v.lookup_id IS NULL GROUP BY s.workspace, s.key),
+             usage AS (SELECT workspace, key, sum(lookups)::bigint AS lookups, sum(credits)::bigint AS credits
+                       FROM usage_day WHERE outcome = 'billed' GROUP BY workspace, key)
+        SELECT w.id, key, coalesce(u.lookups, 0), coalesce(u.credits, 0), coalesce(s.lookups, 0), coalesce(s.credits, 0)
+        FROM usage u FULL JOIN spends s USING (workspace, key) JOIN workspace w ON w.rowid = workspace
+        WHERE coalesce(u.lookups, 0) <> coalesce(s.lookups, 0) OR coalesce(u.credits, 0) <> coalesce(s.credits, 0)
+        ORDER BY w.id COLLATE \"C\", key";
+    let rows = tx.query(select, &[]).await?;
+    let message = |row: &Row| {
+        let key = key_id("usage_day.key", row.get(1))?;
+        let [counted, credits, lookups, spent] = [2, 3, 4, 5].map(|column| row.get::<_, i64>(column));
+        Ok(format!(
+            "the usage of {} with {key} is {counted} billed lookups and {credits} credits, but its spends are {lookups} \
+             lookups and {spent} credits",
+            row.get::<_, &str>(0)
+        ))
+    };
+    rows.iter().map(message).collect()
 }
 
 /// Finds workspaces whose copy has not finished. They have no totals yet.

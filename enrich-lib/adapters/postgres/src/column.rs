@@ -5,7 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::PostgresError;
 use bytes::BytesMut;
-use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::key::KeyId;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_store::usage::Day;
+use enrich_store::{StoreError, TokenDigest};
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 /// A lookup id as a `uuid` column.
@@ -54,4 +58,39 @@ pub(crate) fn bigint(credits: u64) -> i64 {
 /// Converts a column value to credits. The schema rules out negative values.
 pub(crate) fn credits(bigint: i64) -> u64 {
     u64::try_from(bigint).unwrap_or(0)
+}
+
+/// Converts the id of a key to a column value.
+pub(crate) fn key_number(id: KeyId) -> i64 {
+    id.number().into()
+}
+
+/// Converts a column value to the id of a key.
+pub(crate) fn key_id(column: &'static str, number: i64) -> Result<KeyId, PostgresError> {
+    parsed(column, u32::try_from(number).map(KeyId::from_number))
+}
+
+/// Converts a day to the number of days since 1970-01-01, which SQL adds to that date. Days after 9999-12-31 saturate.
+pub(crate) fn day_number(day: Day) -> i32 {
+    const LAST: u32 = 2_932_896;
+    i32::try_from(day.number().min(LAST)).unwrap_or(0)
+}
+
+/// Converts the number of days since 1970-01-01 to a day.
+pub(crate) fn day(number: i32) -> Day {
+    Day::from_number(u32::try_from(number).unwrap_or(0))
+}
+
+/// Converts a column value to the digest of a token.
+pub(crate) fn token_digest(column: &'static str, bytes: &[u8]) -> Result<TokenDigest, PostgresError> {
+    parsed(column, <[u8; 32]>::try_from(bytes)).map(TokenDigest::from_bytes)
+}
+
+/// Returns the row id of a workspace.
+pub(crate) async fn workspace_rowid(
+    client: &impl GenericClient,
+    workspace: &WorkspaceId,
+) -> Result<i64, PostgresError> {
+    let row = client.query_opt("SELECT rowid FROM workspace WHERE id = $1", &[&workspace.as_str()]).await?;
+    row.map(|row| row.get(0)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
 }

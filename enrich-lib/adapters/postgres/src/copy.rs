@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_store::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
+use enrich_store::records::{Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 use tokio_postgres::Transaction;
 
 use crate::admin::{Admin, quota_columns};
-use crate::column::{Uuid, at, bigint, credits};
+use crate::column::{Uuid, at, bigint, credits, key_id, key_number};
 use crate::connect::Server;
+use crate::copy_console;
 use crate::error::PostgresError;
+use crate::pool::Value;
 
 /// A copy in progress.
 pub struct Copy {
@@ -149,6 +151,7 @@ impl Copy {
         let count = bigint(spends.len() as u64);
         let workspaces = self.rowids(spends.iter().map(|spend| spend.workspace))?;
         let lookups: Vec<_> = spends.iter().map(|spend| Uuid(spend.lookup_id)).collect();
+        let ids: Vec<_> = spends.iter().map(|spend| key_number(spend.key)).collect();
         let costs: Vec<_> = spends.iter().map(|spend| bigint(spend.credits)).collect();
         let times: Vec<_> = spends.iter().map(|spend| at(spend.at)).collect();
         let tx = self.admin.client.transaction().await?;
@@ -156,11 +159,15 @@ impl Copy {
         let before = self.progress.spends.map(Uuid);
         check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
         tx.execute(
-            "INSERT INTO credit_spend (workspace, lookup_id, credits, at)
-             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::timestamptz[])",
-            &[&workspaces, &lookups, &costs, &times],
+            "INSERT INTO credit_spend (workspace, lookup_id, key, credits, at)
+             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::timestamptz[])",
+            &[&workspaces, &lookups, &ids, &costs, &times],
         )
         .await?;
+        // The voids are copied before the spends.
+        let call =
+            "SELECT subtract_usage(ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY ($1)))";
+        tx.execute(call, &[&lookups]).await?;
         tx.commit().await?;
         self.progress.rows += spends.len() as u64;
         self.progress.spends = Some(last.lookup_id);
@@ -168,11 +175,13 @@ impl Copy {
     }
 
     /// Completes the copy if every workspace has the same contents in both stores. Otherwise changes nothing and returns the
-    /// differences.
+    /// differences. Copies `console` in the same transaction: a user whose email exists in this store gains the memberships and
+    /// keeps the password and the second factor.
     pub async fn finish(
         &mut self,
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
+        console: &CopiedConsole,
         now: Timestamp,
     ) -> Result<Vec<CopyDifference>, PostgresError> {
         let of_workspaces = self.rowids(keys.iter().map(|key| key.workspace))?;
@@ -182,6 +191,7 @@ impl Copy {
         for (key, workspace) in keys.iter().zip(of_workspaces) {
             add_key(&tx, key, workspace).await?;
         }
+        copy_console::add(&tx, console, &self.rowids).await?;
         let copied = contents(&tx, &self.store).await?;
         let differences = workspaces.iter().filter_map(|workspace| {
             let (id, source) = (workspace.id.clone(), workspace.contents);
@@ -202,15 +212,22 @@ impl Copy {
         tx.commit().await?;
         self.progress.is_finished = true;
         // Update the planner's statistics after the bulk load.
-        self.admin.client.batch_execute("ANALYZE credit_grant, credit_spend, credit_void, api_key").await?;
+        self.admin
+            .client
+            .batch_execute("ANALYZE credit_grant, credit_spend, credit_void, api_key, usage_day, audit_event")
+            .await?;
         Ok(differences)
     }
 
     /// Maps source row ids of workspaces to row ids in this store.
     fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, PostgresError> {
-        let target = |rowid| self.rowids.get(&rowid).copied().ok_or(PostgresError::CopyChanged);
-        source.map(target).collect()
+        source.map(|rowid| target_rowid(&self.rowids, rowid)).collect()
     }
+}
+
+/// Maps the row id of a row in the source store to its row id in this store.
+pub(crate) fn target_rowid(rowids: &BTreeMap<i64, i64>, source: i64) -> Result<i64, PostgresError> {
+    rowids.get(&source).copied().ok_or(PostgresError::CopyChanged)
 }
 
 /// Checks that the progress update matched its row. If not, another process is copying the same store.
@@ -219,9 +236,9 @@ fn check_progress(rows: u64) -> Result<(), PostgresError> {
 }
 
 async fn check_keys(tx: &Transaction<'_>, keys: &[CopiedKey]) -> Result<(), PostgresError> {
-    let ids: Vec<_> = keys.iter().map(|key| key.row.id.as_str()).collect();
+    let ids: Vec<_> = keys.iter().map(|key| key_number(key.row.id)).collect();
     match tx.query_opt("SELECT id FROM api_key WHERE id = ANY ($1) LIMIT 1", &[&ids]).await? {
-        Some(row) => Err(PostgresError::KeyExists(row.get(0))),
+        Some(row) => Err(PostgresError::KeyExists(key_id("api_key.id", row.get(0))?)),
         None => Ok(()),
     }
 }
@@ -243,13 +260,17 @@ async fn create_workspace(
 }
 
 async fn add_key(tx: &Transaction<'_>, key: &CopiedKey, workspace: i64) -> Result<(), PostgresError> {
-    let insert =
-        "INSERT INTO api_key (id, workspace, label, digest, masked, created_at, last_used_at, revoked_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let insert = "INSERT INTO api_key
+             (id, workspace, label, digest, masked, created_by, created_at, last_used_at, expires_at, disabled_at, revoked_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     let (row, digest) = (&key.row, &key.digest.as_bytes()[..]);
-    let (created, used, revoked) = (at(row.created_at), row.last_used_at.map(at), row.revoked_at.map(at));
-    tx.execute(insert, &[&row.id, &workspace, &row.label, &digest, &row.masked, &created, &used, &revoked])
-        .await?;
+    let (id, created) = (key_number(row.id), at(row.created_at));
+    let [used, expires, disabled, revoked] =
+        [row.last_used_at, row.expires_at, row.disabled_at, row.revoked_at].map(|time| time.map(at));
+    let (label, masked, created_by) = (&row.label, &row.masked, &row.created_by);
+    let values: [Value<'_>; 11] =
+        [&id, &workspace, label, &digest, masked, created_by, &created, &used, &expires, &disabled, &revoked];
+    tx.execute(insert, &values).await?;
     Ok(())
 }
 

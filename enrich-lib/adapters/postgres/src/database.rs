@@ -10,8 +10,11 @@ use crate::error::PostgresError;
 use crate::pool::{Client, Pool};
 
 /// The n-th migration upgrades the schema from version n-1 to n.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_accounts.sql"), include_str!("../migrations/0002_copies.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_accounts.sql"),
+    include_str!("../migrations/0002_copies.sql"),
+    include_str!("../migrations/0003_console.sql"),
+];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.
 const LOCK: i64 = 0x65_6e_72_69_63_68;

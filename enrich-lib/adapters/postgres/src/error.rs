@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_lib::credit::AccountError;
+use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
@@ -85,7 +86,7 @@ pub enum PostgresError {
     NotCopied(WorkspaceId),
     /// The copy conflicts with an existing key.
     #[error("there is already a key with the id {0} that is not part of this copy; nothing was copied")]
-    KeyExists(String),
+    KeyExists(KeyId),
     /// Another process has continued this copy, or the workspaces in the source store have changed.
     #[error("another process is copying the same accounts, or they have changed; run the command again")]
     CopyChanged,

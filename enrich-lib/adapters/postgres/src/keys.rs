@@ -1,8 +1,8 @@
 //! Reads API keys through the key cache, and keeps the cache consistent with the store.
 //!
 //! Cached keys are used for one second after a heartbeat. A heartbeat with a new revision clears the cache. A node that is
-//! disconnected queries the store for every key, and rejects all keys if the query fails. A revoked key is therefore unusable
-//! on all nodes within a second.
+//! disconnected queries the store for every key, and rejects all keys if the query fails. A revoked or disabled key is therefore
+//! unusable on all nodes within a second. A key expires by the node's clock, also in the cache.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use enrich_store::{CachedKey, KeyCache};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use crate::column::{at, parsed};
+use crate::column::{at, parsed, time};
 use crate::error::PostgresError;
 use crate::pool::Pool;
 
-/// How long a key may remain usable after it was revoked.
+/// How long a key may remain usable after it was revoked or disabled.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
 /// The keys of a node.
@@ -38,8 +38,13 @@ impl NodeKeys {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
 
+    /// Returns the time of the last tick.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
+    }
+
     /// Records the store's `revision`, requested at `requested_at`. A new revision clears the cache, because a key may have
-    /// been revoked.
+    /// been revoked or disabled.
     pub(crate) fn set_revision(&self, revision: i64, requested_at: Instant) {
         let mut current = self.revision.lock();
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
@@ -55,7 +60,7 @@ impl NodeKeys {
         digest: &KeyDigest,
         pool: &Pool,
     ) -> Result<Option<Workspace>, PostgresError> {
-        let now = Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed));
+        let now = self.now();
         let miss = if self.is_current() {
             match self.cache.find(digest, now) {
                 Ok(workspace) => return Ok(Some(workspace)),
@@ -64,7 +69,7 @@ impl NodeKeys {
         } else {
             self.cache.bypass()
         };
-        let key = read(digest, pool).await?;
+        let key = read(digest, now, pool).await?;
         Ok(key.map(|key| self.cache.insert(miss, digest, key, now)))
     }
 
@@ -95,11 +100,13 @@ impl NodeKeys {
     }
 }
 
-async fn read(digest: &KeyDigest, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
-    let select = "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds
+/// Reads a key that is active at `now`.
+async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
+    let select = "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
          FROM api_key k JOIN workspace w ON w.rowid = k.workspace
-         WHERE k.digest = $1 AND k.revoked_at IS NULL";
-    let rows = pool.query(select, &[&digest.as_bytes().as_slice()]).await?;
+         WHERE k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+             AND (k.expires_at IS NULL OR k.expires_at > $2)";
+    let rows = pool.query(select, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
     rows.first().map(key).transpose()
 }
 
@@ -108,5 +115,6 @@ fn key(row: &Row) -> Result<CachedKey, PostgresError> {
     let window_seconds = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
     let id = parsed("workspace.id", row.get::<_, &str>(1).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
-    Ok(CachedKey { rowid: row.get(0), workspace: Workspace { id, quota } })
+    let expires_at = row.get::<_, Option<_>>(4).map(time);
+    Ok(CachedKey { rowid: row.get(0), workspace: Workspace { id, quota }, expires_at })
 }

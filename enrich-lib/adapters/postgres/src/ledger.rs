@@ -18,26 +18,30 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
 use enrich_store::StoreError;
+use enrich_store::usage::UsageCounter;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::column::credits;
+use crate::column::{at, bigint, credits, key_number};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
 use crate::keys::NodeKeys;
 use crate::listener;
-use crate::pool::Pool;
+use crate::pool::{Pool, Value};
 use crate::session::{Heartbeat, Session, Sessions};
 use crate::workspace::{LeaseOutcome, WorkspaceState};
 use crate::writer::{Job, Spend, UnacknowledgedSpend, Writer};
 
-/// The interval at which the node reports its holds and key usage for operators, and ends the leases of expired nodes.
+/// The interval at which the node reports its holds, the use of keys and the free lookups, and ends the leases of expired nodes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long [`Ledger::close`] waits for pending spends and voids.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum number of rows in one statement that writes usage.
+const USAGE_ROWS_MAX: usize = 1_000;
 
 /// Connections reserved for the heartbeat and the writer, which must not wait for holds.
 const OWN_CONNECTIONS: usize = 2;
@@ -67,6 +71,7 @@ impl Default for Config {
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
     keys: NodeKeys,
+    usage: UsageCounter,
     sessions: Sessions,
     pool: Pool,
     own_pool: Pool,
@@ -88,7 +93,7 @@ impl Ledger {
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, deadline);
         database::check(&own_pool).await?;
         let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
-        let keys = NodeKeys::default();
+        let (keys, usage) = (NodeKeys::default(), UsageCounter::default());
         keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let changed = Arc::new(Notify::new());
@@ -97,7 +102,7 @@ impl Ledger {
             tokio::spawn(listener::run(server, deadline, changed.clone())),
         ];
         let reported_at = tokio::sync::Mutex::default();
-        Ok(Self { keys, sessions, pool, own_pool, queue, changed, reported_at, tasks })
+        Ok(Self { keys, usage, sessions, pool, own_pool, queue, changed, reported_at, tasks })
     }
 
     /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
@@ -117,11 +122,17 @@ impl Ledger {
             self.own_pool.query("SELECT nodes_end()", &[]).await?;
             self.report_held(&states).await?;
             self.keys.write_last_used(&self.own_pool).await?;
+            self.write_usage().await?;
         }
         Ok(())
     }
 
-    /// Waits for a change notification from the store: a key was revoked, or another node needs credits. The next tick
+    /// Returns the counter of free lookups, which the next ticks write.
+    pub fn usage(&self) -> &UsageCounter {
+        &self.usage
+    }
+
+    /// Waits for a change notification from the store: a key or a quota was changed, or another node needs credits. The next tick
     /// applies the change. Delivery is not guaranteed; notifications only make a periodically ticking ledger react sooner.
     pub async fn changed(&self) {
         self.changed.notified().await;
@@ -143,14 +154,16 @@ impl Ledger {
         Ok(Balance { granted, available: granted - spent - held, held, spent })
     }
 
-    /// Closes the ledger: waits for pending spends and voids, then returns all leases. Call it after the last lookup has
+    /// Closes the ledger: waits for pending spends and voids, writes the usage, then returns all leases. Call it after the last lookup has
     /// finished.
     pub async fn close(&self) -> Result<(), PostgresError> {
         let (done, flushed) = oneshot::channel();
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
         // A spend that is not voided by then stays committed, as after a crash.
         let _ = timeout(CLOSE_TIMEOUT, flushed).await;
-        self.sessions.close().await
+        let written = self.write_usage().await;
+        self.sessions.close().await?;
+        written
     }
 
     async fn heartbeat(&self) -> Result<(), PostgresError> {
@@ -183,12 +196,35 @@ impl Ledger {
         }
         if let Some((first, ..)) = changed.first() {
             let rowids: Vec<_> = changed.iter().map(|(_, rowid, _)| *rowid).collect();
-            let holds: Vec<_> = changed.iter().map(|(.., held)| crate::column::bigint(*held)).collect();
+            let holds: Vec<_> = changed.iter().map(|(.., held)| bigint(*held)).collect();
             let call = "SELECT lease_show($1, $2, $3)";
             self.own_pool.query(call, &[&first.epoch, &rowids, &holds]).await?;
         }
         for (state, _, held) in changed {
             state.lease().held_reported = held;
+        }
+        Ok(())
+    }
+
+    /// Adds the free lookups since the last call to the usage of the current day. Lookups whose statement fails are written
+    /// later, and counted twice if the statement was executed and only its reply was lost.
+    async fn write_usage(&self) -> Result<(), PostgresError> {
+        let (epoch, now) = (self.sessions.newest().epoch, at(self.keys.now()));
+        let mut counts = self.usage.take();
+        while !counts.is_empty() {
+            let later = counts.split_off(counts.len().min(USAGE_ROWS_MAX));
+            let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
+            let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
+            let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
+            let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
+            let call = "SELECT count_free($1, $2, $3, $4, $5, $6)";
+            let values: [Value<'_>; 6] = [&epoch, &names, &keys, &outcomes, &lookups, &now];
+            if let Err(error) = self.own_pool.query(call, &values).await {
+                self.usage.put_back(counts);
+                self.usage.put_back(later);
+                return Err(error);
+            }
+            counts = later;
         }
         Ok(())
     }

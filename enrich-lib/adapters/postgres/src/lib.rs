@@ -1,7 +1,7 @@
 //! API keys and credits in PostgreSQL, shared by several nodes.
 //!
 //! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
-//! * [`Admin`] provides the operator commands. [`Database`] runs the migrations.
+//! * [`Admin`] provides the operator commands, and the users of the web application. [`Database`] runs the migrations.
 //!
 //! # How several nodes share credits
 //!
@@ -24,8 +24,10 @@
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
-//! `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit` · `admin` · `copy`
-//! import from another store.
+//! `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log`
+//! administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
+//! `members` users and memberships · `users` · `copy` import from another store · `copy_console`
+//! the part of the import that is not credits.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -54,9 +56,23 @@ mod ledger;
 
 mod audit;
 
+mod audit_log;
+
+mod api_keys;
+
 mod admin;
 
+mod web_sessions;
+
+mod links;
+
+mod members;
+
+mod users;
+
 mod copy;
+
+mod copy_console;
 
 pub use admin::Admin;
 pub use connect::Server;

@@ -16,7 +16,7 @@ use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::column::{Uuid, at, bigint};
+use crate::column::{Uuid, at, bigint, key_number};
 use crate::error::PostgresError;
 use crate::pool::{Pool, Value};
 use crate::workspace::WorkspaceState;
@@ -172,15 +172,17 @@ impl Writer {
         let lookups: Vec<_> = batch.iter().map(|spend| Uuid(spend.hold.lookup_id)).collect();
         let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
         let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
+        let keys: Vec<_> = batch.iter().map(|spend| key_number(spend.hold.key)).collect();
         let sent = if is_late {
             let epochs: Vec<_> = batch.iter().map(|spend| spend.state.epoch).collect();
             let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
-            let call = "SELECT charge($1, $2, $3, $4, $5)";
-            self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &costs, &arrivals]).await
+            let call = "SELECT charge($1, $2, $3, $4, $5, $6)";
+            self.pool.query_one(call, &[&epochs, &workspaces, &lookups, &keys, &costs, &arrivals]).await
         } else {
             let Leases { epochs, workspaces, sums, numbers } = Leases::of(&batch);
-            let call = "SELECT settle($1, $2, $3, $4, $5, $6, $7)";
-            let values: [Value<'_>; 7] = [&epochs, &workspaces, &sums, &lookups, &numbers, &costs, &arrivals];
+            let call = "SELECT settle($1, $2, $3, $4, $5, $6, $7, $8)";
+            let values: [Value<'_>; 8] =
+                [&epochs, &workspaces, &sums, &lookups, &numbers, &keys, &costs, &arrivals];
             self.pool.query_one(call, &values).await
         };
         match sent {

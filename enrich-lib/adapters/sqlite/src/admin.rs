@@ -1,18 +1,22 @@
 //! Operator commands: workspaces, keys and grants. They work while another process serves the same data.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::records::{Audit, KeyRow, WorkspaceRow};
-use enrich_store::{StoreError, credits};
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use enrich_store::usage::{Day, USES_DAYS, UsageRow};
+use enrich_store::{Actor, Event, StoreError, credits};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use crate::column::{ms, parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
+use crate::{events, keys, usage};
 
 /// Administrative access to the accounts of a data directory.
 #[derive(Debug)]
@@ -46,8 +50,10 @@ impl Admin {
             if made == 0 {
                 return Err(StoreError::WorkspaceExists(id.clone()).into());
             }
+            let workspace = tx.last_insert_rowid();
+            events::record(tx, workspace, Event::WorkspaceCreated(id), &Actor::operator(now))?;
             if credits > 0 {
-                grant(tx, tx.last_insert_rowid(), credits, now)?;
+                grant(tx, workspace, credits, now)?;
             }
             Ok(())
         })
@@ -91,52 +97,43 @@ impl Admin {
         row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
     }
 
-    /// Stores a new key of `workspace` and returns its id.
-    pub fn create_key(
-        &mut self,
-        workspace: &WorkspaceId,
-        label: &str,
-        key: &ApiKey,
-        now: Timestamp,
-    ) -> Result<String, SqliteError> {
-        let digest = key.digest();
-        let id = digest.key_id();
+    /// Stores a new key and returns its id.
+    pub fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, SqliteError> {
         self.write(|tx| {
-            tx.execute(
-                "INSERT INTO api_key (id, workspace, label, digest, masked, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-                params![id, rowid(tx, workspace)?, label, digest.as_bytes(), key.masked(), ms(now)],
-            )?;
-            Ok(())
-        })?;
-        Ok(id)
+            let workspace = rowid(tx, key.workspace)?;
+            let id = keys::insert(tx, workspace, key.label, key.key, key.expires_at, actor)?;
+            events::record(tx, workspace, Event::KeyCreated(id, key.label), actor)?;
+            Ok(id)
+        })
     }
 
-    /// Returns the keys of `workspace`, oldest first.
-    pub fn keys(&self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, SqliteError> {
-        let mut select = self.db.prepare(
-            "SELECT id, label, masked, created_at, last_used_at, revoked_at FROM api_key
-             WHERE workspace = ? ORDER BY rowid",
-        )?;
-        let rows = select.query_map([rowid(&self.db, workspace)?], |row| {
-            Ok(KeyRow {
-                id: row.get(0)?,
-                label: row.get(1)?,
-                masked: row.get(2)?,
-                created_at: time(row.get(3)?),
-                last_used_at: row.get::<_, Option<_>>(4)?.map(time),
-                revoked_at: row.get::<_, Option<_>>(5)?.map(time),
-            })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
+    pub fn keys(&self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, SqliteError> {
+        let workspace = rowid(&self.db, workspace)?;
+        let mut uses: BTreeMap<KeyId, u64> = BTreeMap::new();
+        for row in usage::read(&self.db, workspace, today.minus(USES_DAYS - 1), today)? {
+            *uses.entry(row.key).or_default() += row.lookups;
+        }
+        let mut keys = keys::rows(&self.db, workspace)?;
+        keys.iter_mut().for_each(|key| key.uses = uses.get(&key.id).copied().unwrap_or_default());
+        Ok(keys)
     }
 
     /// Revokes a key permanently. A key that is already revoked keeps its first revocation date.
-    pub fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), SqliteError> {
-        let update = "UPDATE api_key SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?";
-        self.write(|tx| match tx.execute(update, params![ms(now), id])? {
-            0 => Err(StoreError::UnknownKey(id.to_owned()).into()),
-            _ => Ok(()),
+    pub fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), SqliteError> {
+        self.write(|tx| {
+            let (key, row) = keys::row(tx, id)?;
+            if row.revoked_at.is_some() {
+                return Ok(());
+            }
+            let update = "UPDATE api_key SET revoked_at = ? WHERE rowid = ?";
+            tx.execute(update, params![ms(actor.now), key.rowid])?;
+            events::record(tx, key.workspace, Event::KeyRevoked(id, &row.label), actor)
         })
+    }
+
+    pub(crate) fn db(&self) -> &Connection {
+        &self.db
     }
 
     /// Begins a read transaction, which sees one snapshot of the data.
@@ -144,7 +141,7 @@ impl Admin {
         Ok(self.db.transaction_with_behavior(TransactionBehavior::Deferred)?)
     }
 
-    fn write<T>(
+    pub(crate) fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, SqliteError>,
     ) -> Result<T, SqliteError> {
@@ -186,22 +183,48 @@ impl enrich_store::Admin for Admin {
         Ok(Self::balance(self, workspace)?)
     }
 
-    async fn create_key(
+    async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
+        Ok(grants(&self.db, workspace)?)
+    }
+
+    async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
+        Ok(Self::create_key(self, key, actor)?)
+    }
+
+    async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError> {
+        Ok(Self::keys(self, workspace, today)?)
+    }
+
+    async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
+        Ok(Self::revoke_key(self, id, actor)?)
+    }
+
+    async fn set_key_enabled(
+        &mut self,
+        id: KeyId,
+        is_enabled: bool,
+        actor: &Actor<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(self.write(|tx| keys::set_enabled(tx, id, is_enabled, actor))?)
+    }
+
+    async fn rotate_key(
+        &mut self,
+        id: KeyId,
+        new: &ApiKey,
+        old_expires_at: Timestamp,
+        actor: &Actor<'_>,
+    ) -> Result<KeyId, StoreError> {
+        Ok(self.write(|tx| keys::rotate(tx, id, new, old_expires_at, actor))?)
+    }
+
+    async fn usage(
         &mut self,
         workspace: &WorkspaceId,
-        label: &str,
-        key: &ApiKey,
-        now: Timestamp,
-    ) -> Result<String, StoreError> {
-        Ok(Self::create_key(self, workspace, label, key, now)?)
-    }
-
-    async fn keys(&mut self, workspace: &WorkspaceId) -> Result<Vec<KeyRow>, StoreError> {
-        Ok(Self::keys(self, workspace)?)
-    }
-
-    async fn revoke_key(&mut self, id: &str, now: Timestamp) -> Result<(), StoreError> {
-        Ok(Self::revoke_key(self, id, now)?)
+        first: Day,
+        last: Day,
+    ) -> Result<Vec<UsageRow>, StoreError> {
+        Ok(rowid(&self.db, workspace).and_then(|workspace| usage::read(&self.db, workspace, first, last))?)
     }
 
     async fn audit(&mut self) -> Result<Audit, StoreError> {
@@ -216,10 +239,19 @@ fn grant(tx: &Transaction<'_>, workspace: i64, credits: u64, now: Timestamp) -> 
     let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES (?, ?, ?)";
     tx.execute(insert, params![workspace, credits, ms(now)])?;
     tx.execute("UPDATE workspace SET granted = ? WHERE rowid = ?", [granted, workspace])?;
-    Ok(())
+    events::record(tx, workspace, Event::CreditsGranted(credits.unsigned_abs()), &Actor::operator(now))
 }
 
-fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
+fn grants(db: &Connection, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, SqliteError> {
+    let mut select = db.prepare("SELECT credits, at FROM credit_grant WHERE workspace = ? ORDER BY rowid")?;
+    let rows = select.query_map([rowid(db, workspace)?], |row| {
+        Ok(GrantRow { credits: row.get(0)?, at: time(row.get(1)?) })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Returns the row of a workspace.
+pub(crate) fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
     let select = "SELECT rowid FROM workspace WHERE id = ?";
     let row = db.query_row(select, [workspace.as_str()], |row| row.get(0)).optional()?;
     row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())

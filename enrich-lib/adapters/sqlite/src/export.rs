@@ -6,16 +6,21 @@
 use std::fs;
 use std::path::PathBuf;
 
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::model::LookupId;
 use enrich_lib::window::Quota;
-use enrich_store::records::{Contents, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace, KeyRow};
-use rusqlite::{Connection, Row, TransactionBehavior, params};
+use enrich_store::records::{
+    Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedMember, CopiedSpend, CopiedUser, CopiedWorkspace,
+};
+use enrich_store::usage::BILLED;
+use enrich_store::users::User;
+use rusqlite::{Connection, Params, Row, TransactionBehavior, params};
 
 use crate::column::{parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::{DataDir, ServeLock, write_private};
 use crate::error::SqliteError;
+use crate::{keys, usage, user_rows};
 
 /// A snapshot of all accounts of a directory that is no longer served.
 #[derive(Debug)]
@@ -94,22 +99,11 @@ impl Export {
 
     /// Returns all keys, oldest first.
     pub fn keys(&self) -> Result<Vec<CopiedKey>, SqliteError> {
-        let mut select = self.db.prepare(
-            "SELECT workspace, digest, id, label, masked, created_at, last_used_at, revoked_at FROM api_key ORDER BY rowid",
-        )?;
+        let select = format!("SELECT workspace, digest, {} FROM api_key ORDER BY rowid", keys::COLUMNS);
+        let mut select = self.db.prepare(&select)?;
         let rows = select.query_map([], |row| {
-            Ok(CopiedKey {
-                workspace: row.get(0)?,
-                digest: KeyDigest::from_bytes(row.get(1)?),
-                row: KeyRow {
-                    id: row.get(2)?,
-                    label: row.get(3)?,
-                    masked: row.get(4)?,
-                    created_at: time(row.get(5)?),
-                    last_used_at: row.get::<_, Option<_>>(6)?.map(time),
-                    revoked_at: row.get::<_, Option<_>>(7)?.map(time),
-                },
-            })
+            let digest = KeyDigest::from_bytes(row.get(1)?);
+            Ok(CopiedKey { workspace: row.get(0)?, digest, row: keys::key_row(row, 2)? })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -128,16 +122,59 @@ impl Export {
 
     /// Returns up to `limit` spends with a lookup id greater than `after`.
     pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
-        let select = "SELECT lookup_id, workspace, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
+        let select = "SELECT lookup_id, workspace, key, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
     }
 
     /// Returns up to `limit` voided spends with a lookup id greater than `after`. The time of each is the one recorded
     /// in its void: the arrival of its lookup.
     pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
-        let select = "SELECT v.lookup_id, s.workspace, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
+        let select = "SELECT v.lookup_id, s.workspace, s.key, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
              WHERE v.lookup_id > ? ORDER BY v.lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
+    }
+
+    /// Returns the users of the web application, the usage by free lookups, and the audit log.
+    pub fn console(&self) -> Result<CopiedConsole, SqliteError> {
+        let users = user_rows::users(&self.db, "?", true)?;
+        let users = users.into_iter().map(|user| {
+            let recovery_codes =
+                self.rows("SELECT digest FROM recovery_code WHERE user = ?", [user.id.0], |row| row.get(0))?;
+            Ok(CopiedUser { user: User { memberships: Vec::new(), ..user }, recovery_codes })
+        });
+        Ok(CopiedConsole {
+            users: users.collect::<Result<_, SqliteError>>()?,
+            members: self.rows(
+                "SELECT user, workspace, role, joined_at FROM membership ORDER BY workspace, user",
+                [],
+                |row| {
+                    let (role, joined_at) = (user_rows::role(row, 2)?, time(row.get(3)?));
+                    Ok(CopiedMember { user: row.get(0)?, workspace: row.get(1)?, role, joined_at })
+                },
+            )?,
+            usage: self.rows(
+                "SELECT workspace, day, key, outcome, lookups, credits FROM usage_day WHERE outcome <> ?
+                 ORDER BY workspace, day, key, outcome",
+                [BILLED],
+                |row| Ok((row.get(0)?, usage::usage_row(row, 1)?)),
+            )?,
+            audit_log: self.rows(
+                "SELECT workspace, rowid, at, actor, action, subject, address FROM audit_event ORDER BY rowid",
+                [],
+                |row| Ok((row.get(0)?, user_rows::audit_event(row, 1)?)),
+            )?,
+        })
+    }
+
+    fn rows<T>(
+        &self,
+        select: &str,
+        values: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, SqliteError> {
+        let mut select = self.db.prepare_cached(select)?;
+        let rows = select.query_map(values, read)?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     fn by_lookup(
@@ -149,8 +186,13 @@ impl Export {
         let mut select = self.db.prepare_cached(select)?;
         let after: &[u8] = after.as_ref().map_or(&[], |id| id.as_bytes());
         let rows = select.query_map(params![after, limit], |row: &Row<'_>| {
-            let lookup_id = LookupId::from_bytes(row.get(0)?);
-            Ok(CopiedSpend { lookup_id, workspace: row.get(1)?, credits: row.get(2)?, at: time(row.get(3)?) })
+            Ok(CopiedSpend {
+                lookup_id: LookupId::from_bytes(row.get(0)?),
+                workspace: row.get(1)?,
+                key: KeyId::from_number(row.get(2)?),
+                credits: row.get(3)?,
+                at: time(row.get(4)?),
+            })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

@@ -18,6 +18,7 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
 use enrich_store::StoreError;
+use enrich_store::usage::UsageCounter;
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
@@ -84,6 +85,12 @@ impl Ledger {
     /// Returns the current credits of a workspace, including spends that are not durable yet.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
+    }
+
+    /// Returns the counter of free lookups. Pass each [`LookupEvent`](enrich_lib::observe::LookupEvent) to
+    /// [`UsageCounter::record`]. Each tick, and the orderly end of the writer, add the counts to the usage.
+    pub fn usage(&self) -> &Arc<UsageCounter> {
+        &self.shared.usage
     }
 }
 

@@ -4,14 +4,15 @@
 //!   process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable before they are
 //!   acknowledged unless the [`Durability`] is relaxed.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
-//! * [`Admin`] and [`Import`] are for operators. Any process can use them while another one serves.
+//! * [`Admin`] implements [`enrich_store::Admin`] and [`enrich_store::Users`]. It and [`Import`] are for operators. Any process can use them while another one serves.
 //!
 //! # Layout
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
-//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `export` · `admin` · `audit`
-//! · `durability` · `keys` API keys · `shared` accounts in memory · `spend` pending spends · `totals` spent totals ·
-//! `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in
+//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log · `keys`
+//! API keys · `usage` lookups by day · `admin` · `user_rows` ·
+//! `users` · `audit` · `export` · `durability` · `shared` accounts in memory ·
+//! `spend` pending spends · `totals` spent totals · `rows` statements of the writer · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in
 //! memory · `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -29,21 +30,31 @@ mod sync;
 
 mod queue;
 
-mod export;
+mod events;
+
+mod keys;
+
+mod usage;
 
 mod admin;
 
+mod user_rows;
+
+mod users;
+
 mod audit;
 
-mod durability;
+mod export;
 
-mod keys;
+mod durability;
 
 mod shared;
 
 mod spend;
 
 mod totals;
+
+mod rows;
 
 mod writer;
 

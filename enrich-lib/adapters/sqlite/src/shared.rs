@@ -9,6 +9,7 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
+use enrich_store::usage::UsageCounter;
 use enrich_store::{KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -19,6 +20,7 @@ use enrich_store::sync::{Mutex, MutexGuard};
 
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
+    pub(crate) usage: Arc<UsageCounter>,
     pub(crate) unflushed: Unflushed,
     states: ShardedMap<Arc<WorkspaceState>>,
     /// Workspaces that were used since the last tick.
@@ -44,6 +46,7 @@ impl Shared {
     pub(crate) fn new(reader: Connection, serve: ServeLock, now: Timestamp) -> Self {
         Self {
             keys: KeyCache::default(),
+            usage: Arc::default(),
             unflushed: Unflushed::default(),
             states: ShardedMap::default(),
             touched: Mutex::default(),

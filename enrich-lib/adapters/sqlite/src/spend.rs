@@ -9,6 +9,7 @@ use std::thread::{self, ThreadId};
 use enrich_lib::credit::Hold;
 
 use crate::shared::WorkspaceState;
+use crate::usage::BilledLookup;
 use enrich_store::StoreError;
 use enrich_store::sync::Mutex;
 
@@ -42,6 +43,18 @@ impl Spend {
     pub(crate) fn new(state: Arc<WorkspaceState>, hold: Hold, credits: u64, is_acknowledged: bool) -> Self {
         let result = if is_acknowledged { SpendResult::Taken } else { SpendResult::Pending(None) };
         Self { state, hold, credits, is_acknowledged, result: Mutex::new(result) }
+    }
+
+    /// Returns the spend as usage counts it.
+    pub(crate) fn billed_lookup(&self) -> BilledLookup {
+        let Self { state, hold, credits, .. } = self;
+        BilledLookup {
+            lookup_id: hold.lookup_id,
+            workspace: state.rowid,
+            key: hold.key,
+            at: hold.placed_at,
+            credits: *credits,
+        }
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {

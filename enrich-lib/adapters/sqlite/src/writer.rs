@@ -10,28 +10,27 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
-use enrich_lib::credit::{Account, AccountError, Hold};
-use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::StoreError;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use enrich_lib::credit::{Account, AccountError};
+use enrich_lib::model::Timestamp;
+use enrich_store::usage::{Day, UsageCount};
+use enrich_store::{KeyUse, StoreError};
+use rusqlite::{Connection, TransactionBehavior};
 use rustc_hash::FxHashMap;
 
-use crate::column::{ms, parsed};
 use crate::database::ChangeDetector;
 use crate::durability::Durability;
 use crate::error::SqliteError;
 use crate::queue::Receiver;
+use crate::rows::{self, ROWS};
 use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::totals::Totals;
-
-/// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
-const ROWS: usize = 16;
+use crate::usage::{self, Usage};
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
@@ -55,6 +54,7 @@ pub(crate) struct Writer {
     durability: Durability,
     detector: ChangeDetector,
     totals: Totals,
+    usage: Usage,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     /// Unflushed spends, and the error of the last attempt to write them.
@@ -79,6 +79,7 @@ impl Writer {
         // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let totals = Totals::open(&mut db)?;
+        let usage = Usage::open(&mut db)?;
         let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
@@ -88,6 +89,7 @@ impl Writer {
             durability,
             detector,
             totals,
+            usage,
             grants_seen,
             unflushed: Vec::new(),
             flush_error: None,
@@ -123,6 +125,8 @@ impl Writer {
                 yield_once().await;
             }
         }
+        // If it fails, the next process counts the billed lookups again.
+        let _ = self.write_statistics(&[]);
     }
 
     /// Writes unflushed and new spends as one batch.
@@ -194,20 +198,18 @@ impl Writer {
         }
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.change();
+        let mut usage = self.usage.change();
         for spend in &self.unacknowledged {
-            let Spend { state, hold, .. } = &**spend;
-            let insert = "INSERT INTO credit_void (lookup_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
-            let row = params![hold.lookup_id.as_bytes(), ms(hold.placed_at)];
-            if tx.prepare_cached(insert)?.execute(row)? == 1 {
-                let select = "SELECT credits FROM credit_spend WHERE lookup_id = ?";
-                let credits =
-                    tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?;
-                change.add_void(state.rowid, hold.lookup_id, credits);
+            if let Some(voided) = rows::insert_void(&tx, spend)? {
+                change.add_void(voided.workspace, voided.lookup_id, voided.credits);
+                usage.add_void(&voided);
             }
         }
         self.totals.write(&tx, &mut change)?;
+        usage.write(&tx)?;
         tx.commit()?;
         self.totals.apply(change);
+        self.usage.apply(usage);
         for spend in self.unacknowledged.drain(..) {
             self.shared.account(&spend.state).void_spend(&spend.hold);
         }
@@ -229,26 +231,30 @@ impl Writer {
     fn write_rows(&mut self, spends: &[QueuedSpend], rows: usize) -> Result<Option<Vec<bool>>, SqliteError> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
+        let mut usage = self.usage.change();
         let mut committed = Vec::with_capacity(spends.len());
         let many = spends.chunks_exact(rows);
         let rest = many.remainder().chunks(1);
         for spends in many.chain(rest) {
-            let is_new = insert_spends(&tx, spends)? == spends.len();
+            let is_new = rows::insert_spends(&tx, spends)? == spends.len();
             if !is_new && spends.len() > 1 {
                 return Ok(None);
             }
             for spend in spends {
-                let Spend { state, hold, credits, .. } = &***spend;
                 if is_new {
-                    change.add(state.rowid, hold.lookup_id, *credits);
+                    let billed = spend.billed_lookup();
+                    change.add(billed.workspace, billed.lookup_id, billed.credits);
+                    usage.add(&billed);
                 }
                 // A spend that exists already was written by an attempt whose reply was lost.
-                committed.push(is_new || !is_voided(&tx, hold)?);
+                committed.push(is_new || !rows::is_voided(&tx, &spend.hold)?);
             }
         }
         self.totals.write(&tx, &mut change)?;
+        usage.write(&tx)?;
         tx.commit()?;
         self.totals.apply(change);
+        self.usage.apply(usage);
         Ok(Some(committed))
     }
 
@@ -259,9 +265,9 @@ impl Writer {
         let used = self.advance(now);
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();
-            read_grants(&self.db, &self.shared, &mut self.grants_seen)
+            rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        flushed.and(voided).and(self.write_usage(&used))
+        flushed.and(voided).and(self.write_statistics(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
@@ -301,34 +307,44 @@ impl Writer {
         used
     }
 
-    /// Writes the values that operators can view: held credits, and when keys were last used.
-    fn write_usage(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
+    /// Writes the values that operators can view: held credits, when keys were last used, and usage.
+    fn write_statistics(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
         let used = self.shared.keys.take_used(KEY_USES_MAX);
-        let written = &mut self.held_written;
+        let free = self.shared.usage.take();
+        let written = &self.held_written;
         let held = states.iter().map(|state| (state.rowid, state.balance().held));
-        let changed: BTreeMap<_, _> =
+        let held: BTreeMap<_, _> =
             held.filter(|(rowid, held)| written.get(rowid).copied().unwrap_or(0) != *held).collect();
-        if used.is_empty() && changed.is_empty() {
+        if used.is_empty() && held.is_empty() && free.is_empty() && !self.usage.has_pending() {
             return Ok(());
         }
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for key in used {
-            let update = "UPDATE api_key SET last_used_at = ? WHERE rowid = ?";
-            tx.prepare_cached(update)?.execute(params![ms(key.at), key.rowid])?;
+        if let Err(error) = self.write_statistics_rows(&used, &held, &free) {
+            self.shared.usage.put_back(free);
+            return Err(error);
         }
-        for (rowid, held) in &changed {
-            tx.prepare_cached("UPDATE workspace SET held = ? WHERE rowid = ?")?
-                .execute(params![held, rowid])?;
-        }
-        tx.commit()?;
-        for (rowid, held) in changed {
+        self.usage.flushed();
+        for (rowid, held) in held {
             if held == 0 {
-                written.remove(&rowid)
+                self.held_written.remove(&rowid)
             } else {
-                written.insert(rowid, held)
+                self.held_written.insert(rowid, held)
             };
         }
         Ok(())
+    }
+
+    fn write_statistics_rows(
+        &mut self,
+        used: &[KeyUse],
+        held: &BTreeMap<i64, u64>,
+        free: &[UsageCount],
+    ) -> Result<(), SqliteError> {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        rows::write_key_uses(&tx, used)?;
+        rows::write_held(&tx, held)?;
+        usage::add_free(&tx, Day::of(self.shared.now()), free)?;
+        self.usage.flush(&tx)?;
+        Ok(tx.commit()?)
     }
 }
 
@@ -343,55 +359,4 @@ async fn yield_once() {
         Poll::Pending
     })
     .await;
-}
-
-/// Applies grants by other processes with a rowid greater than `seen`. A workspace's granted total never decreases.
-fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
-    let mut select = db.prepare_cached(
-        "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
-         WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
-    )?;
-    let mut rows = select.query([*seen])?;
-    let mut last = *seen;
-    while let Some(row) = rows.next()? {
-        last = last.max(row.get(0)?);
-        let (id, granted): (WorkspaceId, u64) = (parsed(row, 1, |id: String| id.parse())?, row.get(2)?);
-        // Waits if the account is being read from disk at this moment.
-        if let Some(state) = shared.cached(&id) {
-            let mut account = state.account();
-            let new = granted.saturating_sub(account.balance().granted);
-            account.grant(new)?;
-        }
-    }
-    *seen = last;
-    Ok(())
-}
-
-/// Inserts spends. Returns how many of them are new.
-fn insert_spends(tx: &Transaction<'_>, spends: &[QueuedSpend]) -> Result<usize, SqliteError> {
-    static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
-    static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
-    let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
-    let mut places = 1..;
-    let mut place = || places.next().unwrap_or_default();
-    for spend in spends {
-        let Spend { state, hold, credits, .. } = &***spend;
-        insert.raw_bind_parameter(place(), hold.lookup_id.as_bytes())?;
-        insert.raw_bind_parameter(place(), state.rowid)?;
-        insert.raw_bind_parameter(place(), credits)?;
-        insert.raw_bind_parameter(place(), ms(hold.placed_at))?;
-    }
-    Ok(insert.raw_execute()?)
-}
-
-fn insert_of(rows: usize) -> String {
-    let rows = vec!["(?, ?, ?, ?)"; rows].join(", ");
-    format!(
-        "INSERT INTO credit_spend (lookup_id, workspace, credits, at) VALUES {rows} ON CONFLICT (lookup_id) DO NOTHING"
-    )
-}
-
-fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, SqliteError> {
-    let select = "SELECT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?)";
-    Ok(tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?)
 }

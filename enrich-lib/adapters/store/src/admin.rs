@@ -16,7 +16,8 @@ use crate::usage::{Day, UsageRow};
 /// Each operation is atomic. A cancelled call may or may not have taken effect.
 #[async_trait]
 pub trait Admin: Send {
-    /// Creates a workspace with `credits`.
+    /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
+    /// is 0, `credits.granted`.
     ///
     /// Errors: [`StoreError::WorkspaceExists`], [`StoreError::Account`] if `credits` is too large.
     async fn create_workspace(
@@ -30,7 +31,8 @@ pub trait Admin: Send {
     /// Returns all workspaces, by name.
     async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError>;
 
-    /// Grants `credits` to `workspace` and returns its new balance.
+    /// Grants `credits` to `workspace` and returns its new balance. The operator is the author of the event
+    /// `credits.granted`, whose subject is the number of credits.
     ///
     /// Errors: [`StoreError::UnknownWorkspace`], [`StoreError::Account`] if the sum is too large.
     async fn grant(
@@ -47,17 +49,21 @@ pub trait Admin: Send {
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError>;
 
     /// Stores a new key and returns its id. The event is `key.created`.
+    ///
+    /// Errors: [`StoreError::UnknownWorkspace`].
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError>;
 
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
     async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError>;
 
-    /// Revokes a key permanently. A key that is already revoked keeps its first revocation date. The event is `key.revoked`.
+    /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first revocation date,
+    /// without another event.
     ///
     /// Errors: [`StoreError::UnknownKey`].
     async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError>;
 
-    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`.
+    /// Disables a key, or enables it again. The event is `key.disabled` or `key.enabled`. There is none if the key is in that
+    /// state already.
     ///
     /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key has expired or was revoked.
     async fn set_key_enabled(
@@ -79,8 +85,8 @@ pub trait Admin: Send {
         actor: &Actor<'_>,
     ) -> Result<KeyId, StoreError>;
 
-    /// Returns the usage of `workspace` from the first to the last day, both included, by day, key and outcome. Lags by up to
-    /// a second.
+    /// Returns the usage of `workspace` from the first to the last day, both included, ordered by day, key and outcome. Lags by
+    /// up to a second.
     async fn usage(
         &mut self,
         workspace: &WorkspaceId,

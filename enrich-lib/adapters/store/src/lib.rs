@@ -7,7 +7,7 @@
 //!
 //! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · [`credits`]
 //! arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
-//! trait · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
+//! trait · `event` events of the audit log · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -28,6 +28,8 @@ pub mod usage;
 
 pub mod users;
 
+mod event;
+
 pub mod records;
 
 mod admin;
@@ -38,6 +40,7 @@ pub use actor::Actor;
 pub use admin::Admin;
 pub use backoff::Backoff;
 pub use error::StoreError;
+pub use event::Event;
 pub use keys::{CachedKey, KeyCache, KeyUse, Miss};
 pub use token::TokenDigest;
 pub use users::Users;

@@ -234,10 +234,11 @@ impl fmt::Debug for AuditEvent {
 /// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
 #[async_trait]
 pub trait Users: Send {
-    /// Creates a one-time link. A new link replaces an unused one with the same purpose, email and workspace.
+    /// Creates a one-time link. A new link replaces an unused one with the same purpose, email and workspace. Expired links are
+    /// removed. The event is `member.invited`, or `user.reset` in each workspace of the user.
     ///
     /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::AlreadyMember`]; [`StoreError::UnknownUser`] for a reset of a
-    /// user who does not exist. The event is `member.invited` or `user.reset`.
+    /// user who does not exist.
     async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError>;
 
     /// Returns an unused link that has not expired.
@@ -260,7 +261,8 @@ pub trait Users: Send {
     ///
     /// A join adds the user to the workspace. It creates a user with `password_hash` if there is none, and otherwise leaves the
     /// password unchanged. A reset sets the password, removes the second factor and the recovery codes, and ends all sessions.
-    /// `actor.name` is ignored: the author is the user. The event is `member.joined` or `user.password_changed`.
+    /// `actor.name` is ignored: the author is the user. The event is `member.joined`, or `user.password_changed` in each
+    /// workspace of the user.
     async fn use_link(
         &mut self,
         digest: &TokenDigest,
@@ -277,8 +279,8 @@ pub trait Users: Send {
     /// Returns the user with this email.
     async fn user_by_email(&mut self, email: &UserEmail) -> Result<Option<User>, StoreError>;
 
-    /// Removes a user from all workspaces and ends all sessions. The user's keys stay valid. The event in each workspace is
-    /// `member.removed`.
+    /// Deletes a user with all memberships, sessions and unused links, even if a workspace then has no admin. The user's keys
+    /// stay valid. The event in each workspace is `member.removed`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn remove_user(&mut self, email: &UserEmail, actor: &Actor<'_>) -> Result<(), StoreError>;
@@ -286,7 +288,7 @@ pub trait Users: Send {
     /// Returns the members of `workspace`, by email.
     async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<MemberRow>, StoreError>;
 
-    /// Changes the role of a member. The event is `member.role_changed`.
+    /// Changes the role of a member. The event is `member.role_changed`. There is none if the member has that role already.
     ///
     /// Errors: [`StoreError::NotMember`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
     async fn set_role(
@@ -309,6 +311,8 @@ pub trait Users: Send {
 
     /// Sets a password and ends all sessions of the user except `keep`. The event in each workspace is
     /// `user.password_changed`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
     async fn set_password(
         &mut self,
         user: UserId,
@@ -317,8 +321,10 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Enables the second factor with these recovery codes, or disables it. Ends all sessions of the user except `keep`. The
-    /// event in each workspace is `user.totp_enabled` or `user.totp_disabled`.
+    /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier ones. Ends all sessions
+    /// of the user except `keep`. The event in each workspace is `user.totp_enabled` or `user.totp_disabled`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
     async fn set_totp(
         &mut self,
         user: UserId,
@@ -328,25 +334,27 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Marks a time step as used. Returns `false` if it or a later one was used before.
+    /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no second factor.
     async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError>;
 
     /// Uses up a recovery code. Returns `false` if the user has no such code.
     async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError>;
 
-    /// Stores a new session, and removes sessions that ended before `ended_before`. The event in each workspace of the user is
-    /// `user.signed_in`.
+    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event in each workspace of
+    /// the user is `user.signed_in`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
     async fn begin_session(
         &mut self,
         session: &Session,
-        ended_before: Timestamp,
+        used_before: Timestamp,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
     /// Returns a session.
     async fn session(&mut self, digest: &TokenDigest) -> Result<Option<Session>, StoreError>;
 
-    /// Records the use of a session, and a new authentication if `is_authenticated`.
+    /// Records the use of a session, and a new authentication if `is_authenticated`. Does nothing if the session has ended.
     async fn touch_session(
         &mut self,
         digest: &TokenDigest,

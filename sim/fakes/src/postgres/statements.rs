@@ -1,6 +1,7 @@
 //! The SQL statements that the fake supports, each recognized by a function or table name.
 
 use std::error::Error;
+use std::time::SystemTime;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
@@ -13,7 +14,7 @@ use super::rows::{Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Spe
 pub(super) const CHANNEL: &str = "enrich";
 
 /// The number of migrations that the fake reports as applied.
-const MIGRATIONS: i32 = 2;
+const MIGRATIONS: i32 = 3;
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) enum Statement {
     Void,
     /// Updates the time of last use of keys. The fake ignores it.
     RecordUse,
+    /// Adds free lookups to the usage. The fake ignores it.
+    CountFree,
     /// Reads the balance of a workspace.
     Balance,
     /// Reads the number of applied migrations.
@@ -68,7 +71,7 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 16] = [
+const NAMES: [(&str, Statement); 17] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
@@ -79,6 +82,7 @@ const NAMES: [(&str, Statement); 16] = [
     ("settle(", Statement::Settle),
     ("charge(", Statement::Charge),
     ("void(", Statement::Void),
+    ("count_free(", Statement::CountFree),
     ("UPDATE api_key", Statement::RecordUse),
     ("FROM api_key", Statement::FindKey),
     ("FROM account a WHERE a.id", Statement::Balance),
@@ -101,7 +105,7 @@ impl Statement {
     /// Returns the types of the parameters.
     pub(super) fn parameters(self) -> &'static [Type] {
         match self {
-            Self::FindKey => &[Type::BYTEA],
+            Self::FindKey => &[Type::BYTEA, Type::TIMESTAMPTZ],
             Self::NodeBegin => &[Type::TEXT, Type::INT8],
             Self::NodeBeat => &[Type::INT8, Type::INT8],
             Self::NodeLeave => &[Type::INT8],
@@ -115,6 +119,7 @@ impl Statement {
                 Type::UUID_ARRAY,
                 Type::INT4_ARRAY,
                 Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
                 Type::TIMESTAMPTZ_ARRAY,
             ],
             Self::Charge => &[
@@ -122,10 +127,19 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::UUID_ARRAY,
                 Type::INT8_ARRAY,
+                Type::INT8_ARRAY,
                 Type::TIMESTAMPTZ_ARRAY,
             ],
             Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
+            Self::CountFree => &[
+                Type::INT8,
+                Type::TEXT_ARRAY,
+                Type::INT8_ARRAY,
+                Type::TEXT_ARRAY,
+                Type::INT8_ARRAY,
+                Type::TIMESTAMPTZ,
+            ],
             Self::Balance => &[Type::TEXT, Type::INT8],
             Self::NodesEnd | Self::Version | Self::Listen | Self::NoOp => &[],
         }
@@ -139,6 +153,7 @@ impl Statement {
                 ("id", Type::TEXT),
                 ("quota_limit", Type::INT8),
                 ("window_seconds", Type::INT4),
+                ("expires_at", Type::TIMESTAMPTZ),
             ],
             Self::NodeBegin => &[("node_begin", Type::INT8)],
             Self::NodeBeat => &[
@@ -159,6 +174,7 @@ impl Statement {
             Self::LeaseReturn => &[("lease_return", Type::VOID)],
             Self::LeaseShow => &[("lease_show", Type::VOID)],
             Self::Void => &[("void", Type::VOID)],
+            Self::CountFree => &[("count_free", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::RecordUse | Self::Listen | Self::NoOp => &[],
@@ -179,7 +195,8 @@ impl Statement {
             Self::FindKey => match database.find_key(&arguments.get::<Vec<u8>>(0)?) {
                 Some(found) => {
                     let w = found.workspace;
-                    row(&[&found.rowid, &w.id, &w.quota_limit, &w.window_seconds])
+                    let expires_at = None::<SystemTime>; // the fake's keys do not expire
+                    row(&[&found.rowid, &w.id, &w.quota_limit, &w.window_seconds, &expires_at])
                 }
                 None => Ok(Vec::new()),
             },
@@ -236,6 +253,7 @@ impl Statement {
                 Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
                 None => Ok(Vec::new()),
             },
+            Self::CountFree => void(),
             Self::Version => row(&[&MIGRATIONS]),
             Self::RecordUse | Self::Listen | Self::NoOp => Ok(Vec::new()),
         }
@@ -254,7 +272,7 @@ fn outcome(taken: LeaseOutcome) -> (&'static str, Option<LeaseTotal>) {
 
 fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
     let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
-    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (arguments.get(2)?, arguments.get(3)?);
+    let (lookups, costs): (Vec<Uuid>, Vec<i64>) = (arguments.get(2)?, arguments.get(4)?);
     let rows = epochs.into_iter().zip(workspaces).zip(lookups).zip(costs);
     Ok(rows
         .map(|(((epoch, workspace), lookup), cost)| SpendRequest { epoch, workspace, lookup: lookup.0, cost })
@@ -265,7 +283,7 @@ fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
 fn spends_by_lease_index(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {
     let (epochs, workspaces): (Vec<i64>, Vec<i64>) = (arguments.get(0)?, arguments.get(1)?);
     let (lookups, leases): (Vec<Uuid>, Vec<i32>) = (arguments.get(3)?, arguments.get(4)?);
-    let rows = lookups.into_iter().zip(leases).zip(arguments.get::<Vec<i64>>(5)?);
+    let rows = lookups.into_iter().zip(leases).zip(arguments.get::<Vec<i64>>(6)?);
     Ok(rows
         .map(|((lookup, lease), cost)| {
             let at = lease as usize - 1;

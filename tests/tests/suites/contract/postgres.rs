@@ -13,6 +13,7 @@ use enrich_lib::window::Quota;
 use enrich_postgres::{Config, Ledger};
 use enrich_tests::contract::{Durable, START, Store, model};
 use enrich_tests::servers::Postgres;
+use tokio_postgres::types::ToSql;
 
 mod keys {
     enrich_tests::keys_contract!(super::open);
@@ -83,11 +84,12 @@ impl Store for Node {
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
-        let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
-             SELECT 'key_' || encode(substr($2::bytea, 1, 4), 'hex'), rowid, 'test', $2, $3, $4 FROM workspace WHERE id = $1";
+        let insert = "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at)
+             SELECT $2, rowid, 'test', $3, $4, 'operator', $5 FROM workspace WHERE id = $1";
         let digest = key.digest();
-        let digest = digest.as_bytes().as_slice();
-        self.operator.execute(insert, &[&workspace.as_str(), &digest, &key.masked(), &now()]).await.unwrap();
+        let (id, digest) = (i64::from(digest.key_id().number()), digest.as_bytes().as_slice());
+        let values: [&(dyn ToSql + Sync); 5] = [&workspace.as_str(), &id, &digest, &key.masked(), &now()];
+        self.operator.execute(insert, &values).await.unwrap();
     }
 
     async fn revoke(&self, key: &ApiKey) {

@@ -20,6 +20,9 @@ const WORKSPACES: [(&str, i64); 2] = [("large", 40), ("small", 3)];
 const EPOCHS: i64 = 3;
 const LOOKUPS: u8 = 12;
 
+/// The id of the key of all lookups.
+const KEY: i64 = 1;
+
 /// Long enough that no epoch expires during a test, because the two servers do not share a clock.
 const TTL_MS: i64 = 1_000_000;
 
@@ -125,6 +128,7 @@ async fn compare(database: &str, steps: &[Step]) {
         assert_eq!(faked, real_result, "{step:?}");
     }
     assert_eq!(fake.with(|database| summary(database)), real_summary(&real).await);
+    check_usage(&real).await;
 }
 
 /// Executes a call and returns its rows as text, or its SQLSTATE.
@@ -160,9 +164,9 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
             let workspaces: Vec<_> = spends.iter().map(|spend| spend.workspace).collect();
             let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
             let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();
-            let arrivals = vec![UNIX_EPOCH; spends.len()];
-            let given: [&(dyn ToSql + Sync); 5] = [&epochs, &workspaces, &lookups, &costs, &arrivals];
-            client.query("SELECT charge($1, $2, $3, $4, $5)", &given).await
+            let (keys, arrivals) = (vec![KEY; spends.len()], vec![UNIX_EPOCH; spends.len()]);
+            let given: [&(dyn ToSql + Sync); 6] = [&epochs, &workspaces, &lookups, &keys, &costs, &arrivals];
+            client.query("SELECT charge($1, $2, $3, $4, $5, $6)", &given).await
         }
         Step::Void { lookups } => {
             let ids: Vec<_> = lookups.iter().map(|lookup| id(*lookup)).collect();
@@ -192,9 +196,10 @@ async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_pos
     let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
     let leases: Vec<_> = spends.iter().map(number).collect();
     let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();
-    let arrivals = vec![UNIX_EPOCH; spends.len()];
-    let given: [&(dyn ToSql + Sync); 7] = [&epochs, &workspaces, &sums, &lookups, &leases, &costs, &arrivals];
-    client.query("SELECT settle($1, $2, $3, $4, $5, $6, $7)", &given).await
+    let (keys, arrivals) = (vec![KEY; spends.len()], vec![UNIX_EPOCH; spends.len()]);
+    let given: [&(dyn ToSql + Sync); 8] =
+        [&epochs, &workspaces, &sums, &lookups, &leases, &keys, &costs, &arrivals];
+    client.query("SELECT settle($1, $2, $3, $4, $5, $6, $7, $8)", &given).await
 }
 
 fn text(row: &Row) -> String {
@@ -252,12 +257,26 @@ async fn real_summary(client: &Client) -> Summary {
     }
 }
 
+/// Checks that the billed usage of each node is the sum of its spends that were not voided.
+async fn check_usage(client: &Client) {
+    let select = "
+        SELECT count(*) FROM (
+            SELECT workspace, coalesce(epoch, 0) AS epoch, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
+            WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void) GROUP BY 1, 2
+        ) AS s FULL JOIN (
+            SELECT * FROM usage_day WHERE outcome = 'billed' AND lookups <> 0
+        ) AS u ON u.workspace = s.workspace AND u.epoch = s.epoch
+        WHERE u.lookups IS DISTINCT FROM s.lookups OR u.credits IS DISTINCT FROM s.credits";
+    let differences: i64 = client.query_one(select, &[]).await.unwrap().get(0);
+    assert_eq!(differences, 0, "rows of usage that differ from the spends");
+}
+
 /// Connects to the real server and resets its tables.
 async fn real(database: &str) -> Client {
     let client = Postgres::shared().client(database).await;
     // Triggers make the ledger tables append-only. The replica role, which requires a superuser, disables them.
     let renew = "SET session_replication_role = replica;
-         TRUNCATE workspace, api_key, credit_grant, credit_spend, credit_void, node, lease RESTART IDENTITY CASCADE;
+         TRUNCATE workspace, api_key, credit_grant, credit_spend, credit_void, usage_day, node, lease RESTART IDENTITY CASCADE;
          SET session_replication_role = origin";
     client.batch_execute(renew).await.unwrap();
     let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ($1, 500, 60, now(), $2)";

@@ -15,7 +15,7 @@ async fn every_node_refuses_a_revoked_key_within_a_second() {
     for node in &nodes {
         assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
     }
-    world.sql("UPDATE api_key SET revoked_at = now() WHERE id = 'key_1'").await;
+    world.update_key(&key, "revoked_at = now()").await;
     let revoked_at = Instant::now();
     for node in &nodes {
         eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;

@@ -75,12 +75,19 @@ impl<'a> World<'a> {
         let key = ApiKey::generate(|| seed);
         let digest: String = key.digest().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.sql(&format!(
-            "INSERT INTO api_key (id, workspace, label, digest, masked, created_at)
-             SELECT 'key_{seed}', rowid, 'test', '\\x{digest}', '{}', now() FROM workspace",
+            "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at)
+             SELECT {}, rowid, 'test', '\\x{digest}', '{}', 'operator', now() FROM workspace",
+            key.digest().key_id().number(),
             key.masked()
         ))
         .await;
         key
+    }
+
+    /// Changes the columns of a key.
+    pub(crate) async fn update_key(&self, key: &ApiKey, columns: &str) {
+        let id = key.digest().key_id().number();
+        self.sql(&format!("UPDATE api_key SET {columns} WHERE id = {id}")).await;
     }
 
     /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows.
@@ -126,6 +133,7 @@ impl<'a> World<'a> {
         Hold {
             lookup_id: LookupId::new(START, random),
             workspace: demo(),
+            key: ApiKey::generate(|| 1).digest().key_id(),
             credits,
             placed_at: now,
             expires_at: now + Duration::from_secs(60),

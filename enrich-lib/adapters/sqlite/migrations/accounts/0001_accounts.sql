@@ -1,4 +1,4 @@
--- Workspaces, their keys and their credits. Times are milliseconds since the Unix epoch.
+-- Workspaces, their keys, credits and usage, and the users of the web application. Times are milliseconds since the Unix epoch.
 
 CREATE TABLE workspace (
     rowid          INTEGER PRIMARY KEY,
@@ -16,13 +16,16 @@ CREATE TABLE workspace (
 
 CREATE TABLE api_key (
     rowid        INTEGER PRIMARY KEY,
-    id           TEXT    NOT NULL UNIQUE,
+    id           INTEGER NOT NULL UNIQUE CHECK (id BETWEEN 0 AND 4294967295), -- the first 4 bytes of the digest
     workspace    INTEGER NOT NULL REFERENCES workspace,
     label        TEXT    NOT NULL,
     digest       BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
     masked       TEXT    NOT NULL,
+    created_by   TEXT    NOT NULL,
     created_at   INTEGER NOT NULL,
     last_used_at INTEGER,
+    expires_at   INTEGER,
+    disabled_at  INTEGER,
     revoked_at   INTEGER
 ) STRICT;
 
@@ -40,6 +43,7 @@ CREATE TABLE credit_grant (
 CREATE TABLE credit_spend (
     lookup_id BLOB    PRIMARY KEY CHECK (length(lookup_id) = 16),
     workspace INTEGER NOT NULL,
+    key       INTEGER NOT NULL, -- the id of the key
     credits   INTEGER NOT NULL CHECK (credits > 0),
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
@@ -74,10 +78,104 @@ CREATE VIEW account AS
     SELECT w.rowid, w.id, w.granted, w.spent + coalesce(t.credits, 0) AS spent, w.held
     FROM workspace w LEFT JOIN spent_in_tail t ON t.workspace = w.rowid;
 
--- Grants, spends and voids are append-only.
+-- The lookups of each day (UTC, days since the Unix epoch) by key and outcome. Rows `billed` follow from the spends and lag
+-- behind them: they include the spends up to `usage_until`. The other rows are free lookups, which leave no spend. The day is
+-- the first column so that the rows of the current day share few pages.
+CREATE TABLE usage_day (
+    day       INTEGER NOT NULL,
+    workspace INTEGER NOT NULL,
+    key       INTEGER NOT NULL,
+    outcome   TEXT    NOT NULL,
+    lookups   INTEGER NOT NULL,
+    credits   INTEGER NOT NULL,
+    PRIMARY KEY (day, workspace, key, outcome)
+) STRICT, WITHOUT ROWID;
+
+-- The spends that `usage_day` includes: those up to `lookup_id`.
+CREATE TABLE usage_until (
+    one       INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
+    lookup_id BLOB    NOT NULL CHECK (length(lookup_id) = 16)
+) STRICT;
+
+INSERT INTO usage_until VALUES (1, zeroblob(16));
+
+-- The billed lookups that it does not include yet.
+CREATE VIEW usage_in_tail AS
+    SELECT at / 86400000 AS day, workspace, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
+    WHERE lookup_id > (SELECT lookup_id FROM usage_until) AND lookup_id NOT IN (SELECT lookup_id FROM credit_void)
+    GROUP BY 1, 2, 3;
+
+-- Users of the web application. The number of a deleted user is not used again.
+CREATE TABLE console_user (
+    rowid          INTEGER PRIMARY KEY AUTOINCREMENT,
+    email          TEXT    NOT NULL UNIQUE,
+    password_hash  TEXT    NOT NULL,
+    totp_secret    BLOB,
+    totp_last_step INTEGER CHECK ((totp_last_step IS NULL) = (totp_secret IS NULL)),
+    created_at     INTEGER NOT NULL,
+    last_seen_at   INTEGER
+) STRICT;
+
+CREATE TABLE membership (
+    workspace INTEGER NOT NULL REFERENCES workspace,
+    user      INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
+    role      TEXT    NOT NULL CHECK (role IN ('admin', 'member')),
+    joined_at INTEGER NOT NULL,
+    PRIMARY KEY (workspace, user)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX membership_of_user ON membership (user);
+
+-- Unused links. Tokens are stored as digests. A link to join has a workspace and a role, a link to reset a password has neither.
+CREATE TABLE one_time_link (
+    digest     BLOB    PRIMARY KEY CHECK (length(digest) = 32),
+    workspace  INTEGER REFERENCES workspace,
+    role       TEXT    CHECK (role IN ('admin', 'member')) CHECK ((role IS NULL) = (workspace IS NULL)),
+    email      TEXT    NOT NULL,
+    created_by TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX one_time_link_of_email ON one_time_link (email);
+
+CREATE TABLE session (
+    digest           BLOB    PRIMARY KEY CHECK (length(digest) = 32),
+    user             INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
+    created_at       INTEGER NOT NULL,
+    authenticated_at INTEGER NOT NULL,
+    last_seen_at     INTEGER NOT NULL,
+    address          TEXT,
+    user_agent       TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX session_of_user ON session (user);
+
+CREATE TABLE recovery_code (
+    user   INTEGER NOT NULL REFERENCES console_user ON DELETE CASCADE,
+    digest BLOB    NOT NULL CHECK (length(digest) = 32),
+    PRIMARY KEY (user, digest)
+) STRICT, WITHOUT ROWID;
+
+-- The audit log. An event about a user has a row in each workspace of the user.
+CREATE TABLE audit_event (
+    rowid     INTEGER PRIMARY KEY,
+    workspace INTEGER NOT NULL REFERENCES workspace,
+    at        INTEGER NOT NULL,
+    actor     TEXT    NOT NULL, -- an email, or 'operator'
+    action    TEXT    NOT NULL,
+    subject   TEXT    NOT NULL,
+    address   TEXT
+) STRICT;
+
+CREATE INDEX audit_event_of_workspace ON audit_event (workspace);
+
+-- Grants, spends, voids and the audit log are append-only.
 CREATE TRIGGER credit_grant_no_update BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_grant_no_delete BEFORE DELETE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER credit_void_no_update BEFORE UPDATE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;
 CREATE TRIGGER credit_void_no_delete BEFORE DELETE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;
+CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER audit_event_no_delete BEFORE DELETE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

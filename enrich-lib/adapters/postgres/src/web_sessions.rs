@@ -1,0 +1,113 @@
+//! The sessions of signed-in users. They are unrelated to the sessions of nodes.
+//!
+//! The row of a user is locked before those of its sessions.
+
+use enrich_lib::model::Timestamp;
+use enrich_store::users::{Session, UserEmail, UserId};
+use enrich_store::{Actor, Event, StoreError, TokenDigest};
+use tokio_postgres::{Row, Transaction};
+
+use crate::audit_log;
+use crate::column::{at, parsed, time, token_digest};
+use crate::error::PostgresError;
+use crate::pool::Client;
+
+const SELECT_SESSIONS: &str =
+    "SELECT digest, user_id, created_at, authenticated_at, last_seen_at, address, user_agent FROM session";
+
+pub(crate) async fn begin(
+    client: &mut Client,
+    session: &Session,
+    used_before: Timestamp,
+    actor: &Actor<'_>,
+) -> Result<(), PostgresError> {
+    let tx = client.transaction().await?;
+    let update =
+        "UPDATE console_user SET last_seen_at = greatest(last_seen_at, $2) WHERE rowid = $1 RETURNING email";
+    let (user, seen_at) = (session.user.0, at(session.last_seen_at));
+    let user_row = tx.query_opt(update, &[&user, &seen_at]).await?.ok_or(StoreError::UnknownUser)?;
+    let email: UserEmail = parsed("console_user.email", user_row.get::<_, &str>(0).parse())?;
+    let delete = "DELETE FROM session WHERE digest IN (
+             SELECT digest FROM session WHERE last_seen_at < $1 FOR UPDATE SKIP LOCKED
+         )";
+    tx.execute(delete, &[&at(used_before)]).await?;
+    let insert = "INSERT INTO session
+             (digest, user_id, created_at, authenticated_at, last_seen_at, address, user_agent)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let digest = session.digest.as_bytes().as_slice();
+    let (created_at, authenticated_at) = (at(session.created_at), at(session.authenticated_at));
+    let (address, user_agent) = (session.address, &session.user_agent);
+    tx.execute(insert, &[&digest, &user, &created_at, &authenticated_at, &seen_at, &address, user_agent])
+        .await?;
+    audit_log::record_for_user(&tx, user, &Event::SignedIn(&email), actor).await?;
+    Ok(tx.commit().await?)
+}
+
+pub(crate) async fn find(client: &Client, digest: &TokenDigest) -> Result<Option<Session>, PostgresError> {
+    let select = format!("{SELECT_SESSIONS} WHERE digest = $1");
+    let row = client.query_opt(&select, &[&digest.as_bytes().as_slice()]).await?;
+    row.as_ref().map(session).transpose()
+}
+
+pub(crate) async fn touch(
+    client: &mut Client,
+    digest: &TokenDigest,
+    is_authenticated: bool,
+    now: Timestamp,
+) -> Result<(), PostgresError> {
+    let tx = client.transaction().await?;
+    let (digest, now) = (digest.as_bytes().as_slice(), at(now));
+    let update = "UPDATE console_user SET last_seen_at = greatest(last_seen_at, $2)
+         WHERE rowid = (SELECT user_id FROM session WHERE digest = $1)";
+    tx.execute(update, &[&digest, &now]).await?;
+    let update = "UPDATE session SET last_seen_at = greatest(last_seen_at, $2),
+             authenticated_at = CASE WHEN $3 THEN greatest(authenticated_at, $2) ELSE authenticated_at END
+         WHERE digest = $1";
+    tx.execute(update, &[&digest, &now, &is_authenticated]).await?;
+    Ok(tx.commit().await?)
+}
+
+pub(crate) async fn list(client: &Client, user: UserId) -> Result<Vec<Session>, PostgresError> {
+    let select = format!("{SELECT_SESSIONS} WHERE user_id = $1 ORDER BY last_seen_at DESC, digest");
+    client.query(&select, &[&user.0]).await?.iter().map(session).collect()
+}
+
+pub(crate) async fn end(client: &Client, user: UserId, id: &str) -> Result<bool, PostgresError> {
+    let delete = "DELETE FROM session WHERE user_id = $1 AND encode(substr(digest, 1, 8), 'hex') = $2";
+    Ok(client.execute(delete, &[&user.0, &id]).await? > 0)
+}
+
+pub(crate) async fn end_all(
+    client: &mut Client,
+    user: UserId,
+    keep: Option<&TokenDigest>,
+) -> Result<(), PostgresError> {
+    let tx = client.transaction().await?;
+    tx.execute("SELECT FROM console_user WHERE rowid = $1 FOR NO KEY UPDATE", &[&user.0]).await?;
+    end_others(&tx, user.0, keep).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Ends all sessions of a user except `keep`. The caller has locked the user's row.
+pub(crate) async fn end_others(
+    tx: &Transaction<'_>,
+    user: i64,
+    keep: Option<&TokenDigest>,
+) -> Result<(), PostgresError> {
+    let keep = keep.map(|digest| digest.as_bytes().as_slice());
+    let delete = "DELETE FROM session WHERE user_id = $1 AND digest IS DISTINCT FROM $2";
+    tx.execute(delete, &[&user, &keep]).await?;
+    Ok(())
+}
+
+fn session(row: &Row) -> Result<Session, PostgresError> {
+    Ok(Session {
+        digest: token_digest("session.digest", row.get(0))?,
+        user: UserId(row.get(1)),
+        created_at: time(row.get(2)),
+        authenticated_at: time(row.get(3)),
+        last_seen_at: time(row.get(4)),
+        address: row.get(5),
+        user_agent: row.get(6),
+    })
+}

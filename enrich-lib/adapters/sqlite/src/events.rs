@@ -1,0 +1,35 @@
+//! Writes events to the audit log, in the transaction of the change.
+
+use enrich_store::{Actor, Event};
+use rusqlite::{Connection, params};
+
+use crate::column::ms;
+use crate::error::SqliteError;
+
+/// Adds an event to the audit log of `workspace`.
+pub(crate) fn record(
+    db: &Connection,
+    workspace: i64,
+    event: Event<'_>,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let insert =
+        "INSERT INTO audit_event (workspace, at, actor, action, subject, address) VALUES (?, ?, ?, ?, ?, ?)";
+    let address = actor.address.map(|address| address.to_string());
+    let row = params![workspace, ms(actor.now), actor.name, event.action(), event.subject(), address];
+    db.prepare_cached(insert)?.execute(row)?;
+    Ok(())
+}
+
+/// Adds an event about a user to the audit log of each workspace of the user.
+pub(crate) fn record_of_user(
+    db: &Connection,
+    user: i64,
+    event: Event<'_>,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let mut select =
+        db.prepare_cached("SELECT workspace FROM membership WHERE user = ? ORDER BY workspace")?;
+    let workspaces = select.query_map([user], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    workspaces.into_iter().try_for_each(|workspace| record(db, workspace, event, actor))
+}

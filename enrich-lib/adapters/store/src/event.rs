@@ -1,0 +1,110 @@
+//! The events of the audit log. Every store records the same actions and subjects.
+
+use std::fmt;
+
+use enrich_lib::key::KeyId;
+use enrich_lib::model::WorkspaceId;
+
+use crate::users::{Role, UserEmail};
+
+/// An administrative change to record in the audit log.
+///
+/// `Debug` omits the subject, because emails must not appear in a log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A workspace was created.
+    WorkspaceCreated(&'a WorkspaceId),
+    /// Credits were granted.
+    CreditsGranted(u64),
+    /// A key was created, with this label.
+    KeyCreated(KeyId, &'a str),
+    /// A key was revoked.
+    KeyRevoked(KeyId, &'a str),
+    /// A key was disabled.
+    KeyDisabled(KeyId, &'a str),
+    /// A key was enabled again.
+    KeyEnabled(KeyId, &'a str),
+    /// A key was replaced by another one.
+    KeyRotated {
+        /// The old key.
+        old: KeyId,
+        /// The label of both.
+        label: &'a str,
+        /// The new key.
+        new: KeyId,
+    },
+    /// A user was invited.
+    MemberInvited(&'a UserEmail, Role),
+    /// An invitation was deleted.
+    InvitationRevoked(&'a UserEmail),
+    /// A user accepted an invitation.
+    MemberJoined(&'a UserEmail, Role),
+    /// The role of a member was changed to this one.
+    RoleChanged(&'a UserEmail, Role),
+    /// A member was removed.
+    MemberRemoved(&'a UserEmail),
+    /// A link to set a new password was created.
+    UserReset(&'a UserEmail),
+    /// A user set a new password.
+    PasswordChanged(&'a UserEmail),
+    /// A user enabled the second factor.
+    TotpEnabled(&'a UserEmail),
+    /// The second factor was disabled.
+    TotpDisabled(&'a UserEmail),
+    /// A user signed in.
+    SignedIn(&'a UserEmail),
+}
+
+impl Event<'_> {
+    /// Returns the name of the action, such as `key.created`.
+    pub const fn action(&self) -> &'static str {
+        match self {
+            Self::WorkspaceCreated(_) => "workspace.created",
+            Self::CreditsGranted(_) => "credits.granted",
+            Self::KeyCreated(..) => "key.created",
+            Self::KeyRevoked(..) => "key.revoked",
+            Self::KeyDisabled(..) => "key.disabled",
+            Self::KeyEnabled(..) => "key.enabled",
+            Self::KeyRotated { .. } => "key.rotated",
+            Self::MemberInvited(..) => "member.invited",
+            Self::InvitationRevoked(_) => "member.invitation_revoked",
+            Self::MemberJoined(..) => "member.joined",
+            Self::RoleChanged(..) => "member.role_changed",
+            Self::MemberRemoved(_) => "member.removed",
+            Self::UserReset(_) => "user.reset",
+            Self::PasswordChanged(_) => "user.password_changed",
+            Self::TotpEnabled(_) => "user.totp_enabled",
+            Self::TotpDisabled(_) => "user.totp_disabled",
+            Self::SignedIn(_) => "user.signed_in",
+        }
+    }
+
+    /// Returns what was changed, such as `key_0123abcd (shop)` or `ada@example.com (admin)`.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::WorkspaceCreated(id) => id.to_string(),
+            Self::CreditsGranted(credits) => credits.to_string(),
+            Self::KeyCreated(id, label)
+            | Self::KeyRevoked(id, label)
+            | Self::KeyDisabled(id, label)
+            | Self::KeyEnabled(id, label) => format!("{id} ({label})"),
+            Self::KeyRotated { old, label, new } => format!("{old} ({label}) to {new}"),
+            Self::MemberInvited(email, role)
+            | Self::MemberJoined(email, role)
+            | Self::RoleChanged(email, role) => format!("{} ({})", email.as_str(), role.as_str()),
+            Self::InvitationRevoked(email)
+            | Self::MemberRemoved(email)
+            | Self::UserReset(email)
+            | Self::PasswordChanged(email)
+            | Self::TotpEnabled(email)
+            | Self::TotpDisabled(email)
+            | Self::SignedIn(email) => email.as_str().to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Event").field(&self.action()).finish()
+    }
+}
