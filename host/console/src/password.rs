@@ -35,12 +35,17 @@ pub(crate) fn check(password: &str, again: &str, email: &str) -> Result<(), Pass
     match password.chars().count() {
         ..8 => Err(PasswordError::Short),
         129.. => Err(PasswordError::Long),
-        _ if zxcvbn(password, &[email, "enrich", "enrichment"]).score() < Score::Two => {
-            Err(PasswordError::Common)
-        }
+        _ if is_guessable(password, email) => Err(PasswordError::Common),
         _ if password != again => Err(PasswordError::Differ),
         _ => Ok(()),
     }
+}
+
+/// Returns whether an attacker who knows the email would try the password early.
+fn is_guessable(password: &str, email: &str) -> bool {
+    let local_part = email.split('@').next().unwrap_or_default();
+    email.contains(&password.to_lowercase())
+        || zxcvbn(password, &[email, local_part, "enrich", "enrichment"]).score() < Score::Two
 }
 
 /// Returns the argon2id hash of a password, in the PHC string format.

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::extract::{FromRequestParts, OriginalUri, RawPathParams};
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{Role, Session, User};
 use enrich_store::Actor;
+use enrich_store::users::{Role, Session, User};
 use http::header::{COOKIE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
@@ -91,7 +91,8 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
-        let path = match (&parts.method, parts.uri.path_and_query()) {
+        let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
+        let path = match (&parts.method, uri.path_and_query()) {
             (&Method::GET, Some(path)) => path.as_str().to_owned(),
             _ => "/".to_owned(),
         };

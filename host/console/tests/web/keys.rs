@@ -1,0 +1,165 @@
+//! API keys.
+
+use std::time::Duration;
+
+use enrich_lib::key::ApiKey;
+use enrich_store::records::KeyState;
+use enrich_store::usage::Day;
+use enrich_store::users::Role;
+use http::StatusCode;
+
+use crate::site::{Browser, Page, SHOP, Site, id, pages};
+
+const ADA: &str = "ada@example.com";
+
+async fn create(browser: &Browser, label: &str) -> Page {
+    let page = browser.post("/w/shop/keys", &[("label", label), ("lifetime", "")]).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    page
+}
+
+fn plaintext(page: &Page) -> ApiKey {
+    ApiKey::parse(page.between("id=\"key\" value=\"", "\"")).unwrap()
+}
+
+/// The states of the keys of the workspace, oldest first.
+async fn states(site: &Site) -> Vec<KeyState> {
+    let keys = enrich_store::Admin::keys(&mut site.admin(), &id(SHOP), Day::of(site.now())).await.unwrap();
+    keys.iter().map(|key| key.state(site.now())).collect()
+}
+
+#[tokio::test]
+async fn key_appears_only_in_the_reply_that_created_it() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
+    assert!(browser.get("/w/shop/keys").await.has("No keys yet"));
+    let page = create(&browser, "CRM sync").await;
+    let key = plaintext(&page);
+    assert!(
+        page.has(&format!("Authorization: Bearer {}", key.reveal())) || page.has("Authorization: Bearer")
+    );
+    assert_eq!(page.header("cache-control"), "no-store");
+    for path in pages() {
+        let page = browser.get(&path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(!page.has(key.reveal()), "{path}");
+    }
+    let list = browser.get("/w/shop/keys").await;
+    for part in ["CRM sync", &key.masked(), &key.digest().key_id().to_string(), ADA, "never"] {
+        assert!(list.has(part), "{part}: {}", list.body);
+    }
+    assert_eq!(states(&site).await, [KeyState::Active]);
+}
+
+#[tokio::test]
+async fn name_is_required_and_kept_after_an_error() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    for label in ["", "   ", "two\nlines", &"x".repeat(101)] {
+        let page = browser.post("/w/shop/keys", &[("label", label), ("lifetime", "90")]).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(
+            page.has("1 to 100 characters") && page.has("<option value=\"90\" selected>"),
+            "{}",
+            page.body
+        );
+    }
+    assert_eq!(states(&site).await, []);
+    create(&browser, &"ä".repeat(100)).await;
+}
+
+#[tokio::test]
+async fn key_expires_after_the_chosen_time() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    browser.post("/w/shop/keys", &[("label", "trial"), ("lifetime", "30")]).await;
+    assert_eq!(states(&site).await, [KeyState::Active]);
+    site.advance(Duration::from_secs(30 * 86_400));
+    assert_eq!(states(&site).await, [KeyState::Expired]);
+    let invalid = site.browser().sign_in(ADA, crate::site::PASSWORD).await;
+    let page = invalid.post("/w/shop/keys", &[("label", "x"), ("lifetime", "31")]).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn key_is_revoked_after_a_confirmation_and_stays_listed() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
+    let path = format!("/w/shop/keys/{key}/revoke");
+    let confirmation = browser.get(&path).await;
+    assert!(confirmation.has("Revoke “CRM sync”?"), "{}", confirmation.body);
+    assert_eq!(states(&site).await, [KeyState::Active]);
+    let revoked = browser.post(&path, &[]).await;
+    assert_eq!(revoked.location(), "/w/shop/keys?done=key-revoked");
+    assert_eq!(states(&site).await, [KeyState::Revoked]);
+    let list = browser.get(revoked.location()).await;
+    assert!(list.has("The key is revoked.") && list.has("CRM sync") && list.has("revoked</span>"));
+}
+
+#[tokio::test]
+async fn rotated_key_ends_after_the_grace_period() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let old = plaintext(&create(&browser, "CRM sync").await);
+    let path = format!("/w/shop/keys/{}/rotate", old.digest().key_id());
+    assert!(browser.get(&path).await.has("Grace period"));
+    let page = browser.post(&path, &[("grace", "24")]).await;
+    let new = plaintext(&page);
+    assert_ne!(new.reveal(), old.reveal());
+    assert!(page.has("CRM sync") && page.has("The replaced key works until"));
+    assert_eq!(states(&site).await, [KeyState::Active, KeyState::Active]);
+    site.advance(Duration::from_secs(86_400));
+    assert_eq!(states(&site).await, [KeyState::Expired, KeyState::Active]);
+    let wrong = browser.post(&path, &[("grace", "5")]).await;
+    assert_eq!(wrong.status, StatusCode::SEE_OTHER, "the session has ended");
+}
+
+#[tokio::test]
+async fn key_is_disabled_and_enabled() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
+    browser.post(&format!("/w/shop/keys/{key}/disable"), &[]).await;
+    assert_eq!(states(&site).await, [KeyState::Disabled]);
+    browser.post(&format!("/w/shop/keys/{key}/enable"), &[]).await;
+    assert_eq!(states(&site).await, [KeyState::Active]);
+}
+
+#[tokio::test]
+async fn members_change_only_their_own_keys_and_admins_all() {
+    let site = Site::new();
+    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    let eve = site.signed_in(SHOP, "eve@example.com", Role::Member).await;
+    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    let key = plaintext(&create(&ada, "CRM sync").await).digest().key_id();
+    assert!(!eve.get("/w/shop/keys").await.has(&format!("{key}/revoke")));
+    for action in ["revoke", "rotate", "disable", "enable"] {
+        let page = eve.post(&format!("/w/shop/keys/{key}/{action}"), &[("grace", "0")]).await;
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{action}");
+    }
+    assert_eq!(states(&site).await, [KeyState::Active]);
+    boss.post(&format!("/w/shop/keys/{key}/revoke"), &[]).await;
+    assert_eq!(states(&site).await, [KeyState::Revoked]);
+}
+
+#[tokio::test]
+async fn keys_of_other_workspaces_do_not_exist() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
+    let key = site.create_key("other", "theirs");
+    let unknown = "key_00000000".to_owned();
+    for id in [key, unknown, "x".to_owned()] {
+        for workspace in ["shop", "other", "none"] {
+            for action in ["revoke", "rotate", "disable", "enable"] {
+                let path = format!("/w/{workspace}/keys/{id}/{action}");
+                let page = browser.post(&path, &[("grace", "24")]).await;
+                assert_eq!(page.status, StatusCode::NOT_FOUND, "{path}");
+            }
+        }
+    }
+    for page in pages() {
+        let path = page.replace("/w/shop", "/w/other");
+        assert_eq!(browser.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}

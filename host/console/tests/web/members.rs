@@ -1,0 +1,121 @@
+//! Members, invitations and the audit log.
+
+use enrich_store::users::Role;
+use http::StatusCode;
+
+use crate::site::{PASSWORD, SHOP, Site};
+
+const BOSS: &str = "boss@example.com";
+const ADA: &str = "ada@example.com";
+
+#[tokio::test]
+async fn admin_invites_a_member_with_a_link_that_is_shown_once() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    let page = boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
+    let link = page.between("id=\"link\" value=\"https://console.test", "\"").to_owned();
+    let list = boss.get("/w/shop/members").await;
+    assert!(list.has(ADA) && list.has("Withdraw") && !list.has(&link));
+    site.browser().post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
+    let ada = site.browser().sign_in(ADA, PASSWORD).await;
+    assert!(!boss.get("/w/shop/members").await.has("Withdraw"));
+    let page = ada.get("/w/shop/members").await;
+    assert!(page.has(BOSS) && !page.has("Invite a member"));
+}
+
+#[tokio::test]
+async fn invitation_of_a_member_or_of_no_email_is_refused_beside_the_field() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    for (email, error) in
+        [(BOSS, "is a member already"), ("nobody", "not an email address"), ("", "not an email address")]
+    {
+        let page = boss.post("/w/shop/members", &[("email", email), ("role", "member")]).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(page.has(error) && page.has("aria-invalid"), "{}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn withdrawn_invitation_does_not_work() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    let page = boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
+    let link = page.between("id=\"link\" value=\"https://console.test", "\"").to_owned();
+    let path =
+        format!("/w/shop/members/invitations/{}/delete", page.between("/members/invitations/", "/delete"));
+    assert_eq!(boss.post(&path, &[]).await.location(), "/w/shop/members?done=invitation-deleted");
+    assert_eq!(boss.post(&path, &[]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(site.browser().get(&link).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn members_cannot_manage_members() {
+    let site = Site::new();
+    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    for (path, form) in [
+        ("/w/shop/members", &[("email", "x@example.com"), ("role", "admin")][..]),
+        ("/w/shop/members/1/remove", &[]),
+        ("/w/shop/members/1/role", &[("role", "admin")]),
+        ("/w/shop/members/invitations/0011223344556677/delete", &[]),
+    ] {
+        assert_eq!(ada.post(path, form).await.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(ada.get("/w/shop/members/1/remove").await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn last_admin_stays() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    let id = boss.get("/w/shop/members").await.between("/w/shop/members/", "/role").to_owned();
+    for (action, form) in [("remove", &[][..]), ("role", &[("role", "member")])] {
+        let page = boss.post(&format!("/w/shop/members/{id}/{action}"), form).await;
+        assert_eq!(page.status, StatusCode::CONFLICT);
+        assert!(page.has("A workspace needs an admin."), "{}", page.body);
+    }
+    let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
+    let page = boss.post(&format!("/w/shop/members/{id}/role"), &[("role", "member")]).await;
+    assert_eq!(page.location(), "/w/shop/members?done=role-changed");
+    assert_eq!(boss.post(&format!("/w/shop/members/{id}/remove"), &[]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(ada.post("/w/shop/members/999/remove", &[]).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn audit_log_has_author_time_address_and_subject() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    boss.post("/w/shop/keys", &[("label", "CRM sync"), ("lifetime", "")]).await;
+    boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
+    let page = boss.get("/w/shop/audit-log").await;
+    for part in [
+        "operator",
+        BOSS,
+        "192.0.2.1",
+        "Created a key",
+        "CRM sync",
+        "Invited a member",
+        ADA,
+        "Signed in",
+        "Joined",
+        "2027-01-15",
+    ] {
+        assert!(page.has(part), "{part}: {}", page.body);
+    }
+    assert!(!boss.get("/w/shop/audit-log").await.has("theirs"));
+}
+
+#[tokio::test]
+async fn audit_log_is_paged_from_the_newest() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    for n in 0..60 {
+        site.create_key(SHOP, &format!("key number {n}"));
+    }
+    let first = boss.get("/w/shop/audit-log").await;
+    assert!(first.has("key number 59") && !first.has("key number 5<") && first.has("Older"));
+    let older = format!("/w/shop/audit-log?before={}", first.between("audit-log?before=", "\""));
+    let second = boss.get(&older).await;
+    assert!(second.has("key number 0") && second.has("Created the workspace") && second.has("Newest"));
+    assert!(!second.has("Older") && !second.has("key number 59"));
+}

@@ -1,0 +1,142 @@
+//! Signing in and out, and the limits on attempts.
+
+use std::time::Duration;
+
+use enrich_store::users::Role;
+use http::StatusCode;
+
+use crate::site::{PASSWORD, SHOP, Site, cookie_attributes, pages};
+
+const ADA: &str = "ada@example.com";
+
+#[tokio::test]
+async fn right_password_opens_the_page_that_was_requested() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    let mut browser = site.browser();
+    let refused = browser.get("/w/shop/usage?days=7").await;
+    assert_eq!(refused.status, StatusCode::SEE_OTHER);
+    assert_eq!(refused.location(), "/sign-in?next=%2Fw%2Fshop%2Fusage%3Fdays%3D7");
+    let page = browser.get(refused.location()).await;
+    assert_eq!(page.between("name=\"next\" value=\"", "\""), "/w/shop/usage?days=7");
+    let form = [("email", " ADA@Example.com"), ("password", PASSWORD), ("next", "/w/shop/usage?days=7")];
+    let signed_in = browser.post("/sign-in", &form).await;
+    assert_eq!(signed_in.location(), "/w/shop/usage?days=7");
+    browser.keep(&signed_in);
+    assert_eq!(browser.get("/w/shop/usage?days=7").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn foreign_addresses_are_not_redirected_to() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    for next in ["https://example.com", "//example.com", "/\\example.com"] {
+        let form = [("email", ADA), ("password", PASSWORD), ("next", next)];
+        assert_eq!(site.browser().post("/sign-in", &form).await.location(), "/", "{next}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_user_and_wrong_password_get_the_same_reply() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    let reply = async |email: &str| {
+        let form = [("email", email), ("password", "wrong wrong wrong"), ("next", "/")];
+        let page = site.browser().post("/sign-in", &form).await;
+        assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+        (page.headers, page.body.replace(email, "EMAIL"))
+    };
+    assert_eq!(reply(ADA).await, reply("eve@example.com").await);
+    assert!(reply(ADA).await.1.contains("Email, password or code is wrong."));
+}
+
+#[tokio::test]
+async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    site.advance(Duration::from_secs(3_600));
+    for email in [ADA, "eve@example.com"] {
+        let mut last = 0;
+        for n in 1..=11_u8 {
+            let mut browser = site.browser();
+            browser.address = format!("198.51.100.{n}").parse().unwrap();
+            let page = browser.post("/sign-in", &[("email", email), ("password", "wrong wrong")]).await;
+            last = page.status.as_u16();
+            assert_eq!(last, if n <= 10 { 401 } else { 429 }, "{n}: {}", page.body);
+        }
+        assert_eq!(last, 429);
+    }
+    let blocked = site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    assert_eq!(blocked.status, StatusCode::TOO_MANY_REQUESTS);
+    let seconds: u64 = blocked.header("retry-after").parse().unwrap();
+    site.advance(Duration::from_secs(seconds));
+    site.browser().sign_in(ADA, PASSWORD).await;
+}
+
+#[tokio::test]
+async fn attempts_per_address_are_limited() {
+    let site = Site::new();
+    for n in 0..101 {
+        let email = format!("user{n}@example.com");
+        let page = site.browser().post("/sign-in", &[("email", &email), ("password", "wrong wrong")]).await;
+        assert_eq!(page.status.as_u16(), if n < 100 { 401 } else { 429 }, "{n}");
+    }
+    let mut elsewhere = site.browser();
+    elsewhere.address = "198.51.100.7".parse().unwrap();
+    let page = elsewhere.post("/sign-in", &[("email", "user0@example.com"), ("password", "wrong")]).await;
+    assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn cookie_is_bound_to_the_host_and_invisible_to_scripts() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    let page = site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    let attributes = cookie_attributes(&page);
+    let names: Vec<_> = attributes.keys().map(String::as_str).collect();
+    assert_eq!(names, ["HttpOnly", "Max-Age", "Path", "SameSite", "Secure", "__Host-session"]);
+    assert_eq!((attributes["Path"].as_str(), attributes["SameSite"].as_str()), ("/", "Lax"));
+    assert_eq!(attributes["__Host-session"].len(), 64);
+}
+
+#[tokio::test]
+async fn signing_out_ends_the_session_and_clears_the_browser() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let page = browser.post("/sign-out", &[]).await;
+    assert_eq!(page.location(), "/sign-in?done=signed-out");
+    assert_eq!(page.header("clear-site-data"), "\"cache\", \"cookies\", \"storage\"");
+    assert_eq!(cookie_attributes(&page)["Max-Age"], "0");
+    for path in pages() {
+        assert!(browser.get(&path).await.location().starts_with("/sign-in"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_require_a_session() {
+    let site = Site::new();
+    let mut browser = site.browser();
+    for cookie in
+        [None, Some("__Host-session=".to_owned()), Some(format!("__Host-session={}", "0".repeat(64)))]
+    {
+        browser.cookie = cookie;
+        for path in pages().into_iter().chain(["/".to_owned(), "/account".to_owned(), "/confirm".to_owned()])
+        {
+            assert!(browser.get(&path).await.location().starts_with("/sign-in"), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn user_without_a_workspace_gets_advice() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    assert_eq!(browser.get("/").await.location(), "/w/shop/keys");
+    let admin = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    let members = admin.get("/w/shop/members").await;
+    let id = members.between("/w/shop/members/", "/role");
+    let own = admin.post(&format!("/w/shop/members/{id}/remove"), &[]).await;
+    assert_eq!(own.location(), "/w/shop/members?done=member-removed", "{}", own.body);
+    assert!(browser.get("/").await.has("You are in no workspace"));
+    assert_eq!(browser.get("/w/shop/keys").await.status, StatusCode::NOT_FOUND);
+}

@@ -1,0 +1,233 @@
+//! A web application on SQLite, with a clock that the test sets, and its browsers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use enrich_console::{Console, LINK_TTL, OpenAccounts, Token, router};
+use enrich_lib::key::ApiKey;
+use enrich_lib::memory::WindowTable;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use enrich_sqlite::{Admin, DataDir};
+use enrich_store::records::NewKey;
+use enrich_store::users::{Link, LinkPurpose, Role};
+use enrich_store::{Accounts, Actor, StoreError, Users as _};
+use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+pub const PASSWORD: &str = "harbour violet spoon";
+
+/// The workspaces of each test.
+pub const SHOP: &str = "shop";
+pub const OTHER: &str = "other";
+
+pub struct Site {
+    pub router: Router,
+    dir: DataDir,
+    now_ms: Arc<AtomicU64>,
+    _files: TempDir,
+}
+
+struct OpenDir(DataDir);
+
+#[async_trait::async_trait]
+impl OpenAccounts for OpenDir {
+    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
+        Ok(Box::new(Admin::open(&self.0)?))
+    }
+}
+
+impl Site {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Console)) -> Self {
+        let files = TempDir::new().unwrap();
+        let dir = DataDir::create(files.path().join("data")).unwrap();
+        let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
+        let clock = now_ms.clone();
+        let mut console = Console {
+            url: "https://console.test".to_owned(),
+            api_url: "https://api.test".to_owned(),
+            is_tls: true,
+            is_forwarded: true,
+            windows: Arc::new(WindowTable::default()),
+            now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
+            open: Box::new(OpenDir(dir.clone())),
+            accounts: tokio::sync::Mutex::default(),
+        };
+        change(&mut console);
+        let site = Self { router: router(Arc::new(console)), dir, now_ms, _files: files };
+        let mut admin = site.admin();
+        for workspace in [SHOP, OTHER] {
+            admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).unwrap();
+        }
+        site
+    }
+
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    pub fn advance(&self, time: Duration) {
+        self.now_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+
+    pub fn admin(&self) -> Admin {
+        Admin::open(&self.dir).unwrap()
+    }
+
+    /// Creates an invitation as the operator does, and returns the path of its link.
+    pub async fn invite(&self, workspace: &str, email: &str, role: Role) -> String {
+        let purpose = LinkPurpose::Join { workspace: id(workspace), role };
+        format!("/join/{}", self.link(purpose, email).await)
+    }
+
+    pub async fn link(&self, purpose: LinkPurpose, email: &str) -> String {
+        let (token, now) = (Token::generate(), self.now());
+        let link = Link {
+            digest: token.digest(),
+            purpose,
+            email: email.parse().unwrap(),
+            created_by: Actor::OPERATOR.to_owned(),
+            created_at: now,
+            expires_at: now + LINK_TTL,
+        };
+        self.admin().create_link(&link, &Actor::operator(now)).await.unwrap();
+        token.reveal().to_owned()
+    }
+
+    /// Creates a key as the operator does, and returns its id.
+    pub fn create_key(&self, workspace: &str, label: &str) -> String {
+        let key = ApiKey::generate({
+            let mut seed = label.bytes().cycle();
+            move || seed.next().unwrap()
+        });
+        let workspace = id(workspace);
+        let new = NewKey::new(&workspace, label, &key);
+        self.admin().create_key(&new, &Actor::operator(self.now())).unwrap().to_string()
+    }
+
+    /// Returns a browser in which a new user of `workspace` is signed in.
+    pub async fn signed_in(&self, workspace: &str, email: &str, role: Role) -> Browser {
+        let link = self.invite(workspace, email, role).await;
+        let browser = self.browser();
+        let joined = browser.post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
+        assert_eq!(joined.location(), "/sign-in?done=password-set", "{}", joined.body);
+        browser.sign_in(email, PASSWORD).await
+    }
+
+    pub fn browser(&self) -> Browser {
+        Browser { router: self.router.clone(), cookie: None, address: "192.0.2.1".parse().unwrap() }
+    }
+}
+
+pub fn id(workspace: &str) -> WorkspaceId {
+    workspace.parse().unwrap()
+}
+
+#[derive(Clone)]
+pub struct Browser {
+    router: Router,
+    pub cookie: Option<String>,
+    pub address: IpAddr,
+}
+
+pub struct Page {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl Page {
+    pub fn location(&self) -> &str {
+        self.header("location")
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub fn has(&self, text: &str) -> bool {
+        self.body.contains(text)
+    }
+
+    /// Returns the text between `before` and `after`.
+    pub fn between(&self, before: &str, after: &str) -> &str {
+        let (_, rest) = self.body.split_once(before).unwrap_or_else(|| panic!("no {before}: {}", self.body));
+        rest.split_once(after).unwrap().0
+    }
+}
+
+impl Browser {
+    pub async fn get(&self, path: &str) -> Page {
+        self.send(self.request("GET", path).body(Body::empty()).unwrap()).await
+    }
+
+    pub async fn post(&self, path: &str, form: &[(&str, &str)]) -> Page {
+        self.post_from(path, form, "https://console.test").await
+    }
+
+    /// Posts a form of a page of `origin`.
+    pub async fn post_from(&self, path: &str, form: &[(&str, &str)], origin: &str) -> Page {
+        let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let fields: Vec<_> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let request = self.request("POST", path).header("origin", origin);
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.send(request.body(Body::from(fields.join("&"))).unwrap()).await
+    }
+
+    pub async fn sign_in(mut self, email: &str, password: &str) -> Self {
+        let page = self.post("/sign-in", &[("email", email), ("password", password)]).await;
+        assert_eq!(page.status, StatusCode::SEE_OTHER, "{}", page.body);
+        self.keep(&page);
+        self
+    }
+
+    /// Keeps the cookie of a reply.
+    pub fn keep(&mut self, page: &Page) {
+        let cookie = page.headers.get(SET_COOKIE).unwrap().to_str().unwrap();
+        self.cookie = Some(cookie.split(';').next().unwrap().to_owned());
+    }
+
+    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+        let request = Request::builder().method(method).uri(path).header("host", "console.test");
+        let request = request.header("x-forwarded-for", format!("203.0.113.9, {}", self.address));
+        match &self.cookie {
+            Some(cookie) => request.header(COOKIE, cookie),
+            None => request,
+        }
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Page {
+        let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Page { status: parts.status, headers: parts.headers, body }
+    }
+}
+
+/// All pages of the workspace `shop` that a member can get.
+pub fn pages() -> Vec<String> {
+    let pages =
+        ["keys", "keys/new", "usage", "usage.csv", "ledger.csv", "members", "audit-log", "quick-start"];
+    pages.iter().map(|page| format!("/w/{SHOP}/{page}")).collect()
+}
+
+/// Returns the cookies of a page by name, for assertions.
+pub fn cookie_attributes(page: &Page) -> BTreeMap<String, String> {
+    let attributes = page.headers[SET_COOKIE].to_str().unwrap().split(';');
+    attributes
+        .map(|attribute| attribute.trim().split_once('=').unwrap_or((attribute.trim(), "")))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}

@@ -1,0 +1,30 @@
+//! The usage page and its downloads.
+
+use enrich_store::users::Role;
+
+use crate::site::{SHOP, Site};
+
+const ADA: &str = "ada@example.com";
+
+#[tokio::test]
+async fn empty_usage_links_to_the_quick_start() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let page = browser.get("/w/shop/usage").await;
+    assert!(page.has("No lookups in the last 30 days") && page.has("/w/shop/quick-start"));
+    assert!(page.has("<dd>1,000</dd>"), "{}", page.body);
+    assert!(browser.get("/w/shop/usage?days=7").await.has("in the last 7 days"));
+    assert!(browser.get("/w/shop/usage?days=9999999").await.has("in the last 30 days"));
+}
+
+#[tokio::test]
+async fn downloads_are_csv_files_named_after_the_workspace() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let usage = browser.get("/w/shop/usage.csv?days=90").await;
+    assert_eq!(usage.header("content-type"), "text/csv; charset=utf-8");
+    assert_eq!(usage.header("content-disposition"), "attachment; filename=\"usage-shop.csv\"");
+    assert_eq!(usage.body, "day,key,outcome,lookups,credits\n");
+    let ledger = browser.get("/w/shop/ledger.csv").await;
+    assert_eq!(ledger.body, "at,entry,credits\n2027-01-15T08:00:00Z,grant,1000\n");
+}
