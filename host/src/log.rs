@@ -74,6 +74,27 @@ impl Observer for Log {
     }
 }
 
+/// Logs each lookup, and then passes its event on.
+pub(crate) struct LogAndPass {
+    pub(crate) log: Log,
+    pub(crate) next: Arc<dyn Observer>,
+}
+
+impl Observer for LogAndPass {
+    fn now(&self) -> Duration {
+        self.log.now()
+    }
+
+    fn times_ports(&self) -> bool {
+        self.log.times_ports()
+    }
+
+    fn finished(&self, lookup: &LookupEvent<'_>) {
+        self.log.finished(lookup);
+        self.next.finished(lookup);
+    }
+}
+
 /// Returns the reason of a 400. Every other refusal has a single reason, which its outcome names.
 fn reason(ending: Ending) -> Option<String> {
     use Refusal::{InvalidEmail, InvalidRequest, UnsupportedEmail};

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
+use enrich_lib::observe::Observer;
 use enrich_tower::{Arrivals, Endpoint, SystemArrivals};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,7 +18,7 @@ use crate::connection::{self, Connections};
 use crate::handler::RequestHandler;
 use crate::limits::Limits;
 use crate::listener::{self, Listener};
-use crate::log::Log;
+use crate::log::{Log, LogAndPass};
 
 /// The configuration of [`run`].
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct Services {
     pub limits: Limits,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
+    /// Receives the event of each lookup after it is logged. Its clock is not used.
+    pub observer: Arc<dyn Observer>,
     /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
     pub date_header: bool,
 }
@@ -38,7 +41,7 @@ impl Services {
     /// Returns a configuration for plain HTTP with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, limits) = (Arc::new(SystemArrivals), Limits::default());
-        Self { service, arrivals, limits, tls: None, date_header: true }
+        Self { service, arrivals, limits, tls: None, observer: Arc::new(()), date_header: true }
     }
 }
 
@@ -77,8 +80,8 @@ pub(crate) async fn serve<Io, Guard>(
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     Guard: Send + 'static,
 {
-    let Services { service, arrivals, limits, tls, date_header } = services;
-    let (observer, lookups) = (Arc::new(log.clone()), TaskTracker::new());
+    let Services { service, arrivals, limits, tls, observer: next, date_header } = services;
+    let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let handler = Arc::new(RequestHandler { endpoint, limits });
     let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
