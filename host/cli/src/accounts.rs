@@ -1,10 +1,10 @@
-//! Access to accounts (workspaces, keys and credits) in a data directory or on a PostgreSQL server.
+//! Access to accounts (workspaces, keys, credits and users) in a data directory or on a PostgreSQL server.
 
 use std::path::PathBuf;
 
 use enrich_postgres::{Database, Server};
 use enrich_sqlite::DataDir;
-use enrich_store::{Admin, StoreError};
+use enrich_store::StoreError;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -42,7 +42,7 @@ impl StoreLocation {
 /// Administrative operations on accounts, independent of their location. They block the thread.
 pub struct Accounts {
     runtime: Runtime,
-    admin: Box<dyn Admin>,
+    admin: Box<dyn enrich_store::Accounts>,
 }
 
 impl Accounts {
@@ -59,9 +59,17 @@ impl Accounts {
     /// Runs one operation.
     pub fn run<T>(
         &mut self,
-        operation: impl AsyncFnOnce(&mut dyn Admin) -> Result<T, StoreError>,
+        operation: impl AsyncFnOnce(&mut dyn enrich_store::Accounts) -> Result<T, StoreError>,
     ) -> Result<T, Failure> {
         Ok(self.runtime.block_on(operation(&mut *self.admin))?)
+    }
+
+    /// Runs operations with errors of their own.
+    pub fn block_on<T>(
+        &mut self,
+        operations: impl AsyncFnOnce(&mut dyn enrich_store::Accounts) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(operations(&mut *self.admin))
     }
 }
 

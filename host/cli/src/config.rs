@@ -38,6 +38,10 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
         output::line(format!("{}: no mistakes", file.display()))?;
     }
     output::line(format!("listen: {scheme}://{}", settings.listen))?;
+    output::line(match settings.console.listen {
+        Some(address) => format!("web application: {}", settings.console.url(scheme, address)),
+        None => "web application: off".to_owned(),
+    })?;
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
     output::line(match settings.sources.cache {

@@ -84,6 +84,7 @@ impl From<StoreError> for Failure {
             StoreError::WorkspaceExists(_) => {
                 failure.advise("grant more credits with `enrich credits grant`")
             }
+            StoreError::UnknownUser => failure.advise("list the users with `enrich user list`"),
             StoreError::UnknownKey(_) => failure.advise("list the ids with `enrich key list WORKSPACE`"),
             _ => match (error.backend::<SqliteError>(), error.backend::<PostgresError>()) {
                 (Some(error), _) => failure.of_sqlite(error),

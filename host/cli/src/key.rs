@@ -1,48 +1,109 @@
 //! `enrich key`
 
+use std::time::Duration;
+
 use enrich_host::SystemArrivals;
-use enrich_lib::key::ApiKey;
-use enrich_lib::model::Timestamp;
-use enrich_store::records::KeyRow;
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::Actor;
+use enrich_store::records::{KeyRow, NewKey};
+use enrich_store::usage::Day;
 use serde_json::json;
 
 use crate::accounts::{Accounts, StoreLocation};
-use crate::args::{Format, KeyCommand};
+use crate::args::{Format, KeyArgs, KeyCommand};
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, rfc3339};
 
 pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
+    let mut accounts = store.open()?;
     match command {
-        KeyCommand::Create { workspace, label, format } => {
-            let mut accounts = store.open()?;
-            let key = generate();
-            let now = SystemArrivals::now();
-            let id = accounts.run(async |admin| admin.create_key(&workspace, &label, &key, now).await)?;
-            if format.json {
-                let new =
-                    json!({ "id": id, "workspace": workspace.as_str(), "label": label, "key": key.reveal() });
-                return deliver(&id, &new.to_string(), || revoke(&mut accounts, &id));
-            }
-            deliver(&id, key.reveal(), || revoke(&mut accounts, &id))?;
-            output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
-            Ok(())
+        KeyCommand::Create { workspace, label, expires, format } => {
+            create(&mut accounts, &workspace, &label, expires, format)
         }
         KeyCommand::List { workspace, format } => {
-            list(&store.open()?.run(async |admin| admin.keys(&workspace).await)?, format)
+            let now = SystemArrivals::now();
+            let keys = accounts.run(async |admin| admin.keys(&workspace, Day::of(now)).await)?;
+            list(&keys, now, format)
         }
-        KeyCommand::Revoke { id, format } => {
-            revoke(&mut store.open()?, &id)?;
+        KeyCommand::Rotate { id, grace, format } => rotate(&mut accounts, id, grace, format),
+        KeyCommand::Disable(KeyArgs { id, format }) => {
+            set_enabled(&mut accounts, id, false)?;
             if format.json {
-                return output::json(&json!({ "id": id, "revoked": true }));
+                return output::json(&json!({ "id": id.to_string(), "disabled": true }));
+            }
+            output::line(format!("disabled {id}; requests with it are refused within a second"))
+        }
+        KeyCommand::Enable(KeyArgs { id, format }) => {
+            set_enabled(&mut accounts, id, true)?;
+            if format.json {
+                return output::json(&json!({ "id": id.to_string(), "disabled": false }));
+            }
+            output::line(format!("enabled {id}"))
+        }
+        KeyCommand::Revoke(KeyArgs { id, format }) => {
+            revoke(&mut accounts, id)?;
+            if format.json {
+                return output::json(&json!({ "id": id.to_string(), "revoked": true }));
             }
             output::line(format!("revoked {id}; requests with it are refused within a second"))
         }
     }
 }
 
+fn create(
+    accounts: &mut Accounts,
+    workspace: &WorkspaceId,
+    label: &str,
+    expires: Option<Duration>,
+    format: Format,
+) -> Result<(), Failure> {
+    let (key, now) = (generate(), SystemArrivals::now());
+    let expires_at = expires.map(|time| now + time);
+    let new = NewKey { workspace, label, key: &key, expires_at };
+    let id = accounts.run(async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;
+    if format.json {
+        let new = json!({
+            "id": id.to_string(),
+            "workspace": workspace.as_str(),
+            "label": label,
+            "expires_at": expires_at.map(rfc3339),
+            "key": key.reveal(),
+        });
+        return deliver(id, &new.to_string(), || revoke(accounts, id));
+    }
+    deliver(id, key.reveal(), || revoke(accounts, id))?;
+    output::remark(format!("{id} of {workspace}: save the key now; it is not shown again"));
+    Ok(())
+}
+
+fn rotate(accounts: &mut Accounts, old: KeyId, grace: Duration, format: Format) -> Result<(), Failure> {
+    let (key, now) = (generate(), SystemArrivals::now());
+    let old_expires_at = now + grace;
+    let actor = Actor::operator(now);
+    let id = accounts.run(async |admin| admin.rotate_key(old, &key, old_expires_at, &actor).await)?;
+    let text = if format.json {
+        let old = json!({ "id": old.to_string(), "expires_at_latest": rfc3339(old_expires_at) });
+        json!({ "id": id.to_string(), "key": key.reveal(), "old": old }).to_string()
+    } else {
+        key.reveal().to_owned()
+    };
+    deliver(id, &text, || revoke(accounts, id)).map_err(|failure| Failure {
+        what: format!("{}; {old} expires at {}", failure.what, rfc3339(old_expires_at)),
+        ..failure
+    })?;
+    if !format.json {
+        output::remark(format!(
+            "{id} replaces {old}, which expires at {} at the latest; save the key now; it is not shown again",
+            rfc3339(old_expires_at)
+        ));
+    }
+    Ok(())
+}
+
 /// A stored key that has not been printed yet.
-pub struct NewKey {
-    pub id: String,
+pub struct StoredKey {
+    pub id: KeyId,
     pub key: ApiKey,
 }
 
@@ -51,12 +112,18 @@ pub fn generate() -> ApiKey {
     ApiKey::generate(rand::random::<u8>)
 }
 
-fn revoke(accounts: &mut Accounts, id: &str) -> Result<(), Failure> {
-    accounts.run(async |admin| admin.revoke_key(id, SystemArrivals::now()).await)
+fn set_enabled(accounts: &mut Accounts, id: KeyId, is_enabled: bool) -> Result<(), Failure> {
+    let actor = Actor::operator(SystemArrivals::now());
+    accounts.run(async |admin| admin.set_key_enabled(id, is_enabled, &actor).await)
+}
+
+fn revoke(accounts: &mut Accounts, id: KeyId) -> Result<(), Failure> {
+    let actor = Actor::operator(SystemArrivals::now());
+    accounts.run(async |admin| admin.revoke_key(id, &actor).await)
 }
 
 /// Prints `text`, which contains the new key `id`. Calls `revoke` if printing fails, because a key is shown only once.
-pub fn deliver(id: &str, text: &str, revoke: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub fn deliver(id: KeyId, text: &str, revoke: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let Err(error) = output::write_line(text) else { return Ok(()) };
     let what = format!("cannot write the key to standard output: {error}");
     Err(match revoke() {
@@ -67,25 +134,45 @@ pub fn deliver(id: &str, text: &str, revoke: impl FnOnce() -> Result<(), Failure
     })
 }
 
-fn list(keys: &[KeyRow], format: Format) -> Result<(), Failure> {
+fn list(keys: &[KeyRow], now: Timestamp, format: Format) -> Result<(), Failure> {
     if format.json {
         let rows = keys.iter().map(|row| {
             json!({
-                "id": row.id,
+                "id": row.id.to_string(),
                 "label": row.label,
                 "masked": row.masked,
-                "created_at": output::rfc3339(row.created_at),
-                "last_used_at": row.last_used_at.map(output::rfc3339),
-                "revoked_at": row.revoked_at.map(output::rfc3339),
+                "state": row.state(now).as_str(),
+                "created_at": rfc3339(row.created_at),
+                "created_by": row.created_by,
+                "last_used_at": row.last_used_at.map(rfc3339),
+                "uses_30_days": row.uses,
+                "expires_at": row.expires_at.map(rfc3339),
+                "disabled_at": row.disabled_at.map(rfc3339),
+                "revoked_at": row.revoked_at.map(rfc3339),
             })
         });
         return output::json(&rows.collect::<Vec<_>>());
     }
-    let date = |time: Option<Timestamp>| time.map(output::rfc3339).unwrap_or_else(|| "-".to_owned());
     let rows = keys.iter().map(|row| {
-        let dates = [Some(row.created_at), row.last_used_at, row.revoked_at].map(date);
-        let [created, used, revoked] = dates;
-        [row.id.clone(), row.label.clone(), row.masked.clone(), created, used, revoked]
+        let [used, expires] =
+            [row.last_used_at, row.expires_at].map(|time| time.map_or_else(|| "-".to_owned(), second));
+        [
+            row.id.to_string(),
+            row.label.clone(),
+            row.masked.clone(),
+            row.state(now).as_str().to_owned(),
+            second(row.created_at),
+            row.created_by.clone(),
+            used,
+            output::grouped(row.uses),
+            expires,
+        ]
     });
-    output::table(["ID", "LABEL", "KEY", "CREATED", "LAST USED", "REVOKED"], rows)
+    let header = ["ID", "LABEL", "KEY", "STATE", "CREATED", "BY", "LAST USED", "USES (30 DAYS)", "EXPIRES"];
+    output::table(header, rows)
+}
+
+/// Formats a time in whole seconds.
+fn second(time: Timestamp) -> String {
+    rfc3339(Timestamp::from_unix_ms(time.unix_ms() / 1_000 * 1_000))
 }

@@ -1,4 +1,4 @@
-//! Parser of `--listen`, `ENRICH_LISTEN` and `listen`.
+//! Parser of the addresses in `--listen` and `--console-listen`, their variables and their settings.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};

@@ -1,7 +1,7 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `key`, `credits`, `copy`, `people`, `lookup`,
-//! `bulk`. They use these modules, each of which depends only on those before it:
+//! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
+//! `copy`, `people`, `lookup`, `bulk`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -9,9 +9,9 @@
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
-//! - `listen`, `values`: values that are both flags and settings
+//! - `listen`, `values`, `duration`, `console_url`: values that are both flags and settings
 //! - `args`: the command line
-//! - `accounts`: access to workspaces, keys and credits; also `enrich migrate`
+//! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
 //! - `settings`: the settings of `serve`, from its file, flags and the environment
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data of `serve`
@@ -24,8 +24,10 @@ mod args;
 mod bulk;
 mod client;
 mod config;
+mod console_url;
 mod copy;
 mod credits;
+mod duration;
 mod failure;
 mod key;
 mod listen;
@@ -41,6 +43,8 @@ mod settings;
 mod signals;
 mod sources;
 mod url;
+mod usage;
+mod user;
 mod values;
 mod vendors;
 mod workspace;
@@ -123,6 +127,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Vendors { command } => vendors::run(command),
         Command::Workspace { store: args, command } => workspace::run(store(args)?, command),
         Command::Key { store: args, command } => key::run(store(args)?, command),
+        Command::User { store: args, command } => user::run(store(args)?, command),
+        Command::Usage { store: location, args } => usage::run(store(location)?, &args),
         Command::Credits { store: args, command } => credits::run(store(args)?, command),
         Command::People { data, command } => people::run(directory(data), command),
         Command::Migrate(args) => accounts::migrate(&args),

@@ -7,19 +7,27 @@ use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
+use enrich_store::users::Role;
 
+use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
-use crate::key::{self, NewKey};
+use crate::key::{self, StoredKey};
+use crate::user::NewLink;
 
 const PEOPLE: &str = include_str!("../sample/people.csv");
 const WORKSPACE: &str = "demo";
 const CREDITS: u64 = 1_000;
 
+/// The email of the user who can sign in to the web application.
+pub const ADMIN: &str = "admin@example.com";
+
 /// The email of a person in the sample.
 pub const EMAIL: &str = "ada.marlowe.sample001@gmail.com";
 
 /// Creates the data directory atomically and returns its key.
-pub fn create(data: &Path) -> Result<NewKey, Failure> {
+pub fn create(data: &Path) -> Result<StoredKey, Failure> {
     let mut name = data.file_name().unwrap_or_default().to_owned();
     name.push(format!(".partial-{}", std::process::id()));
     let partial = data.with_file_name(name);
@@ -35,7 +43,7 @@ pub fn create(data: &Path) -> Result<NewKey, Failure> {
     created
 }
 
-fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
+fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
     let columns = Columns::default();
     let mut import = people.import()?;
@@ -50,12 +58,22 @@ fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
     }
     import.finish()?;
 
-    let workspace: WorkspaceId = WORKSPACE.parse().map_err(|error| Failure::new(format!("{error}")))?;
+    let (workspace, now) = (workspace()?, SystemArrivals::now());
     let mut admin = Admin::open(dir)?;
-    admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
+    admin.create_workspace(&workspace, Quota::default(), CREDITS, now)?;
     let key = key::generate();
-    let id = admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
-    Ok(NewKey { id, key })
+    let id = admin.create_key(&NewKey::new(&workspace, "sample", &key), &Actor::operator(now))?;
+    Ok(StoredKey { id, key })
+}
+
+/// Creates an invitation of an admin.
+pub fn invitation(url: &ConsoleUrl) -> Result<NewLink, Failure> {
+    let admin = ADMIN.parse().map_err(|error| Failure::new(format!("{error}")))?;
+    Ok(NewLink::join(url, workspace()?, admin, Role::Admin))
+}
+
+fn workspace() -> Result<WorkspaceId, Failure> {
+    WORKSPACE.parse().map_err(|error| Failure::new(format!("{error}")))
 }
 
 #[cfg(test)]

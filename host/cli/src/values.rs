@@ -8,6 +8,10 @@ use enrich_sqlite::Durability;
 pub const LISTEN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
+/// The address of the web application that `serve --sample` starts by default.
+pub const SAMPLE_CONSOLE: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8081);
+
 /// The data directory by default.
 pub const DATA: &str = "./enrich-data";
 

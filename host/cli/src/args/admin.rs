@@ -1,4 +1,4 @@
-//! Commands for accounts, people, vendors and settings.
+//! Commands for settings, workspaces, credits, people and vendors.
 
 use std::path::PathBuf;
 
@@ -46,36 +46,6 @@ pub enum WorkspaceCommand {
     },
     /// List workspaces
     List {
-        #[command(flatten)]
-        format: Format,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum KeyCommand {
-    /// Create an API key and print it once
-    Create {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        /// Label, such as the integration's name
-        ///
-        /// 1 to 100 characters, on one line.
-        #[arg(value_parser = label)]
-        label: String,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// List the keys of a workspace, masked
-    List {
-        /// Name of the workspace
-        workspace: WorkspaceId,
-        #[command(flatten)]
-        format: Format,
-    },
-    /// Revoke a key permanently
-    Revoke {
-        /// Id of the key, as printed by `key list`
-        id: String,
         #[command(flatten)]
         format: Format,
     },
@@ -204,15 +174,4 @@ pub struct TryArgs {
     pub format: Format,
     #[command(flatten)]
     pub store: StoreArgs,
-}
-
-const LABEL_CHARS_MAX: usize = 100;
-
-/// Parses a label that fits on one line.
-fn label(text: &str) -> Result<String, String> {
-    let text = text.trim();
-    if text.is_empty() || text.chars().count() > LABEL_CHARS_MAX || text.chars().any(char::is_control) {
-        return Err(format!("must have 1 to {LABEL_CHARS_MAX} characters, on one line"));
-    }
-    Ok(text.to_owned())
 }

@@ -4,10 +4,12 @@
 //!
 //! - `store`: the location of the data
 //! - `serve`: flags of `enrich serve`
-//! - `admin`: commands for accounts, people, vendors and settings
+//! - `admin`: commands for settings, workspaces, credits, people and vendors
+//! - `accounts`: commands for API keys, users and usage
 //! - `client`: commands that call a server
 //! - `help`: longer help texts
 
+mod accounts;
 mod admin;
 mod client;
 mod help;
@@ -16,9 +18,10 @@ mod store;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+pub use self::accounts::{ConsoleUrlArg, KeyArgs, KeyCommand, UsageArgs, UserCommand};
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, KeyCommand, MigrateArgs, PeopleCommand, TryArgs,
-    VendorsCommand, WorkspaceCommand,
+    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, PeopleCommand, TryArgs, VendorsCommand,
+    WorkspaceCommand,
 };
 pub use self::client::{BulkArgs, LookupArgs, ServerArgs};
 pub use self::serve::ServeArgs;
@@ -53,12 +56,19 @@ pub enum Command {
         #[command(subcommand)]
         command: WorkspaceCommand,
     },
-    /// Create, list and revoke API keys
+    /// Create, list, rotate, disable and revoke API keys
     Key {
         #[command(flatten)]
         store: StoreArgs,
         #[command(subcommand)]
         command: KeyCommand,
+    },
+    /// Invite, list, reset and remove users of the web app
+    User {
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(subcommand)]
+        command: UserCommand,
     },
     /// Grant, show and audit credits
     Credits {
@@ -73,6 +83,13 @@ pub enum Command {
         data: DataArgs,
         #[command(subcommand)]
         command: PeopleCommand,
+    },
+    /// Show the lookups of a workspace by day, key and outcome
+    Usage {
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(flatten)]
+        args: UsageArgs,
     },
     /// Create or upgrade the tables of a PostgreSQL server
     Migrate(MigrateArgs),
@@ -90,7 +107,7 @@ pub enum Command {
 /// The commands by topic, as `enrich --help` lists them.
 const TOPICS: [(&str, &[&str]); 4] = [
     ("Server", &["serve", "config", "vendors"]),
-    ("Accounts", &["workspace", "key", "credits", "migrate", "copy"]),
+    ("Accounts", &["workspace", "user", "key", "credits", "usage", "migrate", "copy"]),
     ("People", &["people"]),
     ("Clients", &["lookup", "bulk"]),
 ];

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 
 use super::store::StoreArgs;
+use crate::console_url::ConsoleUrl;
 use crate::listen;
 use crate::url::ServerUrl;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
@@ -18,7 +19,8 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
     /// Create sample data and a key if there is no data yet
     ///
-    /// Creates 300 invented people and a workspace `demo` with 1,000 credits.
+    /// Creates 300 invented people and a workspace `demo` with 1,000 credits. Also starts the web application on
+    /// 127.0.0.1:8081, unless --console-listen is set.
     #[arg(long)]
     pub sample: bool,
     /// Log format [default: text]
@@ -56,6 +58,23 @@ pub struct ServeArgs {
     /// Use it only if a proxy in front of the server terminates TLS.
     #[arg(long, env = "ENRICH_PLAINTEXT", value_parser = BoolishValueParser::new(), help_heading = "Network")]
     pub plaintext: bool,
+
+    /// Serve the web application on this address
+    ///
+    /// An address and a port. A port alone means 127.0.0.1. Without it, there is no web application.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENRICH_CONSOLE_LISTEN",
+        value_parser = listen::parse,
+        help_heading = "Web application"
+    )]
+    pub console_listen: Option<SocketAddr>,
+    /// URL under which users reach the web application
+    ///
+    /// Links begin with it. Defaults to the scheme and address of --console-listen.
+    #[arg(long, value_name = "URL", env = "ENRICH_CONSOLE_URL", help_heading = "Web application")]
+    pub console_url: Option<ConsoleUrl>,
 
     #[command(flatten)]
     pub store: StoreArgs,

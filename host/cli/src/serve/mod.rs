@@ -1,10 +1,12 @@
 //! `enrich serve`
 //!
 //! - `stores`: the stores
+//! - `console`: the web application
 //! - `log`: the log
 //! - `open_files`: the limit on connections
 //! - `reload`: reloading the settings on SIGHUP
 
+mod console;
 mod log;
 mod open_files;
 mod reload;
@@ -21,16 +23,19 @@ use enrich_host::workers::Workers;
 use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir};
+use enrich_store::Actor;
 use tokio::net::TcpSocket;
 use tracing::info;
 
+use self::console::{Host, WebApplication};
 use self::reload::Reload;
 use self::stores::Stores;
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
-use crate::key::NewKey;
+use crate::key::StoredKey;
 use crate::settings::{Reading, Settings};
 use crate::signals::Signals;
+use crate::values::SAMPLE_CONSOLE;
 use crate::{key, output, runtime, sample};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -38,11 +43,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let _log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;
+    let console = console_address(args, &settings)?;
     let key = match (args.sample, &settings.locations.database) {
         (false, _) => None,
         (true, None) => {
             // Binds first: if the port is in use, no sample must remain whose key was never shown.
-            bind(settings.listen)?;
+            bind(settings.listen, "--listen")?;
             make_sample(data)?
         }
         (true, Some(_)) => {
@@ -58,12 +64,36 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
         let stores = Stores::open(data, &settings).await?;
-        serve(args, &settings, &stores, &workers, key).await
+        serve(args, &settings, &stores, &workers, console, key).await
     })
 }
 
+/// Returns the address of the web application, which is free, or `None` if there is no web application. The sample has one
+/// unless its port is in use.
+fn console_address(args: &ServeArgs, settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    if let Some(address) = settings.console.listen {
+        bind(address, console::FLAG)?;
+        return Ok(Some(address));
+    }
+    if !args.sample {
+        return Ok(None);
+    }
+    // Servers on free ports must not compete for one port.
+    let port = if settings.listen.port() == 0 { 0 } else { SAMPLE_CONSOLE.port() };
+    let address = SocketAddr::new(SAMPLE_CONSOLE.ip(), port);
+    if let Err(failure) = bind(address, console::FLAG) {
+        output::remark(format!(
+            "the web application does not start: {}; choose another address with {}",
+            failure.what,
+            console::FLAG
+        ));
+        return Ok(None);
+    }
+    Ok(Some(address))
+}
+
 /// Creates the sample and returns its key, or returns `None` if the directory has data already.
-fn make_sample(data: &Path) -> Result<Option<NewKey>, Failure> {
+fn make_sample(data: &Path) -> Result<Option<StoredKey>, Failure> {
     if DataDir::open(data).is_ok() {
         output::remark(format!(
             "{} already contains data, so no sample was created; `enrich key create` creates a key",
@@ -79,24 +109,32 @@ async fn serve(
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
-    key: Option<NewKey>,
+    console: Option<SocketAddr>,
+    key: Option<StoredKey>,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let listener =
-        bind(settings.listen)?.listen(WAITING_MAX).map_err(|e| cannot_listen(settings.listen, &e))?;
+    let listener = bind(settings.listen, "--listen")?
+        .listen(WAITING_MAX)
+        .map_err(|e| cannot_listen(settings.listen, "--listen", &e))?;
     let address = listener.local_addr().map_err(|e| Failure::new(format!("cannot listen: {e}")))?;
     let url = format!("{scheme}://{address}");
-    let shutdown = shutdown()?;
+    let signal = shutdown()?;
+    let console = console.map(|listen| {
+        let tls = reload.certificate().map(tls::config);
+        WebApplication::start(listen, Host { settings, stores, tls, api_url: url.clone() })
+    });
+    let console = console.transpose()?;
     let services = Services {
         service: stores.service(&settings.config, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
         limits: Limits {
-            connections_max: open_files::connections_max(settings)?,
+            connections_max: open_files::connections_max(settings, console.is_some())?,
             ..settings.config.limits()
         },
         tls,
+        observer: stores.usage(),
         date_header: true,
     };
     info!(
@@ -105,14 +143,30 @@ async fn serve(
         people = %settings.data.display(),
         "stores"
     );
+    if let Some(console) = &console {
+        info!(url = console.url, "web application");
+    }
     info!(%url, "serving");
     if let Some(key) = key {
         show_sample(&settings.data, &url, &key)?;
+        if let Some(console) = &console {
+            show_invitation(&settings.data, &console.url).await?;
+        }
     }
+    let stop_console = console.as_ref().map(WebApplication::stop_token);
+    let shutdown = async move {
+        signal.await;
+        if let Some(stop) = stop_console {
+            stop.cancel();
+        }
+    };
     tokio::select! {
         () = workers.run(listener, services, shutdown) => {}
         () = stores.keep_current() => {}
         () = reload.keep_current() => {}
+    }
+    if let Some(console) = console {
+        console.stopped().await;
     }
     stores.close().await;
     info!("stopped");
@@ -123,22 +177,23 @@ async fn serve(
 /// that std uses fill up within a few milliseconds of a burst.
 const WAITING_MAX: u32 = 4_096;
 
-fn bind(address: SocketAddr) -> Result<TcpSocket, Failure> {
+/// Binds an address, which `flag` sets.
+fn bind(address: SocketAddr, flag: &str) -> Result<TcpSocket, Failure> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let bound = socket.and_then(|socket| {
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
     });
-    bound.map_err(|e| cannot_listen(address, &e))
+    bound.map_err(|e| cannot_listen(address, flag, &e))
 }
 
-fn cannot_listen(address: SocketAddr, why: &io::Error) -> Failure {
+fn cannot_listen(address: SocketAddr, flag: &str, why: &io::Error) -> Failure {
     Failure::new(format!("cannot listen on {address}: {why}"))
-        .advise("choose another address with --listen; port 0 selects a free port")
+        .advise(format!("choose another address with {flag}; port 0 selects a free port"))
 }
 
-fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<(), Failure> {
+fn show_sample(data: &Path, url: &str, StoredKey { id, key }: &StoredKey) -> Result<(), Failure> {
     let (key, path, email) = (key.reveal(), wire::PATH, sample::EMAIL);
     let text = format!(
         "\nThe workspace `demo` has 1,000 credits and one key, shown only this once:\n\n  {key}\n\n\
@@ -146,7 +201,20 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     );
     let mut admin = Admin::open(&DataDir::open(data)?)?;
-    key::deliver(id, &text, || Ok(admin.revoke_key(id, SystemArrivals::now())?))
+    key::deliver(*id, &text, || Ok(admin.revoke_key(*id, &Actor::operator(SystemArrivals::now()))?))
+}
+
+/// Creates and prints a one-time link, with which the admin of the sample sets a password.
+async fn show_invitation(data: &Path, console: &str) -> Result<(), Failure> {
+    let url = console.parse().map_err(|error| Failure::new(format!("{console}: {error}")))?;
+    let invitation = sample::invitation(&url)?;
+    let text = format!(
+        "\nThe web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
+         once, within 24 hours:\n\n  {}\n",
+        sample::ADMIN,
+        invitation.url
+    );
+    invitation.deliver(&mut Admin::open(&DataDir::open(data)?)?, &text).await
 }
 
 /// Listens for signals and returns a future that completes on SIGTERM or SIGINT.

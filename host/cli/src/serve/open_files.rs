@@ -16,6 +16,8 @@ const START_FILES: usize = 24;
 const WORKER_FILES: usize = 4;
 /// Files that are open for a short time: in a reload, a refresh after an import or a DNS query.
 const SPARE_FILES: usize = 12;
+/// Connections of the web application, at most 512, and its stores.
+const CONSOLE_FILES: usize = 512 + 8;
 /// Connections to Redis: the current one and its replacement.
 const REDIS_FILES: usize = 2;
 /// The server refuses to start with fewer connections.
@@ -35,11 +37,15 @@ pub fn raise_limit(workers: NonZeroUsize) -> Result<(), Failure> {
 
 /// Returns the maximum number of connections: `connections.max`, or fewer if the limit on open files leaves fewer. Call
 /// this once the stores and the listener are open.
-pub fn connections_max(settings: &Settings) -> Result<usize, Failure> {
+pub fn connections_max(settings: &Settings, has_console: bool) -> Result<usize, Failure> {
     let max = settings.config.limits().connections_max;
     let Some(limit) = limit() else { return Ok(max) };
-    let reserved =
-        open_files() + vendor_files(&settings.sources) + store_files(&settings.locations) + SPARE_FILES;
+    let console = if has_console { CONSOLE_FILES } else { 0 };
+    let reserved = open_files()
+        + vendor_files(&settings.sources)
+        + store_files(&settings.locations)
+        + console
+        + SPARE_FILES;
     check(reserved)?;
     let left = limit - reserved;
     if left >= max {

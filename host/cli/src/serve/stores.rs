@@ -9,6 +9,7 @@ use enrich_host::SystemArrivals;
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::WindowTable;
+use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits};
@@ -18,7 +19,9 @@ use tracing::warn;
 
 use crate::accounts;
 use crate::failure::Failure;
-use crate::settings::{Config, PeopleConfig, Settings, WindowStore, parse_redis_url, windows_error};
+use crate::settings::{
+    Config, PeopleConfig, Settings, StoreLocations, WindowStore, parse_redis_url, windows_error,
+};
 use crate::url::ServerUrl;
 use crate::values::PeopleIndex;
 
@@ -32,6 +35,7 @@ pub struct Stores {
 }
 
 /// The store of keys and credits.
+#[derive(Clone)]
 enum Accounts {
     Own(Arc<enrich_sqlite::Ledger>),
     Shared(Arc<enrich_postgres::Ledger>),
@@ -69,6 +73,19 @@ impl Stores {
         }
     }
 
+    /// Returns an observer that counts the free lookups of each key. The accounts count the billed ones.
+    pub fn usage(&self) -> Arc<dyn Observer> {
+        Arc::new(self.accounts.clone())
+    }
+
+    /// Returns the rate-limit store for another thread. A connection to Redis belongs to the thread that uses it first.
+    pub fn windows_of_thread(&self, locations: &StoreLocations) -> Result<Arc<dyn Windows>, Failure> {
+        match &locations.windows {
+            WindowStore::Memory => Ok(self.windows.clone()),
+            redis @ WindowStore::Redis(_) => open_windows(redis),
+        }
+    }
+
     /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
     /// catches up. Never returns.
     pub async fn keep_current(&self) {
@@ -101,6 +118,20 @@ impl Stores {
 
     async fn tick(&self) -> Result<(), PortError> {
         self.accounts.tick().await
+    }
+}
+
+/// Counts free lookups.
+impl Observer for Accounts {
+    fn now(&self) -> Duration {
+        Duration::ZERO // not used
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        match self {
+            Self::Own(ledger) => ledger.usage().record(event),
+            Self::Shared(ledger) => ledger.usage().record(event),
+        }
     }
 }
 

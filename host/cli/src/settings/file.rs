@@ -13,6 +13,7 @@ use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
+use super::console::ConsoleConfig;
 use super::emails::EmailsConfig;
 use super::range::{check_range, ms};
 use super::reading::Reading;
@@ -37,6 +38,7 @@ pub struct Config {
     /// Allows plain HTTP on addresses other than loopback.
     pub plaintext: bool,
     pub tls: Option<Tls>,
+    pub console: ConsoleConfig,
     /// The PostgreSQL server with the accounts.
     pub database: Option<UrlSource>,
     /// The rate-limit store.
@@ -225,6 +227,7 @@ impl Config {
         errors.check(check_range("people.confidence_min", self.people.confidence_min, min, max));
         let (min, max) = RESOLVER_DEADLINES_MS.into_inner();
         errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, min, max));
+        self.console.check(errors);
         if self.connections.max == 0 {
             errors.push(SettingError::new("connections.max", "must be at least 1"));
         }
@@ -252,6 +255,7 @@ impl Config {
     /// Returns the names of the settings that differ from `other` and need a restart.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
+            ("console", self.console != other.console),
             ("workers", self.workers != other.workers),
             ("log_format", self.log_format != other.log_format),
             ("database", self.database != other.database),

@@ -3,12 +3,14 @@
 //! - `reading`: the file that is being read
 //! - `range`: numbers and their valid ranges
 //! - `url_source`: URLs, which may be in a variable or another file
+//! - `console`: the web application
 //! - `emails`: which emails are looked up
 //! - `vendors`: the vendors to query
 //! - `file`: the settings file; `example.toml` has all settings with their defaults
 //! - `locations`: the locations of the stores
 //! - `resolve`: the merged settings
 
+mod console;
 mod emails;
 mod file;
 mod locations;

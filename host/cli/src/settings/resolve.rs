@@ -9,6 +9,7 @@ use enrich_host::tls;
 use enrich_provider::{SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
+use super::console::ConsoleConfig;
 use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
 use super::reading::Reading;
@@ -20,6 +21,7 @@ pub struct Settings {
     pub config: Config,
     pub sources: Sources,
     pub listen: SocketAddr,
+    pub console: ConsoleConfig,
     pub data: PathBuf,
     pub locations: StoreLocations,
     pub certificate: Option<Arc<CertifiedKey>>,
@@ -47,22 +49,23 @@ impl Settings {
         };
         let listen = config.listen.unwrap_or(LISTEN);
         let is_encrypted = config.tls.is_some() || errors.has("tls");
-        if !is_encrypted && !config.plaintext && !errors.has("plaintext") && !listen.ip().is_loopback() {
-            let why = format!(
-                "{listen} would receive keys and emails unencrypted from other machines; set --tls-cert and --tls-key, or \
-                 --plaintext if a proxy in front terminates TLS"
-            );
-            errors.push(locate(SettingError::new("listen", why)));
+        if !is_encrypted && !config.plaintext && !errors.has("plaintext") {
+            errors.check(check_is_local("listen", Some(listen), "keys and emails").map_err(locate));
+            let console = config.console.listen;
+            errors.check(check_is_local("console.listen", console, "passwords and keys").map_err(locate));
         }
+        let console =
+            ConsoleConfig { url: args.console_url.clone().or(config.console.url.clone()), ..config.console };
         let locations =
             StoreLocations::resolve(args.store.database.as_ref(), args.windows.as_ref(), &config, reading);
         let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
-        let (certificate, warnings) =
+        let (certificate, mut warnings) =
             errors.check(read_certificate(&config, reading).map_err(locate)).unwrap_or_default();
+        warnings.extend(console.warning());
         let data = config.data.clone().unwrap_or_else(|| DATA.into());
         match locations {
             Some(locations) if errors.is_empty() => {
-                Ok(Self { config, sources, listen, data, locations, certificate, warnings })
+                Ok(Self { config, sources, listen, console, data, locations, certificate, warnings })
             }
             _ => Err(errors),
         }
@@ -90,6 +93,7 @@ impl Settings {
 fn merge(args: &ServeArgs, file: &mut Config) {
     file.listen = args.listen.or(file.listen);
     file.data = args.store.data.data.clone().or(file.data.take());
+    file.console.listen = args.console_listen.or(file.console.listen);
     file.workers = args.workers.or(file.workers);
     file.log_format = args.log_format.unwrap_or(file.log_format);
     file.plaintext |= args.plaintext;
@@ -108,11 +112,22 @@ fn merge(args: &ServeArgs, file: &mut Config) {
 fn overrides(args: &ServeArgs, setting: &str) -> bool {
     match setting {
         "listen" => args.listen.is_some(),
+        "console.listen" => args.console_listen.is_some(),
         "database" => args.store.database.is_some(),
         "windows" => args.windows.is_some(),
         "tls" => args.tls_cert.is_some(),
         _ => false,
     }
+}
+
+/// Checks that an address without TLS receives no `secrets` from other machines.
+fn check_is_local(setting: &str, listen: Option<SocketAddr>, secrets: &str) -> Result<(), SettingError> {
+    let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) else { return Ok(()) };
+    let why = format!(
+        "{listen} would receive {secrets} unencrypted from other machines; set --tls-cert and --tls-key, or --plaintext if a \
+         proxy in front terminates TLS"
+    );
+    Err(SettingError::new(setting, why))
 }
 
 /// Reads the certificate, if one is set, and returns it with warnings about its files.

@@ -1,0 +1,150 @@
+//! Commands for API keys, users of the web application, and usage.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser as _;
+use enrich_lib::key::KeyId;
+use enrich_lib::model::WorkspaceId;
+use enrich_store::records;
+use enrich_store::users::{Role, UserEmail};
+
+use super::store::Format;
+use crate::console_url::ConsoleUrl;
+use crate::duration;
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Create an API key and print it once
+    Create {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Label, such as the integration's name
+        ///
+        /// 1 to 100 characters, on one line.
+        #[arg(value_parser = label)]
+        label: String,
+        /// Time until the key expires [default: never]
+        ///
+        /// A number of minutes, hours or days: 30m, 24h or 90d.
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List the keys of a workspace, masked
+    List {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Replace a key and print the new one once
+    ///
+    /// The new key has the label and the expiry of the old one. Both work until the grace period ends.
+    Rotate {
+        /// Id of the old key, as printed by `key list`
+        id: KeyId,
+        /// Time until the old key expires
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
+        grace: Duration,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Disable a key until it is enabled again
+    Disable(KeyArgs),
+    /// Enable a disabled key
+    Enable(KeyArgs),
+    /// Revoke a key permanently
+    Revoke(KeyArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct KeyArgs {
+    /// Id of the key, as printed by `key list`
+    pub id: KeyId,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Print a one-time link that adds a user to a workspace
+    ///
+    /// Send the link to the user. It is valid for 24 hours, and replaces an unused link for the same user and workspace.
+    Invite {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Email of the user
+        email: UserEmail,
+        /// Role of the user in the workspace
+        ///
+        /// Members create keys and manage their own. Admins also manage members and all keys.
+        #[arg(long, default_value = "member", value_parser = role())]
+        role: Role,
+        #[command(flatten)]
+        url: ConsoleUrlArg,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List users with their workspaces and roles
+    List {
+        /// List only the members of this workspace
+        #[arg(long, value_name = "NAME")]
+        workspace: Option<WorkspaceId>,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Print a one-time link that sets a new password
+    ///
+    /// It also removes the second factor and ends all sessions of the user. It is valid for 24 hours.
+    Reset {
+        /// Email of the user
+        email: UserEmail,
+        #[command(flatten)]
+        url: ConsoleUrlArg,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Delete a user and end all sessions
+    ///
+    /// Keys that the user created stay valid.
+    Remove {
+        /// Email of the user
+        email: UserEmail,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ConsoleUrlArg {
+    /// URL of the web application
+    #[arg(long, env = "ENRICH_CONSOLE_URL", default_value = "http://127.0.0.1:8081")]
+    pub url: ConsoleUrl,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct UsageArgs {
+    /// Name of the workspace
+    pub workspace: WorkspaceId,
+    /// Number of days, including today (UTC)
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
+    pub days: u32,
+    /// Print CSV
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let label = records::label(text).map(str::to_owned);
+    label.ok_or_else(|| format!("must have 1 to {} characters, on one line", records::LABEL_CHARS_MAX))
+}
+
+fn role() -> impl clap::builder::TypedValueParser<Value = Role> {
+    PossibleValuesParser::new([Role::Member.as_str(), Role::Admin.as_str()])
+        .try_map(|role| role.parse::<Role>())
+}

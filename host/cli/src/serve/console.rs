@@ -1,0 +1,120 @@
+//! The web application, on a thread of its own, so that a slow page never delays a lookup.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{io, thread};
+
+use async_trait::async_trait;
+use enrich_console::{Console, OpenAccounts};
+use enrich_host::SystemArrivals;
+use enrich_postgres::Server;
+use enrich_sqlite::DataDir;
+use enrich_store::{Accounts, StoreError};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::error;
+
+use super::stores::Stores;
+use super::{WAITING_MAX, bind};
+use crate::accounts;
+use crate::failure::Failure;
+use crate::runtime;
+use crate::settings::Settings;
+
+/// The running web application. It stops when it is dropped.
+pub struct WebApplication {
+    pub url: String,
+    stop: CancellationToken,
+    stopped: oneshot::Receiver<()>,
+    _guard: DropGuard,
+}
+
+/// What [`WebApplication::start`] needs from the server.
+pub struct Host<'a> {
+    pub settings: &'a Settings,
+    pub stores: &'a Stores,
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The URL of the lookup API.
+    pub api_url: String,
+}
+
+impl WebApplication {
+    /// Listens on `listen` and starts the thread.
+    pub fn start(listen: SocketAddr, host: Host<'_>) -> Result<Self, Failure> {
+        let Host { settings, stores, tls, api_url } = host;
+        let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
+        let listener = bind(listen, FLAG)?.listen(WAITING_MAX).and_then(TcpListener::into_std);
+        let listener = listener.map_err(|e| super::cannot_listen(listen, FLAG, &e))?;
+        let address = listener.local_addr().map_err(cannot_start)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = settings.console.url(scheme, address);
+        let open: Box<dyn OpenAccounts> = match &settings.locations.database {
+            Some(url) => Box::new(OnServer(accounts::server(url)?)),
+            None => Box::new(InDir(DataDir::open(&settings.data)?)),
+        };
+        let console = Console {
+            url: url.clone(),
+            api_url,
+            is_tls: tls.is_some(),
+            is_forwarded: settings.console.forwarded,
+            windows: stores.windows_of_thread(&settings.locations)?,
+            now: Arc::new(SystemArrivals::now),
+            open,
+            accounts: tokio::sync::Mutex::new(None),
+        };
+        let stop = CancellationToken::new();
+        let (ended, stopped) = oneshot::channel();
+        let runtime = runtime::single_threaded()?;
+        let run = {
+            let stop = stop.clone();
+            move || {
+                runtime.block_on(async {
+                    match TcpListener::from_std(listener) {
+                        Ok(listener) => enrich_console::serve(listener, console, tls, stop.cancelled()).await,
+                        Err(error) => error!(%error, "cannot start the web application"),
+                    }
+                });
+                // The receiver is gone if the server failed.
+                let _ = ended.send(());
+            }
+        };
+        thread::Builder::new().name("console".to_owned()).spawn(run).map_err(cannot_start)?;
+        Ok(Self { url, _guard: stop.clone().drop_guard(), stop, stopped })
+    }
+
+    /// Returns a token that stops the web application. Requests in flight are completed.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits until the web application has stopped.
+    pub async fn stopped(self) {
+        // The sender is dropped without a message if the thread panicked.
+        let _ = self.stopped.await;
+    }
+}
+
+/// The flag that sets the address.
+pub const FLAG: &str = "--console-listen";
+
+/// Accounts in a data directory.
+struct InDir(DataDir);
+
+#[async_trait]
+impl OpenAccounts for InDir {
+    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
+        Ok(Box::new(enrich_sqlite::Admin::open(&self.0)?))
+    }
+}
+
+/// Accounts on a PostgreSQL server.
+struct OnServer(Server);
+
+#[async_trait]
+impl OpenAccounts for OnServer {
+    async fn open(&self) -> Result<Box<dyn Accounts>, StoreError> {
+        Ok(Box::new(enrich_postgres::Admin::open(&self.0).await?))
+    }
+}
