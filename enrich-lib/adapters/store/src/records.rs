@@ -47,7 +47,8 @@ pub const LABEL_CHARS_MAX: usize = 100;
 /// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has several lines.
 pub fn label(text: &str) -> Option<&str> {
     let text = text.trim();
-    let is_valid = (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    let is_valid =
+        (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     is_valid.then_some(text)
 }
 
