@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{Format, KeyArgs, KeyCommand};
 use crate::failure::Failure;
-use crate::output::{self, rfc3339};
+use crate::output::{self, rfc3339, second};
 
 pub fn run(store: StoreLocation, command: KeyCommand) -> Result<(), Failure> {
     let mut accounts = store.open()?;
@@ -89,13 +89,13 @@ fn rotate(accounts: &mut Accounts, old: KeyId, grace: Duration, format: Format) 
         key.reveal().to_owned()
     };
     deliver(id, &text, || revoke(accounts, id)).map_err(|failure| Failure {
-        what: format!("{}; {old} expires at {}", failure.what, rfc3339(old_expires_at)),
+        what: format!("{}; {old} expires at {}", failure.what, second(old_expires_at)),
         ..failure
     })?;
     if !format.json {
         output::remark(format!(
             "{id} replaces {old}, which expires at {} at the latest; save the key now; it is not shown again",
-            rfc3339(old_expires_at)
+            second(old_expires_at)
         ));
     }
     Ok(())
@@ -170,9 +170,4 @@ fn list(keys: &[KeyRow], now: Timestamp, format: Format) -> Result<(), Failure> 
     });
     let header = ["ID", "LABEL", "KEY", "STATE", "CREATED", "BY", "LAST USED", "USES (30 DAYS)", "EXPIRES"];
     output::table(header, rows)
-}
-
-/// Formats a time in whole seconds.
-fn second(time: Timestamp) -> String {
-    rfc3339(Timestamp::from_unix_ms(time.unix_ms() / 1_000 * 1_000))
 }

@@ -132,6 +132,11 @@ pub fn rfc3339(time: enrich_lib::model::Timestamp) -> String {
     jiff::Timestamp::from_millisecond(ms).map(|time| time.to_string()).unwrap_or_default()
 }
 
+/// Formats a time like [`rfc3339`], in whole seconds.
+pub fn second(time: enrich_lib::model::Timestamp) -> String {
+    rfc3339(enrich_lib::model::Timestamp::from_unix_ms(time.unix_ms() / 1_000 * 1_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,8 @@
 
 use enrich_console::{LINK_TTL, Token};
 use enrich_host::SystemArrivals;
-use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail};
+use enrich_lib::model::WorkspaceId;
+use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserEmailError};
 use enrich_store::{Actor, StoreError};
 use serde_json::json;
 
@@ -11,21 +11,21 @@ use crate::accounts::{Accounts, StoreLocation};
 use crate::args::{ConsoleUrlArg, Format, UserCommand};
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
-use crate::output::{self, rfc3339};
+use crate::output::{self, rfc3339, second};
 
 pub fn run(store: StoreLocation, command: UserCommand) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
         UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url }, format } => {
-            let link = NewLink::join(&url, workspace, email, role);
+            let link = NewLink::join(&url, workspace, parse(&email)?, role);
             create_link(&mut accounts, &link, format)
         }
         UserCommand::List { workspace, format } => list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Reset { email, url: ConsoleUrlArg { url }, format } => {
-            create_link(&mut accounts, &NewLink::reset(&url, email), format)
+            create_link(&mut accounts, &NewLink::reset(&url, parse(&email)?), format)
         }
         UserCommand::Remove { email, format } => {
-            let actor = Actor::operator(SystemArrivals::now());
+            let (email, actor) = (parse(&email)?, Actor::operator(SystemArrivals::now()));
             accounts.run(async |users| users.remove_user(&email, &actor).await)?;
             if format.json {
                 return output::json(&json!({ "email": email.as_str(), "removed": true }));
@@ -33,6 +33,11 @@ pub fn run(store: StoreLocation, command: UserCommand) -> Result<(), Failure> {
             output::line(format!("removed {}; the user's keys stay valid", email.as_str()))
         }
     }
+}
+
+/// Parses an email. The command line parser would quote an invalid one in its error.
+fn parse(email: &str) -> Result<UserEmail, Failure> {
+    email.parse().map_err(|error: UserEmailError| Failure::usage(error.to_string()))
 }
 
 /// A one-time link and its URL, which contains the token.
@@ -107,7 +112,7 @@ fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result
     if !format.json {
         output::remark(format!(
             "send this link to the user; it works once, until {}, and is not shown again",
-            rfc3339(link.expires_at)
+            second(link.expires_at)
         ));
     }
     Ok(())
@@ -138,13 +143,9 @@ fn list(accounts: &mut Accounts, workspace: Option<&WorkspaceId>, format: Format
     }
     let rows = users.iter().map(|user| {
         let two_factor = if user.totp.is_some() { "on" } else { "off" };
-        [user.email.as_str().to_owned(), two_factor.to_owned(), created(user), memberships(user)]
+        [user.email.as_str().to_owned(), two_factor.to_owned(), second(user.created_at), memberships(user)]
     });
     output::table(["EMAIL", "TWO-FACTOR", "CREATED", "WORKSPACES"], rows)
-}
-
-fn created(user: &User) -> String {
-    rfc3339(Timestamp::from_unix_ms(user.created_at.unix_ms() / 1_000 * 1_000))
 }
 
 fn memberships(user: &User) -> String {

@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser as _;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_store::records;
-use enrich_store::users::{Role, UserEmail};
+use enrich_store::users::Role;
 
 use super::store::Format;
 use crate::console_url::ConsoleUrl;
@@ -77,7 +77,7 @@ pub enum UserCommand {
         /// Name of the workspace
         workspace: WorkspaceId,
         /// Email of the user
-        email: UserEmail,
+        email: String,
         /// Role of the user in the workspace
         ///
         /// Members create keys and manage their own. Admins also manage members and all keys.
@@ -101,7 +101,7 @@ pub enum UserCommand {
     /// It also removes the second factor and ends all sessions of the user. It is valid for 24 hours.
     Reset {
         /// Email of the user
-        email: UserEmail,
+        email: String,
         #[command(flatten)]
         url: ConsoleUrlArg,
         #[command(flatten)]
@@ -112,7 +112,7 @@ pub enum UserCommand {
     /// Keys that the user created stay valid.
     Remove {
         /// Email of the user
-        email: UserEmail,
+        email: String,
         #[command(flatten)]
         format: Format,
     },

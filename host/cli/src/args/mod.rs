@@ -63,7 +63,7 @@ pub enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Invite, list, reset and remove users of the web app
+    /// Invite, list and remove users of the web application
     User {
         #[command(flatten)]
         store: StoreArgs,

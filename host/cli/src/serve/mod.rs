@@ -144,7 +144,7 @@ async fn serve(
         "stores"
     );
     if let Some(console) = &console {
-        info!(url = console.url, "web application");
+        info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
     if let Some(key) = key {
@@ -209,7 +209,7 @@ async fn show_invitation(data: &Path, console: &str) -> Result<(), Failure> {
     let url = console.parse().map_err(|error| Failure::new(format!("{console}: {error}")))?;
     let invitation = sample::invitation(&url)?;
     let text = format!(
-        "\nThe web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
+        "The web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
          once, within 24 hours:\n\n  {}\n",
         sample::ADMIN,
         invitation.url

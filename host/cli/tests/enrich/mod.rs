@@ -191,9 +191,10 @@ impl Server {
                 child.wait().unwrap();
                 return Err(log);
             }
-            if let Some(at) = log[start..].find("http") {
-                let url = &log[start + at..];
-                break url[..url.find(['"', '\n']).unwrap()].to_owned();
+            if log[start..].contains("serving")
+                && let Some(url) = url_in(&log[start..])
+            {
+                break url;
             }
         };
         // Keeps reading, because a full pipe would block the server.
@@ -205,6 +206,12 @@ impl Server {
             }
         });
         Ok(Self { child, url, log, reading: Some(reading) })
+    }
+
+    /// Returns the URL of the web application.
+    pub fn console_url(&self) -> String {
+        let log = self.log.lock().unwrap();
+        log.lines().filter(|line| line.contains("web application")).find_map(url_in).unwrap()
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -283,6 +290,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the first URL in a log line.
+fn url_in(line: &str) -> Option<String> {
+    let url = &line[line.find("http")?..];
+    Some(url[..url.find(['"', '\n']).unwrap_or(url.len())].to_owned())
 }
 
 /// Returns the address at which a process listens, on Linux: that of its socket with state 0A in `/proc/PID/net/tcp`.

@@ -31,10 +31,11 @@ fn prints_effective_settings_without_secrets() {
     ));
     let output = enrich.ok(&["config", "check", &file]);
     assert!(output.contains("listen: https://0.0.0.0:443"), "{output}");
+    assert!(output.contains("web application: off\n"), "{output}");
     assert!(output.contains("rate limits: memory\n"), "{output}");
     assert!(output.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{output}");
     assert!(output.contains("cache: 100000 entries, a match for 86400 s, no match for 3600 s"), "{output}");
-    let rows: Vec<_> = output.lines().skip(7).collect();
+    let rows: Vec<_> = output.lines().skip(8).collect();
     let [header, first, second] = rows[..] else { panic!("{output}") };
     assert!(header.trim_start().starts_with("NAME"), "{output}");
     for part in ["1  acme", "matches", "8000 ms", "500 ms", "acme.key"] {
@@ -71,6 +72,16 @@ fn reports_an_error_with_its_line() {
             "[[vendors]]\nuse = \"hunter\"",
             "enrich.toml, line 2, vendors.use: hunter: cannot load the API key from the environment variable HUNTER_API_KEY: it is not set",
         ),
+        (
+            "[console]\nlisten = \"0.0.0.0:8081\"",
+            "line 2, console.listen: 0.0.0.0:8081 would receive passwords",
+        ),
+        ("[console]\nforwarded = true", "console: needs `listen`"),
+        (
+            "[console]\nlisten = 8081\nurl = \"http://enrich.example.com\"",
+            "line 3, console.url: must begin with https://",
+        ),
+        ("[console]\nlisten = 8081\nurl = \"https://example.com/x\"", "expected a URL without a path"),
         ("[emails]\ndisposable_file = \"bad.txt\"", "bad.txt, line 2: must be one domain"),
         ("[[vendors]]\nfile = \"bad.toml\"", "bad.toml, line 14, limits.tries: must be from 1 to 5"),
     ] {

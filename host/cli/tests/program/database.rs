@@ -59,7 +59,22 @@ mod accounts {
         let list = enrich.json(&["key", "list", "demo", "--json"]);
         let Value::Object(row) = &list[0] else { panic!("{list}") };
         let fields: Vec<_> = row.keys().map(String::as_str).collect();
-        assert_eq!(fields, ["created_at", "id", "label", "last_used_at", "masked", "revoked_at"]);
+        assert_eq!(
+            fields,
+            [
+                "created_at",
+                "created_by",
+                "disabled_at",
+                "expires_at",
+                "id",
+                "label",
+                "last_used_at",
+                "masked",
+                "revoked_at",
+                "state",
+                "uses_30_days"
+            ]
+        );
         assert!(key.starts_with(row["masked"].as_str().unwrap().trim_end_matches('…')));
         let id = row["id"].as_str().unwrap();
         enrich.ok(&["key", "revoke", id]);

@@ -63,7 +63,12 @@ mod unwritable {
             "workspace list",
             "workspace list --json",
             "key list demo",
+            &format!("key disable {id}"),
+            &format!("key enable {id}"),
             &format!("key revoke {id}"),
+            "user list",
+            "usage demo",
+            "usage demo --csv",
             "credits grant demo 1",
             "credits show demo",
             "credits audit",
@@ -106,6 +111,20 @@ mod unwritable {
             assert!(stderr.contains(id) && stderr.contains("was revoked"), "{stderr}");
             assert!(!stderr.contains("enr_"), "{stderr}");
             assert_eq!(usable_keys(&enrich), 1);
+        }
+    }
+
+    #[test]
+    fn deletes_an_invitation_that_could_not_be_delivered() {
+        let (enrich, _) = Enrich::with_key(1, 500);
+        for (stdout, json) in [(full(), ""), (closed(), " --json")] {
+            let (code, stderr) = run_to(stdout, &enrich, &format!("user invite demo eva@example.com{json}"));
+            assert!(code == 1 && stderr.contains("cannot write the link to standard output"), "{stderr}");
+            assert!(stderr.contains("it was deleted"), "{stderr}");
+            assert!(!stderr.contains("/join/") && !stderr.contains("eva@"), "{stderr}");
+            let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
+            let links: u32 = db.query_row("SELECT count(*) FROM one_time_link", [], |row| row.get(0)).unwrap();
+            assert_eq!(links, 0);
         }
     }
 

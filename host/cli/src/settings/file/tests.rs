@@ -84,6 +84,7 @@ fn the_example_has_every_setting() {
     for table in [
         "",
         "[tls]",
+        "[console]",
         "[price]",
         "[people]",
         "[resolver]",

@@ -28,7 +28,22 @@ fn prints_only_the_key_and_only_once() {
     let list = enrich.json(&["key", "list", "demo", "--json"]);
     let Value::Object(row) = &list[0] else { panic!("{list}") };
     let fields: Vec<_> = row.keys().map(String::as_str).collect();
-    assert_eq!(fields, ["created_at", "id", "label", "last_used_at", "masked", "revoked_at"]);
+    assert_eq!(
+        fields,
+        [
+            "created_at",
+            "created_by",
+            "disabled_at",
+            "expires_at",
+            "id",
+            "label",
+            "last_used_at",
+            "masked",
+            "revoked_at",
+            "state",
+            "uses_30_days"
+        ]
+    );
     assert_eq!(
         (&row["label"], &row["last_used_at"], &row["revoked_at"]),
         (&json!("test"), &Value::Null, &Value::Null)

@@ -2,9 +2,12 @@
 
 mod accounts;
 mod config;
+mod console;
+mod keys;
 mod lookup;
 mod mistakes;
 mod sample;
+mod users;
 pub mod while_serving;
 
 use crate::enrich::vendor::{Behavior, Vendor};

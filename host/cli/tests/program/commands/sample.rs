@@ -1,5 +1,6 @@
 //! `enrich serve --sample`.
 
+use super::console::{Page, sign_in};
 use super::*;
 
 #[test]
@@ -17,6 +18,24 @@ fn printed_curl_command_succeeds() {
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["granted"], 1_000);
     let log = server.stop();
     assert!(!log.contains(&key) && !log.contains(&email), "{log}");
+}
+
+#[test]
+fn starts_the_web_application_and_prints_an_invitation() {
+    let enrich = Enrich::new();
+    let mut server = enrich.serve(&["--sample"]);
+    let console = server.console_url();
+    let link = server.stdout_line_with("/join/").trim().to_owned();
+    assert!(link.starts_with(&console), "{link}");
+    let form = Page::get(&link);
+    assert!(form.status == 200 && form.body.contains("admin@example.com"), "{}", form.body);
+    let password = "correct horse battery staple";
+    assert_eq!(Page::post(&link, &[("password", password), ("again", password)]).status, 303);
+    assert_eq!(sign_in(&console, "admin@example.com", password).status, 303);
+    let log = server.stop();
+    assert!(!log.contains("/join/") && !log.contains("admin@"), "{log}");
+    let workspaces = &enrich.json(&["user", "list", "--json"])[0]["workspaces"];
+    assert_eq!(*workspaces, json!([{"name": "demo", "role": "admin"}]));
 }
 
 #[test]

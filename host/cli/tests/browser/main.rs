@@ -1,0 +1,16 @@
+//! The web application in Chromium, by WebDriver. Needs `chromium`, `chromedriver` and axe-core, which `./test browser`
+//! installs. Screenshots of all pages are written to `target/console`.
+//!
+//! - `chromium`: the browser
+//! - `site`: a server with the web application, and its users
+//! - `journey`: from an invitation to a revoked key, with and without JavaScript, and with the keyboard alone
+//! - `pages`: each page on a desktop and on a phone, light and dark, checked by axe-core
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
+
+mod chromium;
+#[path = "../enrich/mod.rs"]
+mod enrich;
+mod journey;
+mod pages;
+mod site;

@@ -1,0 +1,117 @@
+//! Each page on a desktop and on a phone, light and dark.
+
+use fantoccini::Locator;
+
+use crate::chromium::{Browser, Screen};
+use crate::site::{EMAIL, Site};
+
+const SCREENS: [Screen; 4] = [
+    Screen { name: "desktop", width: 1_280, is_dark: false },
+    Screen { name: "desktop-dark", width: 1_280, is_dark: true },
+    Screen { name: "phone", width: 320, is_dark: false },
+    Screen { name: "phone-dark", width: 320, is_dark: true },
+];
+
+/// Checks a page on all screens, and writes screenshots.
+async fn check(browser: &Browser, name: &str, errors: &mut Vec<String>) {
+    for screen in SCREENS {
+        browser.show_as(screen).await;
+        let overflow = browser.overflow().await;
+        if overflow > 0 {
+            errors.push(format!("{name} on {}: {overflow} px too wide", screen.name));
+        }
+        for violation in browser.violations().await {
+            errors.push(format!("{name} on {}: {violation}", screen.name));
+        }
+        browser.screenshot(&format!("{name}-{}", screen.name)).await;
+    }
+}
+
+#[tokio::test]
+async fn pages_are_accessible_and_fit_all_screens() {
+    let (site, browser) = (Site::on_sqlite(), Browser::start().await);
+    let mut errors = Vec::new();
+    let page = |path: &str| format!("{}{path}", site.url);
+    macro_rules! check {
+        ($name:literal) => {
+            check(&browser, $name, &mut errors).await
+        };
+        ($name:literal, $path:expr) => {{
+            browser.open(&page($path)).await;
+            check(&browser, $name, &mut errors).await
+        }};
+    }
+    browser.open(&site.invite("ada@example.com", "admin")).await;
+    check!("join");
+    check!("link-ended", "/join/0");
+    check!("sign-in", "/sign-in");
+    browser.type_into("#email", "ada@example.com").await;
+    browser.type_into("#password", "wrong").await;
+    browser.press("Sign in").await;
+    browser.find(".error").await;
+    check!("sign-in-error");
+    site.sign_in(&browser, "ada@example.com", "admin").await;
+    check!("keys-empty");
+    check!("usage-empty", "/w/shop/usage");
+    check!("not-found", "/w/none/keys");
+    check!("key-new", "/w/shop/keys/new");
+    browser.type_into("#label", "CRM sync for the newsletter and all other integrations of the shop").await;
+    browser.press("Create key").await;
+    browser.find("#key").await;
+    check!("key-created");
+    let key = browser.find("#key").await.prop("value").await.unwrap().unwrap();
+    for n in 0..40 {
+        site.lookup(&key, if n % 3 == 0 { "someone@gmail.com" } else { EMAIL });
+    }
+    site.lookup(&key, "no email");
+    for label in ["Webshop", "Data warehouse"] {
+        site.enrich.ok(&["key", "create", "shop", label, "--expires", "90d"]);
+    }
+    let disabled = site.enrich.json(&["key", "list", "shop", "--json"])[1]["id"].as_str().unwrap().to_owned();
+    let revoked = site.enrich.json(&["key", "list", "shop", "--json"])[2]["id"].as_str().unwrap().to_owned();
+    site.enrich.ok(&["key", "disable", &disabled]);
+    site.enrich.ok(&["key", "revoke", &revoked]);
+    check!("keys", "/w/shop/keys");
+    browser.press("Rotate CRM sync for the newsletter and all other integrations of the shop").await;
+    browser.find("#grace").await;
+    check!("key-rotate");
+    browser.open(&page("/w/shop/keys")).await;
+    browser.press("Revoke Webshop").await;
+    browser.wait_for_heading("Revoke “Webshop”?").await;
+    check!("key-revoke");
+    loop {
+        browser.open(&page("/w/shop/usage?days=7")).await;
+        if browser.0.find(Locator::Css("rect.refused")).await.is_ok() {
+            break;
+        }
+    }
+    check!("usage");
+    browser.open(&page("/w/shop/members")).await;
+    browser.type_into("#email", "grace.hopper@example.com").await;
+    browser.press("Create invitation").await;
+    browser.find("#link").await;
+    check!("members-invited");
+    browser.press("Remove ada@example.com").await;
+    browser.wait_for_heading("Remove ada@example.com?").await;
+    check!("member-remove");
+    check!("audit-log", "/w/shop/audit-log");
+    check!("quick-start", "/w/shop/quick-start");
+    check!("account", "/account");
+    browser.type_into("#current", "wrong").await;
+    browser.type_into("#password", "password").await;
+    browser.type_into("#again", "password").await;
+    browser.press("Change password").await;
+    browser.find("#password-error").await;
+    check!("account-error");
+    check!("confirm", "/confirm?next=/account");
+    check!("two-factor", "/account/two-factor");
+    let secret = browser.find("code.wrap").await.text().await.unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let secret = totp_rs::Secret::try_from_base32(secret).unwrap();
+    let code = totp_rs::Builder::new().with_secret(secret).build().unwrap().generate(now).to_string();
+    browser.type_into("#code", &code).await;
+    browser.press("Turn on").await;
+    browser.find("#codes").await;
+    check!("recovery-codes");
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}

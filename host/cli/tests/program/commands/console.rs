@@ -1,0 +1,151 @@
+//! `enrich serve --console-listen`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use super::*;
+use crate::enrich::dial;
+
+/// A page of the web application, over plain HTTP.
+pub struct Page {
+    pub status: u16,
+    head: String,
+    pub body: String,
+}
+
+impl Page {
+    pub fn get(url: &str) -> Self {
+        Self::request("GET", url, "")
+    }
+
+    /// Submits a form whose values contain only letters, digits, spaces and `@`, `.` or `-`.
+    pub fn post(url: &str, form: &[(&str, &str)]) -> Self {
+        let encoded = |value: &str| value.replace(' ', "+").replace('@', "%40");
+        let fields = form.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+        Self::request("POST", url, &fields.collect::<Vec<_>>().join("&"))
+    }
+
+    fn request(method: &str, url: &str, form: &str) -> Self {
+        let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let mut stream = dial(host.parse().unwrap()).unwrap();
+        let request = format!(
+            "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        Self { status: head[9..12].parse().unwrap(), head: head.to_owned(), body: body.to_owned() }
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// Signs in without a second factor.
+pub fn sign_in(console: &str, email: &str, password: &str) -> Page {
+    Page::post(&format!("{console}/sign-in"), &[("email", email), ("password", password)])
+}
+
+#[test]
+fn serves_pages_beside_lookups_until_both_stop() {
+    let (enrich, key) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let console = server.console_url();
+    assert_ne!(console, server.url);
+    let page = Page::get(&format!("{console}/sign-in"));
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-security-policy").is_some() && page.body.contains("<form"), "{}", page.body);
+    assert_eq!(page.header("strict-transport-security"), None);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    let log = server.stop();
+    assert!(log.contains(&format!("web application url={console}")) && log.ends_with("stopped\n"), "{log}");
+    let address: std::net::SocketAddr = console.strip_prefix("http://").unwrap().parse().unwrap();
+    assert!(dial(address).is_err(), "the web application still listens");
+}
+
+#[test]
+fn is_off_by_default() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    assert!(!enrich.serve(&[]).stop().contains("web application"));
+}
+
+#[test]
+fn settings_file_and_variables_enable_it() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let text = "[console]\nlisten = 0\nurl = \"https://enrich.example.com\"\nforwarded = true\n";
+    let file = enrich.file("enrich.toml", text);
+    let check = enrich.ok(&["config", "check", file.to_str().unwrap()]);
+    assert!(check.contains("web application: https://enrich.example.com\n"), "{check}");
+    let server = enrich.serve_with(&file);
+    assert_eq!(server.console_url(), "https://enrich.example.com");
+    enrich.file("enrich.toml", text.replace("true", "false"));
+    server.hang_up();
+    server.wait_for_log("need a restart", 1);
+    assert!(server.stop().contains("settings=\"console\""));
+
+    let variables = [("ENRICH_CONSOLE_LISTEN", "0"), ("ENRICH_CONSOLE_URL", "https://other.example.com")];
+    let server = enrich.serve_where(&variables, &["--config", file.to_str().unwrap()]);
+    assert_eq!(server.console_url(), "https://other.example.com");
+    server.stop();
+
+    let unspecified = enrich.file("enrich.toml", "plaintext = true\n[console]\nlisten = \"0.0.0.0:8081\"\n");
+    let ran = enrich.run(&["config", "check", unspecified.to_str().unwrap()]);
+    assert!(ran.success && ran.stderr.contains("console.url is not set"), "{}", ran.stderr);
+}
+
+#[test]
+fn counts_free_lookups_for_the_usage() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    let statuses = [EMAIL, "bea@gmail.com", "bea@gmail.com", "bea"].map(|email| status(&server, &key, email));
+    assert_eq!(statuses, [200, 404, 404, 400]);
+    server.stop();
+    let rows = enrich.json(&["usage", "demo", "--json"]);
+    let counts = rows.as_array().unwrap().iter().map(|row| {
+        let number = |name: &str| row[name].as_u64().unwrap();
+        (row["outcome"].as_str().unwrap(), number("lookups"), number("credits"))
+    });
+    assert_eq!(
+        counts.collect::<Vec<_>>(),
+        [("billed", 1, 1), ("invalid_email", 1, 0), ("not_found", 2, 0)],
+        "{rows}"
+    );
+}
+
+#[test]
+fn refuses_a_network_without_tls_and_a_port_in_use() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let error = enrich.err(&["serve", "--listen", "0", "--console-listen", "0.0.0.0:0"]);
+    assert!(error.contains("console.listen: 0.0.0.0:0 would receive passwords"), "{error}");
+    assert!(error.contains("--plaintext"), "{error}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = enrich.err(&["serve", "--listen", "0", "--console-listen", &address]);
+    assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
+    assert!(error.contains("choose another address with --console-listen"), "{error}");
+    let empty = Enrich::new();
+    empty.err(&["serve", "--sample", "--listen", "0", "--console-listen", &address]);
+    assert!(!empty.data().exists(), "no sample was created");
+}
+
+#[test]
+fn uses_the_certificate_of_the_server() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let cert = enrich.file("cert.pem", made.cert.pem()).to_str().unwrap().to_owned();
+    let key = enrich.file("key.pem", made.signing_key.serialize_pem()).to_str().unwrap().to_owned();
+    let server = enrich.serve(&["--console-listen", "0", "--tls-cert", &cert, "--tls-key", &key]);
+    let console = server.console_url();
+    assert!(console.starts_with("https://127.0.0.1:"), "{console}");
+    // The client of `lookup` verifies the certificate. The web application has no such path.
+    let ask = ["lookup", EMAIL, "--key", "enr_x", "--url", &console, "--tls-ca", &cert];
+    let error = enrich.err(&ask);
+    assert!(!error.contains("cannot reach"), "{error}");
+    server.stop();
+}

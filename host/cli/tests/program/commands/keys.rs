@@ -1,0 +1,113 @@
+//! `enrich key` and `enrich usage`.
+
+use super::*;
+
+/// Returns the rows of `key list demo`.
+fn keys(enrich: &Enrich) -> Vec<Value> {
+    enrich.json(&["key", "list", "demo", "--json"]).as_array().unwrap().clone()
+}
+
+/// Returns the id of the newest key.
+fn newest(enrich: &Enrich) -> String {
+    keys(enrich).last().unwrap()["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn lists_expiry_state_and_uses() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let key = enrich.ok(&["key", "create", "demo", "short", "--expires", "90d"]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    server.stop();
+    let rows = keys(&enrich);
+    let row = &rows[1];
+    assert_eq!((&row["state"], &row["uses_30_days"]), (&json!("active"), &json!(1)));
+    assert_eq!((&row["created_by"], &row["disabled_at"]), (&json!("operator"), &Value::Null));
+    assert!(row["expires_at"].is_string() && row["last_used_at"].is_string(), "{row}");
+    assert_eq!(rows[0]["expires_at"], Value::Null);
+    let table = enrich.ok(&["key", "list", "demo"]);
+    let header: Vec<_> = table.lines().next().unwrap().split("  ").filter(|cell| !cell.is_empty()).collect();
+    let columns = ["ID", "LABEL", "KEY", "STATE", "CREATED", "BY", "LAST USED", "USES (30 DAYS)", "EXPIRES"];
+    assert_eq!(header.iter().map(|cell| cell.trim()).collect::<Vec<_>>(), columns, "{table}");
+}
+
+#[test]
+fn disabled_key_is_refused_until_it_is_enabled() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let (server, id) = (enrich.serve(&[]), newest(&enrich));
+    assert_eq!(enrich.json(&["key", "disable", &id, "--json"]), json!({"id": id, "disabled": true}));
+    within_a_second("the disabled key is refused", || status(&server, &key, EMAIL) == 401);
+    assert_eq!(keys(&enrich)[0]["state"], "disabled");
+    assert_eq!(enrich.ok(&["key", "enable", &id]), format!("enabled {id}"));
+    within_a_second("the enabled key is accepted", || status(&server, &key, EMAIL) == 404);
+}
+
+#[test]
+fn rotated_key_works_until_the_grace_period_ends() {
+    let (enrich, old) = Enrich::with_key(5, 500);
+    let (server, id) = (enrich.serve(&[]), newest(&enrich));
+    let ran = enrich.run(&["key", "rotate", &id, "--grace", "30m"]);
+    let new = ran.stdout.trim_end();
+    assert!(ran.success && new.len() == 42, "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("replaces {id}")) && !ran.stderr.contains(new), "{}", ran.stderr);
+    within_a_second("the new key is accepted", || status(&server, new, EMAIL) == 404);
+    assert_eq!(status(&server, &old, EMAIL), 404);
+    let rows = keys(&enrich);
+    assert_eq!((&rows[0]["state"], &rows[1]["label"]), (&json!("active"), &json!("test")));
+    assert!(rows[0]["expires_at"].is_string() && rows[1]["expires_at"].is_null(), "{rows:?}");
+
+    let rotated = enrich.json(&["key", "rotate", &newest(&enrich), "--json"]);
+    assert!(rotated["key"].as_str().unwrap().starts_with("enr_"));
+    assert!(rotated["old"]["expires_at_latest"].is_string(), "{rotated}");
+}
+
+#[test]
+fn revoked_key_cannot_be_enabled_or_rotated() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let id = newest(&enrich);
+    enrich.ok(&["key", "revoke", &id]);
+    for command in ["enable", "disable", "rotate"] {
+        let error = enrich.err(&["key", command, &id]);
+        assert!(error.contains(&format!("{id} is not active")), "{command}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    for (args, expected) in [
+        ("key rotate key_00000000", "there is no key with the id key_00000000"),
+        ("key disable key_00000000", "enrich key list"),
+        ("key enable key_00000000", "enrich key list"),
+        ("key revoke 17", "expected the id of a key, such as key_0123abcd"),
+        ("key create demo x --expires 90", "expected a number and a unit, such as 30m, 24h or 90d"),
+        ("key create demo x --expires 0d", "must be from 1m to 3660d"),
+        ("key rotate key_00000000 --grace soon", "such as 30m, 24h or 90d"),
+        ("usage missing", "there is no workspace missing"),
+        ("usage demo --days 0", "0 is not in 1.."),
+        ("usage demo --csv --json", "cannot be used with"),
+    ] {
+        let error = enrich.err(&args.split(' ').collect::<Vec<_>>());
+        assert!(error.contains(expected), "{args}: {error}");
+    }
+    assert_eq!(keys(&enrich).len(), 1);
+}
+
+#[test]
+fn usage_is_a_table_json_or_csv() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    server.stop();
+    let id = newest(&enrich);
+    let table = enrich.ok(&["usage", "demo"]);
+    let rows: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["DAY", "KEY", "LABEL", "OUTCOME", "LOOKUPS", "CREDITS"]);
+    assert_eq!(rows[1][1..], [id.as_str(), "test", "billed", "1", "1"]);
+    let day = rows[1][0];
+    let row = json!({"day": day, "key": id, "outcome": "billed", "lookups": 1, "credits": 1});
+    assert_eq!(enrich.json(&["usage", "demo", "--days", "1", "--json"]), json!([row]));
+    let csv = enrich.ok(&["usage", "demo", "--csv"]);
+    assert_eq!(csv, format!("day,key,outcome,lookups,credits\n{day},{id},billed,1,1"));
+}

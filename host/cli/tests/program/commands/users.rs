@@ -1,0 +1,104 @@
+//! `enrich user`.
+
+use super::console::{Page, sign_in};
+use super::*;
+
+const USER: &str = "Eva@example.com";
+
+/// Returns the emails of all users.
+fn emails(enrich: &Enrich, args: &[&str]) -> Vec<String> {
+    let users = enrich.json(&[&["user", "list", "--json"], args].concat());
+    users.as_array().unwrap().iter().map(|user| user["email"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn invitation_works_once() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let console = server.console_url();
+    let ran = enrich.run(&["user", "invite", "demo", USER, "--role", "admin", "--url", &console]);
+    let link = ran.stdout.trim_end();
+    let token = link.strip_prefix(&format!("{console}/join/")).unwrap();
+    assert!(ran.success && token.len() == 64 && !ran.stderr.contains(token), "{}", ran.stderr);
+    assert!(emails(&enrich, &[]).is_empty(), "the user exists once the invitation is accepted");
+
+    let form = Page::get(link);
+    assert!(form.status == 200 && form.body.contains("eva@example.com"), "{}", form.body);
+    let password = "correct horse battery staple";
+    let accepted = Page::post(link, &[("password", password), ("again", password)]);
+    assert_eq!((accepted.status, accepted.header("location")), (303, Some("/sign-in?done=password-set")));
+    assert_eq!(Page::get(link).status, 404);
+    assert_eq!(sign_in(&console, USER, password).header("location"), Some("/"));
+
+    let users = enrich.json(&["user", "list", "--workspace", "demo", "--json"]);
+    assert_eq!(users[0]["workspaces"], json!([{"name": "demo", "role": "admin"}]));
+    assert_eq!((&users[0]["email"], &users[0]["two_factor"]), (&json!("eva@example.com"), &json!(false)));
+    let table = enrich.ok(&["user", "list"]);
+    assert!(table.contains("eva@example.com  off") && table.ends_with("demo (admin)"), "{table}");
+    let log = server.stop().to_lowercase();
+    assert!(!log.contains("eva@") && !log.contains(token), "{log}");
+}
+
+#[test]
+fn reset_link_sets_a_new_password() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&["--console-listen", "0"]);
+    let console = server.console_url();
+    let join = enrich.ok(&["user", "invite", "demo", USER, "--url", &console]);
+    let (old, new) = ("correct horse battery staple", "a new one with many words");
+    Page::post(&join, &[("password", old), ("again", old)]);
+    let reset = enrich.json(&["user", "reset", USER, "--url", &console, "--json"]);
+    let link = reset["url"].as_str().unwrap();
+    assert!(link.starts_with(&format!("{console}/reset/")), "{link}");
+    assert_eq!(sign_in(&console, USER, old).status, 303, "the password works until the link is used");
+    assert_eq!(Page::post(link, &[("password", new), ("again", new)]).status, 303);
+    assert_eq!(sign_in(&console, USER, old).status, 401);
+    assert_eq!(sign_in(&console, USER, new).status, 303);
+}
+
+#[test]
+fn removed_user_cannot_sign_in() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&["--console-listen", "0"]);
+    let console = server.console_url();
+    let join = enrich.ok(&["user", "invite", "demo", USER, "--url", &console]);
+    let password = "correct horse battery staple";
+    Page::post(&join, &[("password", password), ("again", password)]);
+    assert_eq!(emails(&enrich, &[]), ["eva@example.com"]);
+    assert_eq!(
+        enrich.json(&["user", "remove", USER, "--json"]),
+        json!({"email": "eva@example.com", "removed": true})
+    );
+    assert_eq!(sign_in(&console, USER, password).status, 401);
+    assert!(emails(&enrich, &["--workspace", "demo"]).is_empty());
+}
+
+#[test]
+fn url_of_links_is_a_flag_or_a_variable() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let invite = ["user", "invite", "demo", USER];
+    assert!(enrich.ok(&invite).starts_with("http://127.0.0.1:8081/join/"));
+    let url = "https://enrich.example.com";
+    let out = enrich.command(&invite).env("ENRICH_CONSOLE_URL", url).output().unwrap();
+    assert!(String::from_utf8(out.stdout).unwrap().starts_with(&format!("{url}/join/")));
+}
+
+#[test]
+fn mistakes_are_explained_without_the_email() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    for (args, expected) in [
+        ("user invite demo eva@example.com --role owner", "[possible values: member, admin]"),
+        ("user invite missing eva@example.com", "there is no workspace missing"),
+        ("user invite demo eva@example.com --url example.com", "expected a URL"),
+        ("user invite demo eva@example.com --url http://example.com", "only over HTTPS"),
+        ("user list --workspace missing", "there is no workspace missing"),
+        ("user reset eva@example.com", "list the users with `enrich user list`"),
+        ("user remove eva@example.com", "there is no such user"),
+    ] {
+        let error = enrich.err(&args.split(' ').collect::<Vec<_>>());
+        assert!(error.starts_with("error: ") && error.contains(expected), "{args}: {error}");
+        assert!(!error.contains("eva@"), "{args}: {error}");
+    }
+    let error = enrich.err(&["user", "reset", "eva"]);
+    assert!(error.contains("expected an email address"), "{error}");
+}
