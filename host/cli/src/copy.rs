@@ -9,7 +9,7 @@ use enrich_host::SystemArrivals;
 use enrich_postgres::{Copy, CopyDifference, PostgresError};
 use enrich_sqlite::{Admin, DataDir, Export};
 use enrich_store::Admin as _;
-use enrich_store::records::{Contents, CopiedKey, CopiedWorkspace};
+use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
 use tokio::runtime::Runtime;
 
@@ -33,7 +33,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
 
     let started = Instant::now();
     let export = Export::begin(&dir, &to.to_string(), rand::random())?;
-    let (workspaces, keys) = (export.workspaces()?, export.keys()?);
+    let (workspaces, keys, console) = (export.workspaces()?, export.keys()?, export.console()?);
     let begun = Copy::begin(&server, export.id(), &workspaces, &keys, SystemArrivals::now());
     let copy = match runtime.block_on(begun) {
         Err(error @ (PostgresError::NotCopied(_) | PostgresError::KeyExists(_))) => {
@@ -50,7 +50,7 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     }
     let bar = bar(&workspaces, copy.progress().rows);
     let mut run = Run { runtime, export, copy, bar, to: &to };
-    let copied = run.all(&workspaces, &keys);
+    let copied = run.all(&workspaces, &keys, &console);
     run.bar.finish_and_clear();
     let differences = copied.map_err(|failure| go_on(failure, &dir, &to))?;
     if !differences.is_empty() {
@@ -89,6 +89,7 @@ impl Run<'_> {
         &mut self,
         workspaces: &[CopiedWorkspace],
         keys: &[CopiedKey],
+        console: &CopiedConsole,
     ) -> Result<Vec<CopyDifference>, Failure> {
         loop {
             let grants = self.export.grants(self.copy.progress().grants, CHUNK_ROWS_MAX)?;
@@ -112,7 +113,7 @@ impl Run<'_> {
             self.blocking(|runtime, copy| runtime.block_on(copy.add_spends(&spends)))?;
         }
         let now = SystemArrivals::now();
-        self.blocking(|runtime, copy| runtime.block_on(copy.finish(workspaces, keys, now)))
+        self.blocking(|runtime, copy| runtime.block_on(copy.finish(workspaces, keys, console, now)))
     }
 
     fn blocking<T>(
