@@ -28,8 +28,9 @@ impl Users for Admin {
         workspace: &WorkspaceId,
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
-        let condition = "w.id = ? AND l.expires_at > ?";
-        Ok(rows::links(self.db(), condition, [&workspace.as_str(), &ms(now)])?)
+        let condition = "l.workspace = ? AND l.expires_at > ?";
+        let workspace = rowid(self.db(), workspace)?;
+        Ok(rows::links(self.db(), condition, [&workspace, &ms(now)])?)
     }
 
     async fn delete_invitation(

@@ -3,11 +3,15 @@
 use std::fs::{self, File};
 use std::thread;
 
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError};
-use enrich_store::StoreError;
+use enrich_store::records::NewKey;
+use enrich_store::usage::Day;
+use enrich_store::{Actor, StoreError};
 
 use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
+
+const OPERATOR: Actor<'_> = Actor::operator(START);
 
 #[test]
 fn rejects_second_ledger_with_advice() {
@@ -57,7 +61,7 @@ fn admin_works_while_another_process_serves() {
     let world = World::with_credits(10);
     let mut admin = world.admin();
     admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
-    admin.create_key(&workspace("new"), "first", &key(1), START).unwrap();
+    admin.create_key(&NewKey::new(&workspace("new"), "first", &key(1)), &OPERATOR).unwrap();
     assert_eq!(admin.workspaces().unwrap().len(), 2);
     assert!(world.finds(&key(1)), "a key that was never requested needs no tick");
     let hold = world.hold_of("new", 1);
@@ -70,7 +74,7 @@ fn rejects_revoked_key_after_one_tick() {
     let world = World::with_credits(10);
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
-    world.admin().revoke_key(&id, START).unwrap();
+    world.admin().revoke_key(id, &OPERATOR).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(1)));
 }
@@ -116,7 +120,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(5));
     assert!(world.finds(&key(1)) && world.finds(&key(1)));
     world.tick(after_seconds(6));
-    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
     let used: Vec<_> = keys.iter().map(|key| key.last_used_at).collect();
     assert_eq!(used, [Some(after_seconds(5)), None]);
     let used_key = key(1);
@@ -125,7 +129,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(7));
     assert!(world.finds(&key(1)));
     world.tick(after_seconds(8));
-    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
     assert_eq!(keys[0].last_used_at, Some(after_seconds(7)), "use is noted again");
 }
 
@@ -174,9 +178,12 @@ fn reports_unknown_and_existing_names() {
     let none = "there is no workspace unknown";
     assert_eq!(message(admin.grant(&unknown, 1, START)), none);
     assert_eq!(message(admin.balance(&unknown)), none);
-    assert_eq!(message(admin.keys(&unknown)), none);
-    assert_eq!(message(admin.create_key(&unknown, "x", &key(1), START)), none);
-    assert_eq!(message(admin.revoke_key("key_0", START)), "there is no key with the id key_0");
+    assert_eq!(message(admin.keys(&unknown, Day::of(START))), none);
+    assert_eq!(message(admin.create_key(&NewKey::new(&unknown, "x", &key(1)), &OPERATOR)), none);
+    assert_eq!(
+        message(admin.revoke_key(KeyId::from_number(0), &OPERATOR)),
+        "there is no key with the id key_00000000"
+    );
     let twice = admin.create_workspace(&workspace("demo"), Default::default(), 1, START);
     assert_eq!(message(twice), "there is already a workspace demo");
     assert_eq!(totals(files.on_disk()), (10, 0, 0));
@@ -186,10 +193,10 @@ fn reports_unknown_and_existing_names() {
 fn revoking_key_twice_keeps_first_date() {
     let files = Files::with_credits(10);
     let mut admin = files.admin();
-    let id = admin.create_key(&workspace("demo"), "x", &key(1), START).unwrap();
-    admin.revoke_key(&id, after_seconds(1)).unwrap();
-    admin.revoke_key(&id, after_seconds(2)).unwrap();
-    assert_eq!(admin.keys(&workspace("demo")).unwrap()[0].revoked_at, Some(after_seconds(1)));
+    let id = admin.create_key(&NewKey::new(&workspace("demo"), "x", &key(1)), &OPERATOR).unwrap();
+    admin.revoke_key(id, &Actor::operator(after_seconds(1))).unwrap();
+    admin.revoke_key(id, &Actor::operator(after_seconds(2))).unwrap();
+    assert_eq!(admin.keys(&workspace("demo"), Day::of(START)).unwrap()[0].revoked_at, Some(after_seconds(1)));
 }
 
 #[test]
@@ -227,7 +234,7 @@ fn concurrent_creation_makes_one_set_of_accounts() {
     assert_eq!(files.admin().workspaces().unwrap().len(), 8);
 }
 
-fn create_key(files: &Files, seed: u8) -> String {
+fn create_key(files: &Files, seed: u8) -> KeyId {
     let key: ApiKey = key(seed);
-    files.admin().create_key(&workspace("demo"), "test", &key, START).unwrap()
+    files.admin().create_key(&NewKey::new(&workspace("demo"), "test", &key), &OPERATOR).unwrap()
 }
