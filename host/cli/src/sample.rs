@@ -7,6 +7,7 @@ use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
+use enrich_store::{Actor, records};
 
 use crate::failure::Failure;
 use crate::key::{self, NewKey};
@@ -54,7 +55,10 @@ fn fill(dir: &DataDir) -> Result<NewKey, Failure> {
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&workspace, Quota::default(), CREDITS, SystemArrivals::now())?;
     let key = key::generate();
-    let id = admin.create_key(&workspace, "sample", &key, SystemArrivals::now())?;
+    let id = admin.create_key(
+        &records::NewKey::new(&workspace, "sample", &key),
+        &Actor::operator(SystemArrivals::now()),
+    )?;
     Ok(NewKey { id, key })
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 
 use super::help;
@@ -75,7 +76,7 @@ pub enum KeyCommand {
     /// Revoke a key permanently
     Revoke {
         /// Id of the key, as printed by `key list`
-        id: String,
+        id: KeyId,
         #[command(flatten)]
         format: Format,
     },

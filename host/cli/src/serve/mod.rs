@@ -21,6 +21,7 @@ use enrich_host::workers::Workers;
 use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir};
+use enrich_store::Actor;
 use tokio::net::TcpSocket;
 use tracing::info;
 
@@ -146,7 +147,7 @@ fn show_sample(data: &Path, url: &str, NewKey { id, key }: &NewKey) -> Result<()
          curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
     );
     let mut admin = Admin::open(&DataDir::open(data)?)?;
-    key::deliver(id, &text, || Ok(admin.revoke_key(id, SystemArrivals::now())?))
+    key::deliver(*id, &text, || Ok(admin.revoke_key(*id, &Actor::operator(SystemArrivals::now()))?))
 }
 
 /// Listens for signals and returns a future that completes on SIGTERM or SIGINT.

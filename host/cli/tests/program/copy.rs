@@ -36,7 +36,7 @@ impl Move {
             "BEGIN;
              WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT {spends})
              INSERT INTO credit_spend
-             SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1700000000000 + n
+             SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1, 1700000000000 + n
              FROM n JOIN workspace w ON w.id = 'demo';
              INSERT INTO credit_void SELECT lookup_id, at FROM credit_spend WHERE at % 100 = 0;
              COMMIT"
