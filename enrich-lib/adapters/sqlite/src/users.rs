@@ -6,12 +6,13 @@ use enrich_store::users::{AuditEvent, Link, MemberRow, Role, Session, Totp, User
 use enrich_store::{Actor, Event, StoreError, TokenDigest, Users};
 use rusqlite::{OptionalExtension, params};
 
-use crate::admin::{Admin, rowid};
+use crate::admin::Admin;
 use crate::column::ms;
 use crate::events;
 use crate::user_rows::{
     self as rows, HAS_ID, email_of, end_sessions, member, see_user, sessions, user_rowid, users,
 };
+use crate::workspaces::rowid;
 
 #[async_trait]
 impl Users for Admin {
