@@ -11,7 +11,7 @@ use enrich_lib::body;
 use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::email::{Email, EmailPolicy};
-use enrich_lib::key::KeyDigest;
+use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Outcome, Reply};
 use enrich_lib::memory::{AccountTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
@@ -109,6 +109,7 @@ impl Pieces {
         let reply = Reply {
             lookup_id: Arrival::new(now, [7; 10]).id,
             workspace: Some(workspace.id.clone()),
+            key: Some(KeyId::from_number(1)),
             rate_limit: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
             result: Ok(Outcome::Found(ProfileUrl::from_name(&dataset::profile(1))?)),
             credits_spent: 1,
@@ -168,6 +169,7 @@ impl Pieces {
         let hold = Hold {
             lookup_id: Arrival::new(now, random).id,
             workspace: self.workspace.id.clone(),
+            key: KeyId::from_number(1),
             credits: 1,
             placed_at: now,
             expires_at: now + Duration::from_secs(30),

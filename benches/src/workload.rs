@@ -10,6 +10,8 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
 use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -170,7 +172,8 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
     let (now, id) = (SystemArrivals::now(), "bench".parse()?);
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&id, Quota::new(u32::MAX, Quota::WINDOW_SECONDS_MAX)?, CREDITS, now)?;
-    admin.create_key(&id, "bench", &Keys::default().main, now)?;
+    let key = Keys::default().main;
+    admin.create_key(&NewKey::new(&id, "bench", &key), &Actor::operator(now))?;
     let ledger = Arc::new(Ledger::open(dir, now, |work| drop(tokio::spawn(work)))?);
     Ok(Service {
         policy: Arc::default(),

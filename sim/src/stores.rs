@@ -11,6 +11,8 @@ use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_sqlite::{Admin, DataDir, Ledger};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use tempfile::TempDir;
 
 use crate::clock::Clock;
@@ -201,7 +203,7 @@ fn sqlite(plan: &Plan, now: Timestamp) -> turmoil::Result<Kind> {
     let mut admin = Admin::open(&dir)?;
     for InitialWorkspace { workspace, key, credits } in initial_workspaces(plan) {
         admin.create_workspace(&workspace.id, workspace.quota, credits, now)?;
-        admin.create_key(&workspace.id, "simulated", &key, now)?;
+        admin.create_key(&NewKey::new(&workspace.id, "simulated", &key), &Actor::operator(now))?;
     }
     Ok(Kind::Sqlite { dir, _temp: temp })
 }

@@ -4,6 +4,7 @@ use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLa
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
+use enrich_lib::key::KeyId;
 use enrich_lib::memory::AccountTable;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_lib::ports::Credits;
@@ -376,6 +377,7 @@ fn hold(lookup: u8, credits: u64) -> Hold {
     Hold {
         lookup_id: LookupId::from_bytes([lookup; 16]),
         workspace: "demo".parse().expect("a name"),
+        key: KeyId::from_number(1),
         credits,
         placed_at: at(0),
         expires_at: at(10),

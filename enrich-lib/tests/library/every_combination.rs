@@ -247,6 +247,7 @@ impl Combination {
         let hold = Hold {
             lookup_id: arrival().id,
             workspace: demo().id,
+            key: api_key().digest().key_id(),
             credits: self.price.found.max(self.price.not_found),
             placed_at: arrival().now,
             expires_at: arrival().now + Duration::from_secs(30),

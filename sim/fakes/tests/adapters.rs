@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::Quota;
@@ -76,7 +76,8 @@ async fn ledger(postgres: &Postgres) -> Ledger {
 fn hold(lookup: u8) -> Hold {
     let lookup_id = LookupId::from_bytes([lookup; 16]);
     let expires_at = now() + Duration::from_secs(30);
-    Hold { lookup_id, workspace: demo(), credits: 1, placed_at: now(), expires_at }
+    let key = KeyId::from_number(1);
+    Hold { lookup_id, workspace: demo(), key, credits: 1, placed_at: now(), expires_at }
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,7 +71,7 @@ impl Operator {
             let key = self.call(&["key", "create", given.workspace.as_str(), &given.name])?;
             if given.revoked {
                 let id = ApiKey::parse(&key).ok_or(OperatorError::Key)?.digest().key_id();
-                self.call(&["key", "revoke", &id])?;
+                self.call(&["key", "revoke", &id.to_string()])?;
             }
             keys.insert(&scenario.name, &given.name, &key);
         }

@@ -13,6 +13,8 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Ledger, Work};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use rusqlite::Connection;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};
@@ -46,7 +48,8 @@ pub fn key() -> ApiKey {
 /// Returns the hold of the `n`-th lookup, of `credits`.
 pub fn hold(n: u8, credits: u64) -> Hold {
     let lookup_id = LookupId::new(START, [n; 10]);
-    Hold { lookup_id, workspace: workspace(), credits, placed_at: START, expires_at: expiry() }
+    let key = key().digest().key_id();
+    Hold { lookup_id, workspace: workspace(), key, credits, placed_at: START, expires_at: expiry() }
 }
 
 /// Runs a ledger's writer on a thread.
@@ -264,7 +267,9 @@ fn initial_database() -> &'static [u8] {
         let dir = TempDir::new().expect("a directory");
         let mut admin = Admin::open(&DataDir::create(dir.path()).expect("data")).expect("accounts");
         admin.create_workspace(&workspace(), Quota::default(), GRANTED, START).expect("a workspace");
-        admin.create_key(&workspace(), "a key", &key(), START).expect("a key");
+        let (workspace, key) = (workspace(), key());
+        let new = NewKey::new(&workspace, "a key", &key);
+        admin.create_key(&new, &Actor::operator(START)).expect("a key");
         drop(admin);
         fs::read(dir.path().join("accounts.db")).expect("a file")
     })

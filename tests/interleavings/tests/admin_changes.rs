@@ -7,6 +7,7 @@ use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_wr
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
 use enrich_sqlite::Ledger;
+use enrich_store::Actor;
 use shuttle::future::block_on;
 use shuttle::thread;
 
@@ -53,8 +54,7 @@ fn revoked_key_is_unknown_after_next_tick() {
         let operator = thread::spawn({
             let (mut admin, ledger) = (fixture.admin(), fixture.ledger.clone());
             move || {
-                let id = &admin.keys(&workspace()).unwrap()[0].id;
-                admin.revoke_key(id, START).unwrap();
+                admin.revoke_key(key().digest().key_id(), &Actor::operator(START)).unwrap();
                 block_on(ledger.tick(START)).unwrap();
                 assert!(!is_known(&ledger));
             }

@@ -17,6 +17,8 @@ use enrich_lib::window::Quota;
 use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
 use enrich_middleware::{Deadline, ResolverStack, VendorPolicy};
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -155,14 +157,15 @@ impl TestServer {
     /// Creates another key for a workspace.
     pub async fn create_key(&self, workspace: &WorkspaceId) -> String {
         let key = new_key();
-        self.operator.lock().unwrap().create_key(workspace, "test", &key, now()).unwrap();
+        let new = NewKey::new(workspace, "test", &key);
+        self.operator.lock().unwrap().create_key(&new, &Actor::operator(now())).unwrap();
         self.tick().await;
         key.reveal().to_owned()
     }
 
     pub async fn revoke_key(&self, key: &str) {
         let digest = ApiKey::parse(key).unwrap().digest();
-        self.operator.lock().unwrap().revoke_key(&digest.key_id(), now()).unwrap();
+        self.operator.lock().unwrap().revoke_key(digest.key_id(), &Actor::operator(now())).unwrap();
         self.tick().await;
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
@@ -37,6 +38,7 @@ impl<S: Store> Fixture<S> {
         Hold {
             lookup_id: LookupId::new(START, random),
             workspace: self.workspace.clone(),
+            key: KeyId::from_number(1),
             credits,
             placed_at: START,
             expires_at: START + HOLD_TTL,

@@ -12,16 +12,24 @@
 //! # Layout
 //!
 //! `keys` · `credits` · `concurrency` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
-//! that several nodes share · `model` random steps, compared with [`Account`](enrich_lib::credit::Account) · `fixture` a
-//! fixture for the rules about credits.
+//! that several nodes share · `admin` operations on keys and grants · `usage` · `links` one-time links · `users` users and
+//! members · `sessions` passwords, second factors and sessions · `model` random steps, compared with
+//! [`Account`](enrich_lib::credit::Account) · `fixture` a fixture for the rules about credits · `operator` a fixture for the
+//! rules about keys, usage and users.
 
+pub mod admin;
 pub mod concurrency;
 pub mod credits;
 pub mod durability;
 mod fixture;
 pub mod keys;
+pub mod links;
 pub mod model;
+mod operator;
+pub mod sessions;
 pub mod shared;
+pub mod usage;
+pub mod users;
 pub mod windows;
 
 use std::sync::Arc;
@@ -32,6 +40,8 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
+use enrich_store::Accounts;
+use enrich_store::usage::UsageCounter;
 use tokio::runtime::{Builder, Runtime};
 
 /// A store under test: its ports and the operations of an operator. A failing operation panics.
@@ -67,6 +77,16 @@ pub trait Store: Send + Sync + 'static {
 pub trait Durable: Store {
     /// Crashes the process and returns the store of a new process on the same data.
     async fn crash(self: Arc<Self>) -> Arc<Self>;
+}
+
+/// A store with all operations of an operator, and with users of the web application.
+#[async_trait]
+pub trait Administered: Store {
+    /// Opens a connection of an operator, as from another process.
+    async fn accounts(&self) -> Box<dyn Accounts>;
+
+    /// Returns the node's counter of free lookups.
+    fn usage(&self) -> &UsageCounter;
 }
 
 /// The time at which every test starts.
@@ -108,6 +128,11 @@ mod tests {
             ("durability", include_str!("durability.rs")),
             ("windows", include_str!("windows.rs")),
             ("shared", include_str!("shared.rs")),
+            ("admin", include_str!("admin.rs")),
+            ("usage", include_str!("usage.rs")),
+            ("links", include_str!("links.rs")),
+            ("users", include_str!("users.rs")),
+            ("sessions", include_str!("sessions.rs")),
         ] {
             let (list, rules) = source.split_once("#[macro_export]").unwrap().1.split_once("\n}\n").unwrap();
             let names = rules.split("pub async fn ").skip(1).map(|f| f.split(['(', '<']).next().unwrap());

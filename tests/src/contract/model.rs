@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::{Account, Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use proptest::collection::vec;
@@ -112,6 +113,7 @@ fn hold(workspace: &WorkspaceId, lookup: u8, credits: u64, now: Timestamp, end: 
     Hold {
         lookup_id: LookupId::new(START, [lookup; 10]),
         workspace: workspace.clone(),
+        key: KeyId::from_number(1),
         credits,
         placed_at: now,
         expires_at: end,

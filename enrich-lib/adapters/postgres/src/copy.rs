@@ -221,13 +221,8 @@ impl Copy {
 
     /// Maps source row ids of workspaces to row ids in this store.
     fn rowids(&self, source: impl Iterator<Item = i64>) -> Result<Vec<i64>, PostgresError> {
-        source.map(|rowid| target_rowid(&self.rowids, rowid)).collect()
+        source.map(|rowid| copy_console::target_rowid(&self.rowids, rowid)).collect()
     }
-}
-
-/// Maps the row id of a row in the source store to its row id in this store.
-pub(crate) fn target_rowid(rowids: &BTreeMap<i64, i64>, source: i64) -> Result<i64, PostgresError> {
-    rowids.get(&source).copied().ok_or(PostgresError::CopyChanged)
 }
 
 /// Checks that the progress update matched its row. If not, another process is copying the same store.

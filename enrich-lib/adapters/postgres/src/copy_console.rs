@@ -8,9 +8,13 @@ use enrich_store::users::AuditEvent;
 use tokio_postgres::Transaction;
 
 use crate::column::{at, bigint, day_number, key_number};
-use crate::copy::target_rowid;
 use crate::error::PostgresError;
 use crate::members;
+
+/// Maps the row id of a row in the source store to its row id in this store.
+pub(crate) fn target_rowid(rowids: &BTreeMap<i64, i64>, source: i64) -> Result<i64, PostgresError> {
+    rowids.get(&source).copied().ok_or(PostgresError::CopyChanged)
+}
 
 /// Adds all rows. `workspaces` maps the row ids of the source store to those of this store.
 pub(crate) async fn add(

@@ -34,7 +34,7 @@ use crate::session::{Heartbeat, Session, Sessions};
 use crate::workspace::{LeaseOutcome, WorkspaceState};
 use crate::writer::{Job, Spend, UnacknowledgedSpend, Writer};
 
-/// The interval at which the node reports its holds, the use of keys and the free lookups, and ends the leases of expired nodes.
+/// The interval at which the node reports its holds and the use of keys, and ends the leases of expired nodes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long [`Ledger::close`] waits for pending spends and voids.
@@ -71,7 +71,7 @@ impl Default for Config {
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
     keys: NodeKeys,
-    usage: UsageCounter,
+    usage: Arc<UsageCounter>,
     sessions: Sessions,
     pool: Pool,
     own_pool: Pool,
@@ -93,7 +93,7 @@ impl Ledger {
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, deadline);
         database::check(&own_pool).await?;
         let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
-        let (keys, usage) = (NodeKeys::default(), UsageCounter::default());
+        let (keys, usage) = (NodeKeys::default(), Arc::default());
         keys.set_time(now);
         let (queue, jobs) = mpsc::unbounded_channel();
         let changed = Arc::new(Notify::new());
@@ -122,13 +122,13 @@ impl Ledger {
             self.own_pool.query("SELECT nodes_end()", &[]).await?;
             self.report_held(&states).await?;
             self.keys.write_last_used(&self.own_pool).await?;
-            self.write_usage().await?;
         }
-        Ok(())
+        self.write_usage().await
     }
 
-    /// Returns the counter of free lookups, which the next ticks write.
-    pub fn usage(&self) -> &UsageCounter {
+    /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`]. Each tick and
+    /// [`Ledger::close`] add the counts to the usage.
+    pub fn usage(&self) -> &Arc<UsageCounter> {
         &self.usage
     }
 

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | before the hold | holds on leased credits succeed while the session is active; others fail (500), and nothing runs |
 //! | between hold and settle | the spend is retried under its id; if its caller stops waiting, it is voided (500) |
-//! | for longer than a second | all keys fail (500), because one of them may have been revoked |
+//! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
 //!
 //! # Layout
 //!
@@ -26,8 +26,8 @@
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
 //! `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log`
 //! administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
-//! `members` users and memberships · `users` · `copy` import from another store · `copy_console`
-//! the part of the import that is not credits.
+//! `members` users and memberships · `users` · `copy_console` users, usage and audit log of another store · `copy` import from
+//! another store.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -70,9 +70,9 @@ mod members;
 
 mod users;
 
-mod copy;
-
 mod copy_console;
+
+mod copy;
 
 pub use admin::Admin;
 pub use connect::Server;

@@ -9,14 +9,14 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
 use enrich_store::usage::{Day, USES_DAYS, UsageRow};
-use enrich_store::{Actor, Event, StoreError, credits};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use enrich_store::{Actor, Event, StoreError};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::column::{ms, parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
-use crate::{events, keys, usage};
+use crate::{events, keys, usage, workspaces};
 
 /// Administrative access to the accounts of a data directory.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Admin {
             let workspace = tx.last_insert_rowid();
             events::record(tx, workspace, Event::WorkspaceCreated(id), &Actor::operator(now))?;
             if credits > 0 {
-                grant(tx, workspace, credits, now)?;
+                workspaces::grant(tx, workspace, credits, now)?;
             }
             Ok(())
         })
@@ -68,7 +68,7 @@ impl Admin {
         )?;
         let rows = select.query_and_then([], |row| {
             Ok(WorkspaceRow {
-                balance: balance(row, is_served)?,
+                balance: workspaces::balance(row, is_served)?,
                 id: parsed(row, 3, |id: String| id.parse())?,
                 quota: parsed(row, 4, |limit| Quota::new(limit, row.get(5).unwrap_or_default()))?,
                 created_at: time(row.get(6)?),
@@ -84,7 +84,7 @@ impl Admin {
         credits: u64,
         now: Timestamp,
     ) -> Result<Balance, SqliteError> {
-        self.write(|tx| grant(tx, rowid(tx, workspace)?, credits, now))?;
+        self.write(|tx| workspaces::grant(tx, workspaces::rowid(tx, workspace)?, credits, now))?;
         self.balance(workspace)
     }
 
@@ -92,15 +92,17 @@ impl Admin {
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         let select = "SELECT granted, spent, held FROM account WHERE id = ?";
         let is_served = self.dir.is_served();
-        let row =
-            self.db.query_row(select, [workspace.as_str()], |row| balance(row, is_served)).optional()?;
+        let row = self
+            .db
+            .query_row(select, [workspace.as_str()], |row| workspaces::balance(row, is_served))
+            .optional()?;
         row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
     }
 
     /// Stores a new key and returns its id.
     pub fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, SqliteError> {
         self.write(|tx| {
-            let workspace = rowid(tx, key.workspace)?;
+            let workspace = workspaces::rowid(tx, key.workspace)?;
             let id = keys::insert(tx, workspace, key.label, key.key, key.expires_at, actor)?;
             events::record(tx, workspace, Event::KeyCreated(id, key.label), actor)?;
             Ok(id)
@@ -109,7 +111,7 @@ impl Admin {
 
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
     pub fn keys(&self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, SqliteError> {
-        let workspace = rowid(&self.db, workspace)?;
+        let workspace = workspaces::rowid(&self.db, workspace)?;
         let mut uses: BTreeMap<KeyId, u64> = BTreeMap::new();
         for row in usage::read(&self.db, workspace, today.minus(USES_DAYS - 1), today)? {
             *uses.entry(row.key).or_default() += row.lookups;
@@ -184,7 +186,7 @@ impl enrich_store::Admin for Admin {
     }
 
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
-        Ok(grants(&self.db, workspace)?)
+        Ok(workspaces::grants(&self.db, workspace)?)
     }
 
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {
@@ -224,41 +226,11 @@ impl enrich_store::Admin for Admin {
         first: Day,
         last: Day,
     ) -> Result<Vec<UsageRow>, StoreError> {
-        Ok(rowid(&self.db, workspace).and_then(|workspace| usage::read(&self.db, workspace, first, last))?)
+        Ok(workspaces::rowid(&self.db, workspace)
+            .and_then(|workspace| usage::read(&self.db, workspace, first, last))?)
     }
 
     async fn audit(&mut self) -> Result<Audit, StoreError> {
         Ok(Self::audit(self)?)
     }
-}
-
-fn grant(tx: &Transaction<'_>, workspace: i64, credits: u64, now: Timestamp) -> Result<(), SqliteError> {
-    let select = "SELECT granted FROM workspace WHERE rowid = ?";
-    let granted = tx.query_row(select, [workspace], |row| row.get(0))?;
-    let (credits, granted) = credits::add_grant(granted, credits)?;
-    let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES (?, ?, ?)";
-    tx.execute(insert, params![workspace, credits, ms(now)])?;
-    tx.execute("UPDATE workspace SET granted = ? WHERE rowid = ?", [granted, workspace])?;
-    events::record(tx, workspace, Event::CreditsGranted(credits.unsigned_abs()), &Actor::operator(now))
-}
-
-fn grants(db: &Connection, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, SqliteError> {
-    let mut select = db.prepare("SELECT credits, at FROM credit_grant WHERE workspace = ? ORDER BY rowid")?;
-    let rows = select.query_map([rowid(db, workspace)?], |row| {
-        Ok(GrantRow { credits: row.get(0)?, at: time(row.get(1)?) })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Returns the row of a workspace.
-pub(crate) fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
-    let select = "SELECT rowid FROM workspace WHERE id = ?";
-    let row = db.query_row(select, [workspace.as_str()], |row| row.get(0)).optional()?;
-    row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
-}
-
-/// Reads granted, spent and held credits from the first three columns. Holds end with the process that serves.
-fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
-    let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    Ok(credits::balance(granted, spent, if is_served { held } else { 0 }))
 }

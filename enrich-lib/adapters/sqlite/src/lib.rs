@@ -9,11 +9,11 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
-//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log · `keys`
-//! API keys · `usage` lookups by day · `admin` · `user_rows` ·
-//! `users` · `audit` · `export` · `durability` · `shared` accounts in memory ·
-//! `spend` pending spends · `totals` spent totals · `rows` statements of the writer · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in
-//! memory · `disk` people on disk · `import` · `people`.
+//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
+//! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `admin` · `users` ·
+//! `audit` · `durability` · `shared` accounts in memory · `spend` pending spends · `totals` spent totals · `rows` statements of
+//! the writer · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
+//! people in memory · `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -32,19 +32,21 @@ mod queue;
 
 mod events;
 
+mod workspaces;
+
 mod keys;
 
 mod usage;
 
-mod admin;
-
 mod user_rows;
+
+mod export;
+
+mod admin;
 
 mod users;
 
 mod audit;
-
-mod export;
 
 mod durability;
 

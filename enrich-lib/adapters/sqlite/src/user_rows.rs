@@ -9,10 +9,10 @@ use enrich_store::users::{
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, params};
 
-use crate::admin::rowid;
 use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
 use crate::events;
+use crate::workspaces::rowid;
 
 /// Compares a digest with a parameter, the id that [`TokenDigest::id`] returns.
 pub(crate) const HAS_ID: &str = "lower(hex(substr(digest, 1, 8))) = ?";

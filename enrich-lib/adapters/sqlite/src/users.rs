@@ -6,12 +6,13 @@ use enrich_store::users::{AuditEvent, Link, MemberRow, Role, Session, Totp, User
 use enrich_store::{Actor, Event, StoreError, TokenDigest, Users};
 use rusqlite::{OptionalExtension, params};
 
-use crate::admin::{Admin, rowid};
+use crate::admin::Admin;
 use crate::column::ms;
 use crate::events;
 use crate::user_rows::{
     self as rows, HAS_ID, email_of, end_sessions, member, see_user, sessions, user_rowid, users,
 };
+use crate::workspaces::rowid;
 
 #[async_trait]
 impl Users for Admin {
@@ -28,8 +29,9 @@ impl Users for Admin {
         workspace: &WorkspaceId,
         now: Timestamp,
     ) -> Result<Vec<Link>, StoreError> {
-        let condition = "w.id = ? AND l.expires_at > ?";
-        Ok(rows::links(self.db(), condition, [&workspace.as_str(), &ms(now)])?)
+        let condition = "l.workspace = ? AND l.expires_at > ?";
+        let workspace = rowid(self.db(), workspace)?;
+        Ok(rows::links(self.db(), condition, [&workspace, &ms(now)])?)
     }
 
     async fn delete_invitation(

@@ -14,6 +14,7 @@ use crate::usage::{Day, UsageRow};
 /// Administrative operations of a store. They can run while servers use the same data.
 ///
 /// Each operation is atomic. A cancelled call may or may not have taken effect.
+/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
 #[async_trait]
 pub trait Admin: Send {
     /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
@@ -49,8 +50,6 @@ pub trait Admin: Send {
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError>;
 
     /// Stores a new key and returns its id. The event is `key.created`.
-    ///
-    /// Errors: [`StoreError::UnknownWorkspace`].
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError>;
 
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.

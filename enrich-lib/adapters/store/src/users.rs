@@ -232,6 +232,7 @@ impl fmt::Debug for AuditEvent {
 /// Operations on the users of the web application.
 ///
 /// Each operation is atomic, and includes its event in the audit log. A cancelled call may or may not have taken effect.
+/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
 #[async_trait]
 pub trait Users: Send {
     /// Creates a one-time link. A new link replaces an unused one with the same purpose, email and workspace. Expired links are

@@ -21,6 +21,8 @@ use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -132,7 +134,7 @@ impl World {
         let mut admin = Admin::open(&dir).unwrap();
         let quota = Quota::new(limit, WINDOW_SECONDS).unwrap();
         admin.create_workspace(&demo(), quota, GRANTED, clock.now()).unwrap();
-        admin.create_key(&demo(), "test", &key, clock.now()).unwrap();
+        admin.create_key(&NewKey::new(&demo(), "test", &key), &Actor::operator(clock.now())).unwrap();
 
         let ledger =
             Arc::new(Ledger::open(&dir, clock.now(), |work| Durability::Strict.run_on_thread(work)).unwrap());

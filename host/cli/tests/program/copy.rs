@@ -4,6 +4,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::enrich::Enrich;
+use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use enrich_sqlite::DataDir;
+use enrich_store::usage::Day;
+use enrich_store::users::{Link, LinkPurpose, Role, Totp, UserId};
+use enrich_store::{Accounts, Actor, TokenDigest};
 use enrich_tests::servers::Postgres;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -36,7 +42,7 @@ impl Move {
             "BEGIN;
              WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT {spends})
              INSERT INTO credit_spend
-             SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1700000000000 + n
+             SELECT unhex(printf('%012x7000', 1700000000000 + n) || hex(randomblob(8))), w.rowid, 1, 1, 1700000000000 + n
              FROM n JOIN workspace w ON w.id = 'demo';
              INSERT INTO credit_void SELECT lookup_id, at FROM credit_spend WHERE at % 100 = 0;
              COMMIT"
@@ -127,6 +133,74 @@ fn keys_work_in_the_database_and_the_directory_is_closed() {
         7,
         "it can still be read"
     );
+}
+
+#[test]
+fn users_usage_and_audit_log_are_copied() {
+    let this = Move::with_spends(100);
+    let db = Connection::open(this.from.data().join("accounts.db")).unwrap();
+    db.execute_batch("INSERT INTO usage_day SELECT 19000, rowid, 7, 'not_found', 3, 0 FROM workspace")
+        .unwrap();
+    let dir = DataDir::open(this.from.data().to_owned()).unwrap();
+    let mut from: Box<dyn Accounts> = Box::new(enrich_sqlite::Admin::open(&dir).unwrap());
+    block_on(async {
+        let server = Postgres::shared().server(&this.database);
+        let mut to: Box<dyn Accounts> = Box::new(enrich_postgres::Admin::open(&server).await.unwrap());
+        let elsewhere = "elsewhere".parse().unwrap();
+        to.create_workspace(&elsewhere, Quota::default(), 0, NOW).await.unwrap();
+        let ada = join(&mut *to, "ada@example.com", &elsewhere, "$there").await;
+
+        let demo = "demo".parse().unwrap();
+        for name in ["bob@example.com", "ada@example.com"] {
+            let user = join(&mut *from, name, &demo, "$here").await;
+            let (totp, code) = (Totp { secret: vec![9; 20], last_step: 3 }, TokenDigest::of(b"code"));
+            from.set_totp(user, Some(&totp), &[code], None, &Actor::operator(NOW)).await.unwrap();
+        }
+        this.copy();
+
+        for workspace in ["demo", "bolt"] {
+            let id = workspace.parse().unwrap();
+            let usage = to.usage(&id, Day::default(), Day::from_number(u32::MAX)).await.unwrap();
+            let counted: Vec<_> = usage.iter().map(|row| (row.outcome.as_str(), row.lookups)).collect();
+            let billed = (workspace == "demo").then_some(("billed", 99));
+            assert_eq!(counted, [("not_found", 3)].into_iter().chain(billed).collect::<Vec<_>>());
+            assert_eq!(events(&mut *to, &id).await, events(&mut *from, &id).await);
+        }
+        assert!(to.audit().await.unwrap().reconciles());
+        let user = to.user(ada).await.unwrap().unwrap();
+        assert_eq!((user.password_hash.as_str(), user.totp, user.recovery_codes), ("$there", None, 0));
+        assert_eq!(user.memberships, [(demo.clone(), Role::Admin), (elsewhere, Role::Admin)]);
+        let bob = to.user_by_email(&"bob@example.com".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!((bob.password_hash.as_str(), bob.totp.map(|totp| totp.last_step)), ("$here", Some(3)));
+        assert_eq!(bob.memberships, [(demo, Role::Admin)]);
+        assert!(to.use_recovery_code(bob.id, &TokenDigest::of(b"code")).await.unwrap());
+    });
+}
+
+const NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+/// Invites a user as an admin and uses the link.
+async fn join(accounts: &mut dyn Accounts, email: &str, workspace: &WorkspaceId, password: &str) -> UserId {
+    let digest = TokenDigest::of(email.as_bytes());
+    let link = Link {
+        digest,
+        purpose: LinkPurpose::Join { workspace: workspace.clone(), role: Role::Admin },
+        email: email.parse().unwrap(),
+        created_by: Actor::OPERATOR.to_owned(),
+        created_at: NOW,
+        expires_at: NOW + Duration::from_secs(60),
+    };
+    accounts.create_link(&link, &Actor::operator(NOW)).await.unwrap();
+    accounts.use_link(&digest, password, &Actor::operator(NOW)).await.unwrap().unwrap()
+}
+
+/// Returns the time, author, action and subject of each event, newest first.
+async fn events(
+    accounts: &mut dyn Accounts,
+    workspace: &WorkspaceId,
+) -> Vec<(Timestamp, String, String, String)> {
+    let events = accounts.audit_log(workspace, None, 100).await.unwrap();
+    events.into_iter().map(|event| (event.at, event.actor, event.action, event.subject)).collect()
 }
 
 #[test]

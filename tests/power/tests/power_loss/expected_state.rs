@@ -210,18 +210,18 @@ struct Totals {
 impl DiskContent {
     /// Reads the data with the adapter, and directly with SQLite.
     fn read(dir: &DataDir) -> Result<Self, Box<dyn Error>> {
-        let admin = Admin::open(dir)?;
+        let mut admin = Admin::open(dir)?;
         let mut writer = None;
         let ledger = Ledger::open(dir, Timestamp::from_unix_ms(0), |work| writer = Some(work))?;
         let db = Connection::open(dir.path().join("accounts.db"))?;
-        let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
         let orphaned_rows: u64 =
             db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))?;
-        let damage = if (check.as_str(), orphaned_rows) == ("ok", 0) {
-            String::new()
-        } else {
-            format!("{check}; {orphaned_rows} orphaned rows")
-        };
+        // Includes SQLite's integrity check, and compares the usage with the spends.
+        let mut damage = admin.audit()?.errors;
+        if orphaned_rows > 0 {
+            damage.push(format!("{orphaned_rows} orphaned rows"));
+        }
+        let damage = damage.join("; ");
         let spends = db
             .prepare("SELECT lookup_id, lookup_id IN (SELECT lookup_id FROM credit_void) FROM credit_spend")?
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
@@ -139,6 +140,7 @@ impl<'a> ServiceRun<'a> {
         let hold = Hold {
             lookup_id: LookupId::new(START, self.rng.random()),
             workspace: self.workspace(),
+            key: KeyId::from_number(1),
             credits: 1,
             placed_at: START,
             expires_at: START + Duration::from_secs(60),

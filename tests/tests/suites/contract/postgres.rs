@@ -10,8 +10,10 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger};
-use enrich_tests::contract::{Durable, START, Store, model};
+use enrich_postgres::{Admin, Config, Ledger};
+use enrich_store::Accounts;
+use enrich_store::usage::UsageCounter;
+use enrich_tests::contract::{Administered, Durable, START, Store, model};
 use enrich_tests::servers::Postgres;
 use tokio_postgres::types::ToSql;
 
@@ -29,6 +31,22 @@ mod concurrency {
 
 mod durability {
     enrich_tests::durability_contract!(super::open);
+}
+
+mod admin {
+    enrich_tests::admin_contract!(super::open);
+}
+
+mod usage {
+    enrich_tests::usage_contract!(super::open);
+}
+
+mod users {
+    enrich_tests::users_contract!(super::open);
+}
+
+mod sessions {
+    enrich_tests::sessions_contract!(super::open);
 }
 
 #[test]
@@ -117,6 +135,17 @@ impl Store for Node {
 
     async fn tick(&self, now: Timestamp) {
         self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Administered for Node {
+    async fn accounts(&self) -> Box<dyn Accounts> {
+        Box::new(Admin::open(&Postgres::shared().server(&self.database)).await.unwrap())
+    }
+
+    fn usage(&self) -> &UsageCounter {
+        self.ledger.usage()
     }
 }
 

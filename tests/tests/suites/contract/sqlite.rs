@@ -10,7 +10,10 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
-use enrich_tests::contract::{Durable, START, Store, model};
+use enrich_store::records::NewKey;
+use enrich_store::usage::UsageCounter;
+use enrich_store::{Accounts, Actor};
+use enrich_tests::contract::{Administered, Durable, START, Store, model};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -30,7 +33,31 @@ mod durability {
     enrich_tests::durability_contract!(super::strict);
 }
 
+mod admin {
+    enrich_tests::admin_contract!(super::strict);
+}
+
+mod usage {
+    enrich_tests::usage_contract!(super::strict);
+}
+
+mod links {
+    enrich_tests::links_contract!(super::strict);
+}
+
+mod users {
+    enrich_tests::users_contract!(super::strict);
+}
+
+mod sessions {
+    enrich_tests::sessions_contract!(super::strict);
+}
+
 mod relaxed {
+    mod usage {
+        enrich_tests::usage_contract!(super::super::relaxed);
+    }
+
     mod credits {
         enrich_tests::credits_contract!(super::super::relaxed);
     }
@@ -110,11 +137,12 @@ impl Store for Sqlite {
     }
 
     async fn create_key(&self, workspace: &WorkspaceId, key: &ApiKey) {
-        self.operator().create_key(workspace, "test", key, START).unwrap();
+        let new = NewKey::new(workspace, "test", key);
+        self.operator().create_key(&new, &Actor::operator(START)).unwrap();
     }
 
     async fn revoke(&self, key: &ApiKey) {
-        self.operator().revoke_key(&key.digest().key_id(), START).unwrap();
+        self.operator().revoke_key(key.digest().key_id(), &Actor::operator(START)).unwrap();
     }
 
     async fn grant(&self, workspace: &WorkspaceId, credits: u64) {
@@ -136,6 +164,17 @@ impl Store for Sqlite {
     async fn tick(&self, now: Timestamp) {
         *self.now.lock().unwrap() = now;
         self.ledger.tick(now).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Administered for Sqlite {
+    async fn accounts(&self) -> Box<dyn Accounts> {
+        Box::new(Admin::open(&DataDir::open(self.files.path()).unwrap()).unwrap())
+    }
+
+    fn usage(&self) -> &UsageCounter {
+        self.ledger.usage()
     }
 }
 

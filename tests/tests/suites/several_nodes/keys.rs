@@ -1,13 +1,31 @@
-//! A revoked key is rejected by all nodes within a second.
+//! A key that is revoked, disabled or expires is rejected by all nodes within a second.
 
 use std::time::Duration;
 
+use enrich_tests::contract::START;
 use tokio::time::{Instant, sleep_until};
 
 use super::world::{World, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_refuses_a_revoked_key_within_a_second() {
+    is_refused_within_a_second_after("revoked_at = now()").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_refuses_a_disabled_key_within_a_second() {
+    is_refused_within_a_second_after("disabled_at = now()").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_refuses_a_key_that_expires_now_within_a_second() {
+    // The nodes' clocks begin at this time.
+    let expires_at = START.unix_ms() / 1_000;
+    is_refused_within_a_second_after(&format!("expires_at = to_timestamp({expires_at})")).await;
+}
+
+/// Changes the columns of a cached key and checks that each node refuses it within a second.
+async fn is_refused_within_a_second_after(columns: &str) {
     let world = World::new().await;
     world.workspace(1).await;
     let (key, other) = (world.key(1).await, world.key(2).await);
@@ -15,14 +33,49 @@ async fn every_node_refuses_a_revoked_key_within_a_second() {
     for node in &nodes {
         assert!(node.accepts(&key).await.unwrap() && node.accepts(&other).await.unwrap());
     }
-    world.update_key(&key, "revoked_at = now()").await;
-    let revoked_at = Instant::now();
+    world.update_key(&key, columns).await;
+    let changed_at = Instant::now();
     for node in &nodes {
         eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
         assert!(node.accepts(&other).await.unwrap());
     }
     // The limit is one second. The margin is for a busy machine.
-    assert!(revoked_at.elapsed() < Duration::from_secs(3));
+    assert!(changed_at.elapsed() < Duration::from_secs(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_key_expires_by_the_clock_of_its_node() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let (key, later) = (world.key(1).await, world.key(2).await);
+    let seconds = START.unix_ms() / 1_000;
+    world.update_key(&key, &format!("expires_at = to_timestamp({})", seconds + 3)).await;
+    world.update_key(&later, &format!("expires_at = to_timestamp({})", seconds + 3_600)).await;
+    let nodes = [world.node().await, world.node().await];
+    for node in &nodes {
+        assert!(node.accepts(&key).await.unwrap() && node.accepts(&later).await.unwrap());
+    }
+    for node in &nodes {
+        eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
+        assert!(node.now() >= START + Duration::from_secs(3));
+        assert!(node.accepts(&later).await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_accepts_a_key_that_is_enabled_again() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    world.update_key(&key, "disabled_at = now()").await;
+    let nodes = [world.node().await, world.node().await];
+    for node in &nodes {
+        assert!(!node.accepts(&key).await.unwrap());
+    }
+    world.update_key(&key, "disabled_at = NULL").await;
+    for node in &nodes {
+        assert!(node.accepts(&key).await.unwrap(), "unknown keys are not cached");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

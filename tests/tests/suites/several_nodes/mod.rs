@@ -6,4 +6,6 @@ mod faults;
 mod keys;
 mod leases;
 mod random;
+mod usage;
+mod users;
 mod world;

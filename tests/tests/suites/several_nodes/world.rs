@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Config, Connect, Ledger, Stream};
+use enrich_postgres::{Admin, Config, Connect, Ledger, Stream};
 use enrich_tests::contract::START;
 use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -90,7 +90,8 @@ impl<'a> World<'a> {
         self.sql(&format!("UPDATE api_key SET {columns} WHERE id = {id}")).await;
     }
 
-    /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows.
+    /// Returns the workspace's granted, spent and leased credits. Panics if they differ from the sums of the rows, or if the
+    /// usage differs from the spends.
     pub(crate) async fn totals(&self) -> [i64; 3] {
         let select = "SELECT granted, spent, leased,
                  (SELECT sum(credits)::bigint FROM credit_grant),
@@ -98,9 +99,20 @@ impl<'a> World<'a> {
                   WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)),
                  (SELECT coalesce(sum(taken - returned - spent), 0)::bigint FROM lease)
              FROM account";
+        let usage =
+            "SELECT (SELECT coalesce(sum(credits), 0)::bigint FROM usage_day WHERE outcome = 'billed'),
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s
+                  WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id))";
+        let counted = self.postgres.numbers(&self.database, usage).await;
+        assert_eq!(counted[0], counted[1], "the usage is what the spends add up to");
         let all = self.postgres.numbers(&self.database, select).await;
         assert_eq!(all[..3], all[3..], "the totals are what the rows add up to");
         [all[0], all[1], all[2]]
+    }
+
+    /// Opens a connection of an operator.
+    pub(crate) async fn admin(&self) -> Admin {
+        Admin::open(&self.postgres.server(&self.database)).await.unwrap()
     }
 
     pub(crate) async fn node(&self) -> Node {
@@ -133,7 +145,7 @@ impl<'a> World<'a> {
         Hold {
             lookup_id: LookupId::new(START, random),
             workspace: demo(),
-            key: ApiKey::generate(|| 1).digest().key_id(),
+            key: key_id(),
             credits,
             placed_at: now,
             expires_at: now + Duration::from_secs(60),
@@ -167,6 +179,11 @@ impl<'a> World<'a> {
     pub(crate) async fn end_all_nodes(&self) {
         self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end()").await;
     }
+}
+
+/// Returns the id of the key of all lookups.
+pub(crate) fn key_id() -> KeyId {
+    ApiKey::generate(|| 1).digest().key_id()
 }
 
 pub(crate) fn demo() -> WorkspaceId {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use enrich_lib::credit::{Account, AccountError, Balance, Hold, Settlement};
+use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use proptest::prelude::*;
 
@@ -50,6 +51,7 @@ impl Lookups {
         Hold {
             lookup_id: LookupId::from_bytes([n as u8; 16]),
             workspace: workspace.clone(),
+            key: KeyId::from_number(1),
             credits: n as u64 % 4 + more,
             placed_at,
             expires_at: placed_at + Duration::from_secs(10 + n as u64),

@@ -123,7 +123,7 @@ impl Fixture {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         for (id, workspace) in spends {
-            let insert = "INSERT INTO credit_spend VALUES (?, ?, 1, 0) ON CONFLICT DO NOTHING";
+            let insert = "INSERT INTO credit_spend VALUES (?, ?, 1, 1, 0) ON CONFLICT DO NOTHING";
             if tx.execute(insert, params![[*id; 16], workspace])? == 1 {
                 change.add(*workspace, LookupId::from_bytes([*id; 16]), 1);
             }

@@ -31,7 +31,7 @@ fn audit_reconciles_while_another_process_serves() {
 fn audit_excludes_voided_spends() {
     let files = Files::with_credits(10);
     // Its lookup id sorts before those of the tail, so the view does not add it to the total.
-    let spend = "INSERT INTO credit_spend SELECT zeroblob(16), rowid, 4, 0 FROM workspace";
+    let spend = "INSERT INTO credit_spend SELECT zeroblob(16), rowid, 1, 4, 0 FROM workspace";
     files.sql().execute_batch(spend).unwrap();
     assert!(!files.admin().audit().unwrap().reconciles());
     files.sql().execute_batch("INSERT INTO credit_void SELECT lookup_id, 0 FROM credit_spend").unwrap();
@@ -44,7 +44,7 @@ fn audit_reports_changed_totals() {
         ("UPDATE workspace SET granted = 11", Tally { total: 11, rows: 10 }, even(0)),
         ("UPDATE workspace SET spent = 1", even(10), Tally { total: 1, rows: 0 }),
         (
-            "INSERT INTO credit_spend VALUES (x'0123456789abcdef0123456789abcdef', 1, 5, 0);
+            "INSERT INTO credit_spend VALUES (x'0123456789abcdef0123456789abcdef', 1, 1, 5, 0);
              UPDATE spent_until SET lookup_id = x'ff23456789abcdef0123456789abcdef', next_id = x'ff23456789abcdef0123456789abcdef'",
             even(10),
             Tally { total: 0, rows: 5 },
@@ -68,7 +68,7 @@ fn audit_reports_overspent_workspace() {
     let files = Files::with_credits(10);
     files
         .sql()
-        .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 11, 0 FROM workspace", [])
+        .execute("INSERT INTO credit_spend SELECT randomblob(16), rowid, 1, 11, 0 FROM workspace", [])
         .unwrap();
     let audit = files.admin().audit().unwrap();
     assert_eq!(audit.errors, ["1 workspaces with more credits spent than granted"]);
@@ -84,7 +84,7 @@ fn audit_reports_orphan_rows_and_missing_triggers() {
             "INSERT INTO credit_grant (workspace, credits, at) VALUES (9, 5, 0)",
             "1 grants without a workspace",
         ),
-        ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 5, 0)", "1 spends without a workspace"),
+        ("INSERT INTO credit_spend VALUES (randomblob(16), 9, 1, 5, 0)", "1 spends without a workspace"),
         ("INSERT INTO credit_void VALUES (randomblob(16), 0)", "1 voids without a spend"),
         ("DROP TRIGGER credit_spend_no_delete", "the trigger credit_spend_no_delete is missing"),
     ] {

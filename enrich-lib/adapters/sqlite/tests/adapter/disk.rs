@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::{Admin, DataDir, Ledger, People};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use rusqlite::Connection;
 
 use crate::world::{Files, START, World, key, message, workspace};
 
 #[test]
-fn grants_spends_and_voids_are_append_only() {
+fn ledger_and_audit_log_are_append_only() {
     let world = World::with_credits(10);
     let hold = world.hold(1);
     world.spend(&hold).unwrap();
@@ -24,6 +26,8 @@ fn grants_spends_and_voids_are_append_only() {
         ("DELETE FROM credit_spend", "spends are append-only"),
         ("UPDATE credit_void SET at = 0", "voids are append-only"),
         ("DELETE FROM credit_void", "voids are append-only"),
+        ("UPDATE audit_event SET actor = 'ada'", "the audit log is append-only"),
+        ("DELETE FROM audit_event", "the audit log is append-only"),
     ] {
         assert_eq!(sql.execute(statement, []).unwrap_err().to_string(), reason, "{statement}");
     }
@@ -86,8 +90,11 @@ fn opening_current_files_writes_nothing() {
 fn stores_no_email_and_no_key() {
     let world = World::with_credits(10);
     let (used, unused) = (key(1), key(2));
-    world.admin().create_key(&workspace("demo"), "shop", &used, START).unwrap();
-    world.admin().create_key(&workspace("demo"), "till", &unused, START).unwrap();
+    let demo = workspace("demo");
+    for (label, key) in [("shop", &used), ("till", &unused)] {
+        let new = NewKey::new(&demo, label, key);
+        world.admin().create_key(&new, &Actor::operator(START)).unwrap();
+    }
     let people = People::open(&world.dir, 0.8, [7; 16]).unwrap();
     let person = Email::parse("Grace.Quimby+news@Gmail.com").unwrap();
     let gone = Email::parse("otto.zwist@posteo.net").unwrap();

@@ -11,4 +11,5 @@ mod operators;
 mod people;
 mod relaxed;
 mod spends;
+mod usage;
 mod world;

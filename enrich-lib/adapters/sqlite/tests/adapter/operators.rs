@@ -3,11 +3,17 @@
 use std::fs::{self, File};
 use std::thread;
 
-use enrich_lib::key::ApiKey;
-use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError};
-use enrich_store::StoreError;
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_sqlite::{Admin, DataDir, Export, Ledger, SqliteError};
+use enrich_store::records::{CopiedConsole, CopiedMember, NewKey};
+use enrich_store::usage::{Day, UsageCount, UsageRow};
+use enrich_store::users::{Link, LinkPurpose, Role, Totp};
+use enrich_store::{Actor, StoreError, TokenDigest, Users};
+use futures_executor::block_on;
 
 use crate::world::{Files, START, World, after_seconds, key, message, totals, workspace};
+
+const OPERATOR: Actor<'_> = Actor::operator(START);
 
 #[test]
 fn rejects_second_ledger_with_advice() {
@@ -57,7 +63,7 @@ fn admin_works_while_another_process_serves() {
     let world = World::with_credits(10);
     let mut admin = world.admin();
     admin.create_workspace(&workspace("new"), Default::default(), 5, START).unwrap();
-    admin.create_key(&workspace("new"), "first", &key(1), START).unwrap();
+    admin.create_key(&NewKey::new(&workspace("new"), "first", &key(1)), &OPERATOR).unwrap();
     assert_eq!(admin.workspaces().unwrap().len(), 2);
     assert!(world.finds(&key(1)), "a key that was never requested needs no tick");
     let hold = world.hold_of("new", 1);
@@ -70,7 +76,7 @@ fn rejects_revoked_key_after_one_tick() {
     let world = World::with_credits(10);
     let id = create_key(&world, 1);
     assert!(world.finds(&key(1)));
-    world.admin().revoke_key(&id, START).unwrap();
+    world.admin().revoke_key(id, &OPERATOR).unwrap();
     world.tick(START);
     assert!(!world.finds(&key(1)));
 }
@@ -116,7 +122,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(5));
     assert!(world.finds(&key(1)) && world.finds(&key(1)));
     world.tick(after_seconds(6));
-    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
     let used: Vec<_> = keys.iter().map(|key| key.last_used_at).collect();
     assert_eq!(used, [Some(after_seconds(5)), None]);
     let used_key = key(1);
@@ -125,7 +131,7 @@ fn key_list_shows_last_use_and_no_plaintext() {
     world.tick(after_seconds(7));
     assert!(world.finds(&key(1)));
     world.tick(after_seconds(8));
-    let keys = world.admin().keys(&workspace("demo")).unwrap();
+    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
     assert_eq!(keys[0].last_used_at, Some(after_seconds(7)), "use is noted again");
 }
 
@@ -174,9 +180,12 @@ fn reports_unknown_and_existing_names() {
     let none = "there is no workspace unknown";
     assert_eq!(message(admin.grant(&unknown, 1, START)), none);
     assert_eq!(message(admin.balance(&unknown)), none);
-    assert_eq!(message(admin.keys(&unknown)), none);
-    assert_eq!(message(admin.create_key(&unknown, "x", &key(1), START)), none);
-    assert_eq!(message(admin.revoke_key("key_0", START)), "there is no key with the id key_0");
+    assert_eq!(message(admin.keys(&unknown, Day::of(START))), none);
+    assert_eq!(message(admin.create_key(&NewKey::new(&unknown, "x", &key(1)), &OPERATOR)), none);
+    assert_eq!(
+        message(admin.revoke_key(KeyId::from_number(0), &OPERATOR)),
+        "there is no key with the id key_00000000"
+    );
     let twice = admin.create_workspace(&workspace("demo"), Default::default(), 1, START);
     assert_eq!(message(twice), "there is already a workspace demo");
     assert_eq!(totals(files.on_disk()), (10, 0, 0));
@@ -186,10 +195,10 @@ fn reports_unknown_and_existing_names() {
 fn revoking_key_twice_keeps_first_date() {
     let files = Files::with_credits(10);
     let mut admin = files.admin();
-    let id = admin.create_key(&workspace("demo"), "x", &key(1), START).unwrap();
-    admin.revoke_key(&id, after_seconds(1)).unwrap();
-    admin.revoke_key(&id, after_seconds(2)).unwrap();
-    assert_eq!(admin.keys(&workspace("demo")).unwrap()[0].revoked_at, Some(after_seconds(1)));
+    let id = admin.create_key(&NewKey::new(&workspace("demo"), "x", &key(1)), &OPERATOR).unwrap();
+    admin.revoke_key(id, &Actor::operator(after_seconds(1))).unwrap();
+    admin.revoke_key(id, &Actor::operator(after_seconds(2))).unwrap();
+    assert_eq!(admin.keys(&workspace("demo"), Day::of(START)).unwrap()[0].revoked_at, Some(after_seconds(1)));
 }
 
 #[test]
@@ -227,7 +236,60 @@ fn concurrent_creation_makes_one_set_of_accounts() {
     assert_eq!(files.admin().workspaces().unwrap().len(), 8);
 }
 
-fn create_key(files: &Files, seed: u8) -> String {
+fn create_key(files: &Files, seed: u8) -> KeyId {
     let key: ApiKey = key(seed);
-    files.admin().create_key(&workspace("demo"), "test", &key, START).unwrap()
+    files.admin().create_key(&NewKey::new(&workspace("demo"), "test", &key), &OPERATOR).unwrap()
+}
+
+#[test]
+fn export_contains_users_and_free_usage() {
+    let world = World::with_credits(10);
+    let id = create_key(&world, 1);
+    world.spend(&world.hold(1)).unwrap();
+    let (demo, token) = (workspace("demo"), TokenDigest::of(b"link"));
+    let free = UsageCount { workspace: demo.clone(), key: id, outcome: "not_found", lookups: 2 };
+    world.ledger.usage().put_back(vec![free]);
+    let link = Link {
+        digest: token,
+        purpose: LinkPurpose::Join { workspace: demo.clone(), role: Role::Admin },
+        email: "ada@example.com".parse().unwrap(),
+        created_by: "operator".to_owned(),
+        created_at: START,
+        expires_at: after_seconds(60),
+    };
+    let totp = Totp { secret: vec![7; 20], last_step: 3 };
+    let mut admin = world.admin();
+    block_on(admin.create_link(&link, &OPERATOR)).unwrap();
+    let user = block_on(admin.use_link(&token, "$hash", &OPERATOR)).unwrap().unwrap();
+    block_on(admin.set_totp(user, Some(&totp), &[token], None, &OPERATOR)).unwrap();
+    drop(admin);
+    let files = world.close();
+
+    let export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
+    let rowid = export.workspaces().unwrap()[0].rowid;
+    assert_eq!(export.spends(None, 10).unwrap()[0].key, KeyId::from_number(1));
+    let CopiedConsole { users, members, usage, audit_log } = export.console().unwrap();
+    let copied = &users[0].user;
+    assert_eq!((copied.id, copied.password_hash.as_str(), &copied.totp), (user, "$hash", &Some(totp)));
+    assert_eq!(
+        (users.len(), &copied.memberships, &users[0].recovery_codes),
+        (1, &vec![], &vec![*token.as_bytes()])
+    );
+    assert_eq!(
+        members,
+        [CopiedMember { user: user.0, workspace: rowid, role: Role::Admin, joined_at: START }]
+    );
+    let outcome = "not_found".to_owned();
+    let row = UsageRow { day: Day::of(START), key: id, outcome, lookups: 2, credits: 0 };
+    assert_eq!(usage, [(rowid, row)]);
+    let actions: Vec<_> = audit_log.iter().map(|(_, event)| event.action.as_str()).collect();
+    let expected = [
+        "workspace.created",
+        "credits.granted",
+        "key.created",
+        "member.invited",
+        "member.joined",
+        "user.totp_enabled",
+    ];
+    assert_eq!(actions, expected);
 }

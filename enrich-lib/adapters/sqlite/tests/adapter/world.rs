@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
-use enrich_lib::key::ApiKey;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
@@ -223,6 +223,7 @@ pub(crate) fn lookup(id: &str, n: u16) -> Hold {
     Hold {
         lookup_id: LookupId::new(START, random),
         workspace: workspace(id),
+        key: KeyId::from_number(1),
         credits: 1,
         placed_at: START,
         expires_at: after_seconds(60),

@@ -13,6 +13,8 @@ use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Ledger, Work};
+use enrich_store::Actor;
+use enrich_store::records::NewKey;
 use tempfile::TempDir;
 
 use super::super::model::LOOKUPS;
@@ -35,7 +37,7 @@ static PREPARED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut operator = Admin::open(&dir).unwrap();
     for (id, key) in WORKSPACES.iter().zip(&*KEYS) {
         operator.create_workspace(id, Quota::default(), GRANTED_FIRST, START).unwrap();
-        operator.create_key(id, "test", key, START).unwrap();
+        operator.create_key(&NewKey::new(id, "test", key), &Actor::operator(START)).unwrap();
     }
     drop(operator); // closing the last connection checkpoints the WAL into the database
     fs::read(files.path().join(DATABASE)).unwrap()
@@ -156,8 +158,8 @@ impl World {
     }
 
     pub(crate) fn revoke(&mut self, workspace: usize) {
-        let keys = self.operator.keys(&WORKSPACES[workspace]).unwrap();
-        self.operator.revoke_key(&keys[0].id, START).unwrap();
+        let id = KEYS[workspace].digest().key_id();
+        self.operator.revoke_key(id, &Actor::operator(START)).unwrap();
     }
 
     /// Returns the balance in memory and the balance in the database.

@@ -1,0 +1,211 @@
+//! Rules for one-time links: invitations to a workspace and links to set a new password.
+
+use std::sync::Arc;
+
+use enrich_lib::model::WorkspaceId;
+use enrich_store::StoreError;
+use enrich_store::users::{LinkPurpose, Role, Totp};
+use tokio::task::JoinSet;
+
+use super::operator::{Operator, admin, admin_at, after_seconds, email, join, link, token};
+use super::{Administered, START};
+
+/// Generates the tests of the rules for links. `$open` returns a fresh store (`Arc<impl Administered>`).
+#[macro_export]
+macro_rules! links_contract {
+    ($open:expr) => {
+        $crate::rules! { links, $open,
+            invitation_creates_a_user_with_its_role
+            invitation_of_an_existing_user_keeps_the_password
+            invitation_of_a_member_is_rejected
+            invitation_to_an_unknown_workspace_is_rejected
+            link_is_used_once
+            link_is_used_once_by_concurrent_callers
+            expired_link_is_unknown
+            new_link_replaces_unused_link
+            invitations_are_listed_until_they_are_used
+            deleted_invitation_is_unknown
+            invitation_is_deleted_in_its_workspace_only
+            reset_sets_the_password_and_removes_the_second_factor
+            reset_of_an_unknown_user_is_rejected
+            removed_user_cannot_use_an_earlier_link
+        }
+    };
+}
+
+pub async fn invitation_creates_a_user_with_its_role<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    operator.accounts.create_link(&invitation, &admin()).await.unwrap();
+    assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), Some(invitation));
+    assert_eq!(operator.accounts.user_by_email(&email("ada")).await.unwrap(), None);
+    let actor = admin_at(after_seconds(5));
+    let id = operator.accounts.use_link(&token(1), "$hash", &actor).await.unwrap().unwrap();
+    let user = operator.accounts.user(id).await.unwrap().unwrap();
+    assert_eq!((user.id, &user.email, user.password_hash.as_str()), (id, &email("ada"), "$hash"));
+    assert_eq!((user.totp, user.recovery_codes, user.created_at), (None, 0, after_seconds(5)));
+    assert_eq!(user.memberships, [(operator.workspace.clone(), Role::Member)]);
+}
+
+pub async fn invitation_of_an_existing_user_keeps_the_password<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    let ada = operator.join("ada", &shop, Role::Member).await;
+    operator.accounts.create_link(&link(token(1), join(&other, Role::Admin), "ada"), &admin()).await.unwrap();
+    assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
+    let user = operator.accounts.user(ada).await.unwrap().unwrap();
+    assert_eq!(user.password_hash, "$hash");
+    assert_eq!(user.memberships, [(other, Role::Admin), (shop, Role::Member)]);
+}
+
+pub async fn invitation_of_a_member_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.join("ada", &shop, Role::Member).await;
+    let invited =
+        operator.accounts.create_link(&link(token(1), join(&shop, Role::Admin), "ada"), &admin()).await;
+    assert!(matches!(invited, Err(StoreError::AlreadyMember(id)) if id == shop));
+    assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), None);
+}
+
+pub async fn invitation_to_an_unknown_workspace_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut accounts = store.accounts().await;
+    let unknown: WorkspaceId = "unknown".parse().unwrap();
+    let invited = accounts.create_link(&link(token(1), join(&unknown, Role::Admin), "ada"), &admin()).await;
+    assert!(matches!(invited, Err(StoreError::UnknownWorkspace(id)) if id == unknown));
+}
+
+pub async fn link_is_used_once<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    operator.accounts.create_link(&invitation, &admin()).await.unwrap();
+    assert!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap().is_some());
+    assert_eq!(operator.accounts.use_link(&token(1), "$other", &admin()).await.unwrap(), None);
+    assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), None);
+    let user = operator.accounts.user_by_email(&email("ada")).await.unwrap().unwrap();
+    assert_eq!(user.password_hash, "$hash");
+}
+
+pub async fn link_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store.clone()).await;
+    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    operator.accounts.create_link(&invitation, &admin()).await.unwrap();
+    let mut callers = JoinSet::new();
+    for _ in 0..4 {
+        let mut accounts = store.accounts().await;
+        callers.spawn(async move { accounts.use_link(&token(1), "$hash", &admin()).await.unwrap() });
+    }
+    let users = callers.join_all().await;
+    assert_eq!(users.iter().flatten().count(), 1, "{users:?}");
+}
+
+pub async fn expired_link_is_unknown<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let invitation = link(token(1), join(&shop, Role::Member), "ada");
+    operator.accounts.create_link(&invitation, &admin()).await.unwrap();
+    let expiry = invitation.expires_at;
+    assert_eq!(operator.accounts.link(&token(1), expiry).await.unwrap(), None);
+    assert_eq!(operator.accounts.invitations(&shop, expiry).await.unwrap(), []);
+    assert_eq!(operator.accounts.use_link(&token(1), "$hash", &admin_at(expiry)).await.unwrap(), None);
+    assert_eq!(operator.accounts.users().await.unwrap(), []);
+}
+
+pub async fn new_link_replaces_unused_link<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    operator.join("bob", &shop, Role::Admin).await;
+    for (digest, purpose, name) in [
+        (token(1), join(&shop, Role::Member), "ada"),
+        (token(2), join(&other, Role::Member), "ada"),
+        (token(3), LinkPurpose::Reset, "bob"),
+        (token(4), join(&shop, Role::Admin), "ada"),
+        (token(5), LinkPurpose::Reset, "bob"),
+    ] {
+        operator.accounts.create_link(&link(digest, purpose, name), &admin()).await.unwrap();
+    }
+    let mut is_usable = Vec::new();
+    for seed in 1..=5 {
+        is_usable.push(operator.accounts.link(&token(seed), START).await.unwrap().is_some());
+    }
+    assert_eq!(is_usable, [false, true, false, true, true]);
+}
+
+pub async fn invitations_are_listed_until_they_are_used<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.join("cleo", &shop, Role::Admin).await;
+    let mut first = link(token(1), join(&shop, Role::Member), "ada");
+    first.created_at = after_seconds(1);
+    let mut second = link(token(2), join(&shop, Role::Admin), "bob");
+    second.created_at = after_seconds(2);
+    let reset = link(token(3), LinkPurpose::Reset, "cleo");
+    for link in [&second, &first, &reset] {
+        operator.accounts.create_link(link, &admin()).await.unwrap();
+    }
+    let now = after_seconds(3);
+    assert_eq!(operator.accounts.invitations(&shop, now).await.unwrap(), [second, first.clone()]);
+    operator.accounts.use_link(&token(2), "$hash", &admin()).await.unwrap();
+    assert_eq!(operator.accounts.invitations(&shop, now).await.unwrap(), [first]);
+}
+
+pub async fn deleted_invitation_is_unknown<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.accounts.create_link(&link(token(1), join(&shop, Role::Member), "ada"), &admin()).await.unwrap();
+    assert!(operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap());
+    assert!(!operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap());
+    assert_eq!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap(), None);
+}
+
+pub async fn invitation_is_deleted_in_its_workspace_only<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    operator.accounts.create_link(&link(token(1), join(&shop, Role::Member), "ada"), &admin()).await.unwrap();
+    assert!(!operator.accounts.delete_invitation(&other, &token(1).id(), &admin()).await.unwrap());
+    assert!(operator.accounts.link(&token(1), START).await.unwrap().is_some());
+}
+
+pub async fn reset_sets_the_password_and_removes_the_second_factor<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let ada = operator.join("ada", &shop, Role::Member).await;
+    let totp = Totp { secret: vec![7; 20], last_step: 3 };
+    operator.accounts.set_totp(ada, Some(&totp), &[token(8)], None, &admin()).await.unwrap();
+    let session = operator.sign_in(ada, 9).await;
+    operator.accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await.unwrap();
+    // Creating the link changes nothing yet.
+    assert!(operator.accounts.session(&session).await.unwrap().is_some());
+    assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
+    let user = operator.accounts.user(ada).await.unwrap().unwrap();
+    assert_eq!((user.password_hash.as_str(), user.totp, user.recovery_codes), ("$new", None, 0));
+    assert!(!operator.accounts.use_recovery_code(ada, &token(8)).await.unwrap());
+    assert_eq!(operator.accounts.session(&session).await.unwrap(), None);
+    let events = operator.accounts.audit_log(&shop, None, 1).await.unwrap();
+    assert_eq!(
+        (events[0].action.as_str(), events[0].actor.as_str()),
+        ("user.password_changed", "ada@example.com")
+    );
+}
+
+pub async fn reset_of_an_unknown_user_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut accounts = store.accounts().await;
+    let reset = accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await;
+    assert!(matches!(reset, Err(StoreError::UnknownUser)));
+}
+
+pub async fn removed_user_cannot_use_an_earlier_link<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    operator.join("ada", &shop, Role::Member).await;
+    operator.accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await.unwrap();
+    operator.accounts.create_link(&link(token(2), join(&other, Role::Admin), "ada"), &admin()).await.unwrap();
+    operator.accounts.remove_user(&email("ada"), &admin()).await.unwrap();
+    for token in [token(1), token(2)] {
+        assert_eq!(operator.accounts.use_link(&token, "$hash", &admin()).await.unwrap(), None);
+    }
+}

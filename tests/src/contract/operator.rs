@@ -1,0 +1,163 @@
+//! A fixture for the rules about keys, usage and users: one workspace, and an operator's connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrich_lib::credit::{HoldOutcome, Settlement};
+use enrich_lib::key::{ApiKey, KeyId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use enrich_store::records::NewKey;
+use enrich_store::usage::Day;
+use enrich_store::users::{Link, LinkPurpose, Role, Session, UserEmail, UserId};
+use enrich_store::{Accounts, Actor, TokenDigest};
+
+use super::fixture::HOLD_TTL;
+use super::{Administered, START};
+
+pub(super) struct Operator<S> {
+    pub(super) store: Arc<S>,
+    pub(super) accounts: Box<dyn Accounts>,
+    pub(super) workspace: WorkspaceId,
+    lookups: u16,
+}
+
+/// The name of the user who makes changes in these tests.
+pub(super) const ADMIN: &str = "grace@example.com";
+
+/// The day of [`START`].
+pub(super) fn today() -> Day {
+    Day::of(START)
+}
+
+pub(super) fn after_seconds(seconds: u64) -> Timestamp {
+    START + Duration::from_secs(seconds)
+}
+
+/// Returns a user at [`START`].
+pub(super) fn admin() -> Actor<'static> {
+    admin_at(START)
+}
+
+pub(super) fn admin_at(now: Timestamp) -> Actor<'static> {
+    Actor { name: ADMIN, address: Some([192, 0, 2, 7].into()), now }
+}
+
+/// Returns the key that belongs to `seed`.
+pub(super) fn key(seed: u8) -> ApiKey {
+    ApiKey::generate(|| seed)
+}
+
+pub(super) fn email(name: &str) -> UserEmail {
+    format!("{name}@example.com").parse().unwrap()
+}
+
+pub(super) fn token(seed: u8) -> TokenDigest {
+    TokenDigest::of(&[seed; 32])
+}
+
+impl<S: Administered> Operator<S> {
+    /// Creates a workspace `shop` with 100 credits.
+    pub(super) async fn open(store: Arc<S>) -> Self {
+        let mut accounts = store.accounts().await;
+        let workspace: WorkspaceId = "shop".parse().unwrap();
+        accounts.create_workspace(&workspace, Quota::default(), 100, START).await.unwrap();
+        store.tick(START).await;
+        Self { store, accounts, workspace, lookups: 0 }
+    }
+
+    pub(super) async fn create_workspace(&mut self, id: &str) -> WorkspaceId {
+        let id: WorkspaceId = id.parse().unwrap();
+        self.accounts.create_workspace(&id, Quota::default(), 100, START).await.unwrap();
+        self.store.tick(START).await;
+        id
+    }
+
+    /// Creates a key that is labelled `till`.
+    pub(super) async fn create_key(&mut self, key: &ApiKey, expires_at: Option<Timestamp>) -> KeyId {
+        let new = NewKey { expires_at, ..NewKey::new(&self.workspace, "till", key) };
+        self.accounts.create_key(&new, &admin()).await.unwrap()
+    }
+
+    /// Returns whether the serving node accepts `key` at `now`.
+    pub(super) async fn accepts(&self, key: &ApiKey, now: Timestamp) -> bool {
+        self.store.tick(now).await;
+        self.store.keys().find(&key.digest()).await.unwrap().is_some()
+    }
+
+    /// Bills a lookup that arrived at `at`. Its id begins with that time.
+    pub(super) async fn bill(&mut self, key: KeyId, credits: u64, at: Timestamp) {
+        self.bill_in(&self.workspace.clone(), key, credits, at).await;
+    }
+
+    pub(super) async fn bill_in(&mut self, workspace: &WorkspaceId, key: KeyId, credits: u64, at: Timestamp) {
+        self.lookups += 1;
+        let mut random = [0; 10];
+        random[8..].copy_from_slice(&self.lookups.to_be_bytes());
+        let hold = enrich_lib::credit::Hold {
+            lookup_id: LookupId::new(at, random),
+            workspace: workspace.clone(),
+            key,
+            credits,
+            placed_at: at,
+            expires_at: at + HOLD_TTL,
+        };
+        assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
+        self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
+    }
+
+    /// Invites a user and uses the link. Returns the new member.
+    pub(super) async fn join(&mut self, name: &str, workspace: &WorkspaceId, role: Role) -> UserId {
+        let token = TokenDigest::of(format!("{name} joins {workspace}").as_bytes());
+        self.accounts.create_link(&link(token, join(workspace, role), name), &admin()).await.unwrap();
+        self.accounts.use_link(&token, "$hash", &admin()).await.unwrap().unwrap()
+    }
+
+    /// Begins a session with the token of `seed`.
+    pub(super) async fn sign_in(&mut self, user: UserId, seed: u8) -> TokenDigest {
+        let session = session(user, seed);
+        self.accounts.begin_session(&session, Timestamp::from_unix_ms(0), &admin()).await.unwrap();
+        session.digest
+    }
+
+    /// Returns the actions and subjects in the audit log of `workspace`, oldest first.
+    pub(super) async fn events(&mut self, workspace: &WorkspaceId) -> Vec<(String, String)> {
+        let mut events = self.accounts.audit_log(workspace, None, 1_000).await.unwrap();
+        events.reverse();
+        events.into_iter().map(|event| (event.action, event.subject)).collect()
+    }
+
+    /// Returns the last action in the audit log of the workspace, and its subject.
+    pub(super) async fn last_event(&mut self) -> (String, String) {
+        self.events(&self.workspace.clone()).await.pop().unwrap()
+    }
+}
+
+/// Returns the purpose of an invitation.
+pub(super) fn join(workspace: &WorkspaceId, role: Role) -> LinkPurpose {
+    LinkPurpose::Join { workspace: workspace.clone(), role }
+}
+
+/// Returns a link that expires after an hour.
+pub(super) fn link(digest: TokenDigest, purpose: LinkPurpose, name: &str) -> Link {
+    Link {
+        digest,
+        purpose,
+        email: email(name),
+        created_by: ADMIN.to_owned(),
+        created_at: START,
+        expires_at: after_seconds(3_600),
+    }
+}
+
+pub(super) fn session(user: UserId, seed: u8) -> Session {
+    Session {
+        digest: token(seed),
+        user,
+        created_at: START,
+        authenticated_at: START,
+        last_seen_at: START,
+        address: Some([192, 0, 2, 7].into()),
+        user_agent: "Firefox 140".to_owned(),
+    }
+}

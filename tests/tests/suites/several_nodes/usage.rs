@@ -1,0 +1,116 @@
+//! Usage that several nodes count.
+
+use enrich_lib::key::KeyId;
+use enrich_lib::model::LookupId;
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
+use enrich_store::Admin as _;
+use enrich_store::usage::{BILLED, Day, UsageRow};
+use enrich_tests::contract::START;
+
+use super::world::{Node, World, demo, eventually, key_id};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_of_two_nodes_adds_up() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    let nodes = [world.node().await, world.node().await];
+    for n in 0..10 {
+        for node in &nodes[..=n % 2] {
+            assert!(world.spend(node).await.unwrap());
+            count_not_found(node);
+        }
+    }
+    // Billed lookups are counted in the transactions of their spends, and free ones by a tick.
+    let billed = row(BILLED, 15, 15);
+    assert_eq!(usage(&world).await.first(), Some(&billed));
+    let all = [billed, row("not_found", 15, 0)];
+    eventually("free lookups are counted", async || usage(&world).await == all).await;
+    let rows = "SELECT count(DISTINCT epoch), count(*) FROM usage_day";
+    assert_eq!(world.postgres.numbers(&world.database, rows).await, [2, 4], "each node has its own rows");
+    world.totals().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_node_has_written_its_usage() {
+    let world = World::new().await;
+    world.workspace(0).await;
+    let mut node = world.node().await;
+    node.stop_ticking().await;
+    count_not_found(&node);
+    node.ledger.close().await.unwrap();
+    assert_eq!(usage(&world).await, [row("not_found", 1, 0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_that_could_not_be_written_is_written_later() {
+    let world = World::new().await;
+    world.workspace(0).await;
+    let node = world.node().await;
+    world.sql("ALTER TABLE usage_day RENAME TO hidden").await;
+    count_not_found(&node);
+    eventually("a tick fails", async || node.ledger.tick(node.now()).await.is_err()).await;
+    world.sql("ALTER TABLE hidden RENAME TO usage_day").await;
+    eventually("it is counted", async || usage(&world).await == [row("not_found", 1, 0)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn voided_spend_is_not_counted() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    for _ in 0..3 {
+        assert!(world.spend(&node).await.unwrap());
+    }
+    let void =
+        "SELECT void(array_agg(epoch), array_agg(workspace), array_agg(lookup_id), array_agg(at)) FROM (
+            SELECT * FROM credit_spend ORDER BY lookup_id LIMIT 1
+        ) AS s";
+    for _ in 0..2 {
+        world.sql(void).await;
+        assert_eq!(usage(&world).await, [row(BILLED, 2, 2)]);
+    }
+    // A void without a spend changes nothing.
+    world.sql("SELECT void('{1}', '{1}', ARRAY[gen_random_uuid()], ARRAY[now()])").await;
+    assert_eq!(usage(&world).await, [row(BILLED, 2, 2)]);
+    assert_eq!(world.totals().await[..2], [10, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_finds_usage_that_differs_from_the_spends() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node().await;
+    assert!(world.spend(&node).await.unwrap());
+    assert_eq!(world.admin().await.audit().await.unwrap().errors, [""; 0]);
+    world.sql("UPDATE usage_day SET lookups = 2").await;
+    let errors = world.admin().await.audit().await.unwrap().errors;
+    let expected = format!(
+        "the usage of demo with {} is 2 billed lookups and 1 credits, but its spends are 1 lookups and 1 credits",
+        key_id()
+    );
+    assert_eq!(errors, [expected]);
+}
+
+/// Counts a free lookup.
+fn count_not_found(node: &Node) {
+    node.ledger.usage().record(&LookupEvent {
+        lookup_id: LookupId::new(START, [9; 10]),
+        workspace: Some(&demo()),
+        key: Some(key_id()),
+        ending: Ending::NotFound,
+        step: Step::Settle,
+        credits_spent: 0,
+        durations: Durations::default(),
+        error: None,
+    });
+}
+
+async fn usage(world: &World<'_>) -> Vec<UsageRow> {
+    let last = Day::from_number(u32::MAX);
+    world.admin().await.usage(&demo(), Day::default(), last).await.unwrap()
+}
+
+fn row(outcome: &str, lookups: u64, credits: u64) -> UsageRow {
+    let key: KeyId = key_id();
+    UsageRow { day: Day::of(START), key, outcome: outcome.to_owned(), lookups, credits }
+}
