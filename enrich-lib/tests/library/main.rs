@@ -6,6 +6,7 @@ mod memory;
 mod observer;
 mod replies;
 mod scripted;
+mod spends;
 mod transitions;
 mod windows;
 mod wire;
