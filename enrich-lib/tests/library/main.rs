@@ -7,6 +7,7 @@ mod observer;
 mod replies;
 mod scripted;
 mod spends;
+mod timings;
 mod transitions;
 mod windows;
 mod wire;
