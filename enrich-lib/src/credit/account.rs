@@ -218,8 +218,8 @@ impl Account {
         }
     }
 
-    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
-    /// most [`Account::TOMBSTONE_TTL`] past their expiry.
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before. If
+    /// the hold is overdue, it expires within [`Account::TOMBSTONE_TTL`].
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
