@@ -53,7 +53,7 @@ pub trait Observer: Send + Sync {
 /// Discards all events.
 impl Observer for () {
     fn now(&self) -> Duration {
-        Duration::default()
+        Default::default()
     }
 
     fn finished(&self, _: &LookupEvent<'_>) {}
