@@ -4,7 +4,7 @@ use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::{LookupId, ProfileUrl, Timestamp};
+use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::sharded_map::ShardedMap;
@@ -96,6 +96,28 @@ fn removes_window_exactly_at_its_expiry() {
         late.iter().for_each(|name| assert_eq!(block_on(table.count(&opening(name, last))).unwrap(), 1));
         assert_eq!(format!("{table:?}").contains("early-"), is_kept, "{last}");
     }
+}
+
+/// Each scan reads the whole shard.
+#[test]
+fn removes_expired_windows_only_when_shard_is_full() {
+    let map = ShardedMap::default();
+    let early = workspace("early").id;
+    map.lock(&early).insert(early.clone(), ());
+    let all = (0_u32..).map(|n| workspace(&format!("late-{n}")).id);
+    let mut neighbours = all.filter(|id| map.lock(id).contains_key(&early));
+
+    let table = WindowTable::default();
+    let count = |id: &WorkspaceId, seconds: u64| {
+        let window = Quota::default().window(id, Timestamp::from_unix_ms(seconds * 1_000));
+        assert_eq!(block_on(table.count(&window)).unwrap(), 1);
+    };
+    let has_early = || format!("{table:?}").contains("early");
+    count(&early, 100);
+    count(&neighbours.next().unwrap(), 1_000);
+    assert!(has_early(), "the shard has room for more");
+    neighbours.take(100).for_each(|id| count(&id, 1_000));
+    assert!(!has_early());
 }
 
 #[test]
