@@ -40,6 +40,17 @@ fn slow_spend_keeps_its_hold() {
 }
 
 #[test]
+fn slow_spend_is_due_again_after_retention() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 2)).unwrap();
+    account.begin_spend(&hold(1, 2), 1).unwrap();
+    for (now, next) in [(9, 10), (10, 40), (39, 40), (40, 70), (200, 230)] {
+        account.advance(at(now));
+        assert_eq!(account.next_due(), Some(at(next)));
+    }
+}
+
+#[test]
 fn forgets_slow_spend_after_its_commit() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 2)).unwrap();
