@@ -2,7 +2,7 @@
 
 use enrich_lib::credit::AccountError::Ended;
 use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
-use enrich_lib::credit::{Account, Settlement};
+use enrich_lib::credit::{Account, Hold, Settlement};
 use enrich_lib::model::Timestamp;
 
 use crate::credits::{assert_balance, at, hold, with_credits};
@@ -98,13 +98,15 @@ fn spend_is_in_progress_until_last_attempt_ends() {
 #[test]
 fn failed_spend_after_expiry_releases_credits() {
     let mut account = with_credits(5);
+    let other = Hold { expires_at: at(100), ..hold(2, 1) };
+    account.hold(&other).unwrap();
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 2).unwrap();
     account.advance(at(10));
     account.abort_spend(&hold(1, 2));
-    assert_balance(&account, [3, 2, 0]);
+    assert_balance(&account, [2, 3, 0]);
     account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert_balance(&account, [5, 0, 0]);
+    assert_balance(&account, [4, 1, 0]);
 }
 
 #[test]
