@@ -104,9 +104,7 @@ const CLASSES: [Class; 256] = {
     let mut byte = 0;
     while byte < 256 {
         let c = byte as u8;
-        if c.is_ascii_alphanumeric() || !c.is_ascii() {
-            classes[byte] = LET_DIG;
-        }
+        classes[byte] = if c.is_ascii_alphanumeric() || !c.is_ascii() { LET_DIG } else { 0 };
         byte += 1;
     }
     let (symbols, mut at) = (b"!#$%&'*+-/=?^_`{|}~", 0);
