@@ -108,13 +108,9 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// Returns the string, or `None` if `value` is not a string. `value` is valid JSON, so that only escapes need decoding.
+/// Returns the string, or `None` if `value` is not a string. `value` is valid JSON, but its escapes may not be Unicode.
 fn string(value: &str) -> serde_json::Result<Option<Cow<'_, str>>> {
-    match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
-        Some(text) if text.bytes().all(|byte| byte != b'\\') => Ok(Some(text.into())),
-        Some(_) => serde_json::from_str(value).map(|Text(text)| Some(text)),
-        None => Ok(None),
-    }
+    if value.starts_with('"') { serde_json::from_str(value).map(|Text(text)| Some(text)) } else { Ok(None) }
 }
 
 /// A string, borrowed unless it has escapes.
@@ -197,6 +193,9 @@ mod tests {
             b"{\"email\":[\"\xff\"]}",
             b"{\"email\":\"\\ud800\"}",
             b"{\"email\":\"a\nb\"}",
+            b"{\"email\":\"\t\"}",
+            b"{\"email\":\"\"\"}",
+            b"{\"email\":\"\\\"}",
             b"{\"email\":01}",
             b"{\"email\":NaN}",
             b"\xef\xbb\xbf{\"email\":\"a@b.c\"}",

@@ -80,7 +80,7 @@ fn make_room(table: &mut Map<Counter>, window: &Window) {
     if table.len() == table.capacity() {
         let now = window.opens_at(); // a lower bound of the current time
         table.retain(|_, counter| counter.all().any(|counter| now < counter.expires_at));
-        table.reserve(table.len() + 1);
+        table.reserve(table.len());
     }
 }
 

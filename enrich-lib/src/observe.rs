@@ -54,7 +54,7 @@ pub trait Observer: Send + Sync {
 /// Discards all events.
 impl Observer for () {
     fn now(&self) -> Duration {
-        Duration::ZERO
+        Default::default()
     }
 
     fn finished(&self, _: &LookupEvent<'_>) {}

@@ -139,6 +139,7 @@ mod tests {
     #[test]
     fn finds_vendor_error_in_source_chain() {
         let error = VendorError::new(RateLimited).with_retry_after(Duration::from_secs(7));
+        assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
         assert_eq!(VendorError::of(&error.into()), Some(&error));
         assert_eq!(VendorError::of(&PortError::new(Detailed(error))), Some(&error));
         assert_eq!(VendorError::of(&PortError::new("another error")), None);

@@ -24,7 +24,8 @@ struct Lookups {
     /// The sum of the credits that they hold.
     held: u64,
     entries: Entries<Entry>,
-    /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten.
+    /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten. A
+    /// spend in progress that is overdue alternates between them.
     expiring: ExpiryQueue,
     tombstones: ExpiryQueue,
 }
@@ -126,7 +127,7 @@ impl Account {
     /// Fails with [`AccountError::OtherHold`] if the lookup holds another number of credits, and with
     /// [`AccountError::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
-        self.pass(hold.placed_at);
+        self.catch_up(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
             return match known.state {
                 State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
@@ -217,8 +218,8 @@ impl Account {
         }
     }
 
-    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
-    /// most [`Account::TOMBSTONE_TTL`] past their expiry.
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before. If
+    /// the hold is overdue, it expires within [`Account::TOMBSTONE_TTL`].
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
@@ -269,18 +270,12 @@ impl Account {
                 lookups.tombstones.move_back(back);
             }
         }
-        self.pass(now);
+        self.catch_up(now);
     }
 
-    /// Applies an [`Account::advance`] to `now` that this account missed. Does nothing if `now` is in the account's past.
+    /// Applies an [`Account::advance`] to `now` that this account missed. An earlier `now` is ignored, because a hold may just
+    /// be late.
     pub fn catch_up(&mut self, now: Timestamp) {
-        if now > self.now {
-            self.pass(now);
-        }
-    }
-
-    /// Advances the time. An earlier `now` is ignored, because a hold may just be late.
-    fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         if let Some(lookups) = &mut self.lookups {
             lookups.pass(self.now);
@@ -307,7 +302,7 @@ impl Account {
 
 impl Lookups {
     fn pass(&mut self, now: Timestamp) {
-        // A spend in progress is left as it is and checked again at this time.
+        // A spend in progress moves to the other queue, so that it is checked again at this time.
         let again_at = now + Account::TOMBSTONE_TTL;
         while let Some((due, id)) = self.expiring.pop_due(now) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
@@ -323,9 +318,7 @@ impl Lookups {
         }
         while let Some((_, id)) = self.tombstones.pop_due(now) {
             match self.entries.get(id) {
-                Some(Entry { state: State::Spending { .. }, .. }) if now < again_at => {
-                    self.tombstones.push(again_at, id)
-                }
+                Some(Entry { state: State::Spending { .. }, .. }) => self.expiring.push(again_at, id),
                 _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
             }
         }

@@ -112,5 +112,9 @@ mod tests {
         let mut entries = Entries::default();
         (0..60).for_each(|second| entries.insert(id(second, 0), ()));
         assert!(entries.0.iter().all(|bucket| bucket.values.len() <= 2));
+
+        let mut entries = Entries::default();
+        (0..1_024).for_each(|ms| entries.insert(LookupId::new(Timestamp::from_unix_ms(ms), [0; 10]), ()));
+        assert_eq!(entries.0.len(), 1);
     }
 }

@@ -100,6 +100,39 @@ mod tests {
         assert_eq!(queue.next_due(), Some(at(500)));
     }
 
+    #[test]
+    fn entries_with_one_deadline_are_in_order() {
+        let mut queue = ExpiryQueue::default();
+        (0..100).for_each(|n| queue.push(at(1_000), id(n)));
+        queue.push(at(2_000), id(100));
+        queue.push(at(1_000), id(101));
+        assert!(queue.late.is_empty());
+    }
+
+    #[test]
+    fn releases_memory_when_less_than_an_eighth_is_in_use() {
+        let mut queue = ExpiryQueue::default();
+        (0..1_000).for_each(|n| queue.push(at(10_000), id(n)));
+        (0..1_000).for_each(|n| queue.push(at(5_000), id(n)));
+        let capacities = |queue: &ExpiryQueue| [queue.in_order.capacity(), queue.late.capacity()];
+        let used = capacities(&queue).map(|capacity| capacity / 8);
+
+        while queue.late.len() > used[1] {
+            queue.pop_due(at(5_000));
+        }
+        while queue.in_order.len() > used[0] {
+            queue.in_order.pop_front();
+        }
+        let before = capacities(&queue);
+        queue.shrink();
+        assert_eq!(capacities(&queue), before);
+
+        queue.in_order.pop_front();
+        queue.late.pop();
+        queue.shrink();
+        assert_eq!(capacities(&queue), used.map(|used| 2 * (used - 1)));
+    }
+
     proptest! {
         /// Each step advances the clock, adds a deadline that may be out of order, and may pop all due entries.
         #[test]

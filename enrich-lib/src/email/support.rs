@@ -3,6 +3,7 @@
 //! providers are never complete.
 
 use std::collections::BTreeSet;
+use std::ops::BitOr;
 use std::sync::LazyLock;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -130,7 +131,7 @@ const DISPOSABLE: Kind = 4;
 
 /// Returns a function that checks whether `domain` or one of its parent domains is of a kind.
 fn kinds(domain: &str) -> impl Fn(Kind) -> bool {
-    let kinds = suffixes(domain).filter_map(|domain| LISTED.get(domain)).fold(0, |all, kinds| all | kinds);
+    let kinds = suffixes(domain).filter_map(|domain| LISTED.get(domain)).fold(0, BitOr::bitor);
     move |kind| kinds & kind != 0
 }
 

@@ -88,29 +88,28 @@ fn is_label(label: &[u8]) -> bool {
         && label.iter().all(|byte| *byte == b'-' || is(LET_DIG, *byte))
 }
 
-/// A class of bytes: a bit in [`CLASSES`].
+/// A class of bytes: the bits in [`CLASSES`] of which a byte has at least one.
 type Class = u8;
-const LET_DIG: Class = 1;
-const ATEXT: Class = 2;
+const LET_DIG: Class = 0b01;
+const SYMBOL: Class = 0b10;
+const ATEXT: Class = 0b11; // letters, digits and symbols
 
 const fn is(class: Class, byte: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
-/// The classes of each byte. Non-ASCII bytes count as letters.
+/// The class of each byte. Non-ASCII bytes count as letters.
 const CLASSES: [Class; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
     while byte < 256 {
         let c = byte as u8;
-        if c.is_ascii_alphanumeric() || !c.is_ascii() {
-            classes[byte] = LET_DIG | ATEXT;
-        }
+        classes[byte] = if c.is_ascii_alphanumeric() || !c.is_ascii() { LET_DIG } else { 0 };
         byte += 1;
     }
     let (symbols, mut at) = (b"!#$%&'*+-/=?^_`{|}~", 0);
     while at < symbols.len() {
-        classes[symbols[at] as usize] = ATEXT;
+        classes[symbols[at] as usize] = SYMBOL;
         at += 1;
     }
     classes

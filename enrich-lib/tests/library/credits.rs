@@ -2,7 +2,6 @@
 
 use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLarge};
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
-use enrich_lib::credit::SpendStart::{AlreadySpent, Begun};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::memory::AccountTable;
@@ -132,66 +131,6 @@ fn clock_never_goes_back() {
 }
 
 #[test]
-fn hold_does_not_expire_during_spend() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 2)).unwrap();
-    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(Begun));
-    account.advance(at(1_000));
-    assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Err(Ended));
-    assert_balance(&account, [3, 2, 0]);
-
-    account.commit_spend(&hold(1, 2));
-    assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn failed_spend_after_expiry_releases_credits() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 2)).unwrap();
-    account.begin_spend(&hold(1, 2), 2).unwrap();
-    account.advance(at(10));
-    account.abort_spend(&hold(1, 2));
-    assert_balance(&account, [3, 2, 0]);
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
-fn failed_spend_can_be_retried() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.begin_spend(&hold(1, 1), 1).unwrap();
-    account.abort_spend(&hold(1, 1));
-    assert_balance(&account, [4, 1, 0]);
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn failed_attempt_does_not_undo_concurrent_attempt() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(Begun); 2]);
-    account.abort_spend(&hold(1, 1));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(Ended), "the other may yet succeed");
-    account.commit_spend(&hold(1, 1));
-    account.commit_spend(&hold(1, 1));
-    account.abort_spend(&hold(1, 1));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn rejects_concurrent_attempt_at_another_price() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 3)).unwrap();
-    account.begin_spend(&hold(1, 3), 2).unwrap();
-    assert_eq!(account.begin_spend(&hold(1, 3), 1), Err(Ended));
-    account.abort_spend(&hold(1, 3));
-    assert_eq!(account.settle(&hold(1, 3), Settlement::Release), Ok(()), "it was no attempt");
-}
-
-#[test]
 fn clock_set_back_moves_deadlines_back() {
     let mut account = with_credits(5);
     account.advance(at(10_000));
@@ -244,56 +183,6 @@ fn late_hold_does_not_set_clock_back() {
 }
 
 #[test]
-fn unacknowledged_spend_is_held_until_voided() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 3)).unwrap();
-    account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
-    account.reopen_spend(&hold(1, 3), 2);
-    assert_balance(&account, [3, 2, 0]);
-    account.advance(at(1_000));
-    assert_balance(&account, [3, 2, 0]);
-    account.void_spend(&hold(1, 3));
-    account.void_spend(&hold(1, 3));
-    assert_balance(&account, [5, 0, 0]);
-    assert_eq!(account.begin_spend(&hold(1, 3), 2), Err(Ended));
-}
-
-/// A reply can take this long if a machine sleeps or a clock jumps.
-#[test]
-fn voids_spend_after_its_retention() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 3)).unwrap();
-    account.settle(&hold(1, 3), Settlement::Spend(2)).unwrap();
-    account.advance(at(10) + Account::TOMBSTONE_TTL);
-    account.reopen_spend(&hold(1, 3), 2);
-    assert_balance(&account, [3, 2, 0]);
-    account.void_spend(&hold(1, 3));
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
-fn rejects_reopening_of_unspent_lookup() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 3)).unwrap();
-    account.reopen_spend(&hold(1, 3), 2);
-    assert_balance(&account, [2, 3, 0]);
-    account.settle(&hold(1, 3), Settlement::Spend(1)).unwrap();
-    account.reopen_spend(&hold(1, 3), 2);
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
-fn reopened_spend_can_be_acknowledged() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
-    account.reopen_spend(&hold(1, 1), 1);
-    assert_eq!(account.begin_spend(&hold(1, 1), 1), Ok(Begun));
-    account.commit_spend(&hold(1, 1));
-    assert_balance(&account, [4, 0, 1]);
-}
-
-#[test]
 fn removes_settled_hold_after_retention() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
@@ -334,6 +223,34 @@ fn keeps_lookup_from_hold_to_end_of_retention() {
 }
 
 #[test]
+fn next_due_is_earliest_expiry_or_end_of_retention() {
+    let mut account = with_credits(5);
+    assert_eq!(account.next_due(), None);
+    account.hold(&Hold { expires_at: at(20), ..hold(1, 1) }).unwrap();
+    account.hold(&hold(2, 1)).unwrap();
+    for (now, next) in [(0, 10), (10, 20), (20, 40), (40, 50)] {
+        account.advance(at(now));
+        assert_eq!(account.next_due(), Some(at(next)));
+    }
+    account.advance(at(50));
+    assert_eq!(account.next_due(), None);
+}
+
+#[test]
+fn catching_up_ignores_an_earlier_time() {
+    let mut account = with_credits(5);
+    account.hold(&hold(1, 1)).unwrap();
+    account.catch_up(at(9));
+    assert_balance(&account, [4, 1, 0]);
+    account.catch_up(at(10));
+    assert_balance(&account, [5, 0, 0]);
+
+    account.advance(at(1_000));
+    account.catch_up(at(0));
+    assert_eq!(account.hold(&hold(2, 1)), Err(Ended), "unlike a clock set back");
+}
+
+#[test]
 fn rejects_inconsistent_totals() {
     assert_eq!(
         Account::new(10, 4).unwrap().balance(),
@@ -368,12 +285,12 @@ fn account_table_expires_holds_of_all_workspaces() {
     assert_eq!(table.balance(&hold(1, 1).workspace).available, 1);
 }
 
-fn with_credits(credits: u64) -> Account {
+pub(crate) fn with_credits(credits: u64) -> Account {
     Account::new(credits, 0).expect("an account")
 }
 
 /// Returns a hold that lasts from second 0 to second 10.
-fn hold(lookup: u8, credits: u64) -> Hold {
+pub(crate) fn hold(lookup: u8, credits: u64) -> Hold {
     Hold {
         lookup_id: LookupId::from_bytes([lookup; 16]),
         workspace: "demo".parse().expect("a name"),
@@ -384,12 +301,12 @@ fn hold(lookup: u8, credits: u64) -> Hold {
     }
 }
 
-fn at(seconds: u64) -> Timestamp {
+pub(crate) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_unix_ms(seconds * 1_000)
 }
 
 #[track_caller]
-fn assert_balance(account: &Account, [available, held, spent]: [u64; 3]) {
+pub(crate) fn assert_balance(account: &Account, [available, held, spent]: [u64; 3]) {
     let balance = account.balance();
     assert_eq!([balance.available, balance.held, balance.spent], [available, held, spent]);
     assert_eq!(balance.granted, available + held + spent);

@@ -6,6 +6,8 @@ mod memory;
 mod observer;
 mod replies;
 mod scripted;
+mod spends;
+mod timings;
 mod transitions;
 mod windows;
 mod wire;

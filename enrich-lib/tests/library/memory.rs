@@ -4,8 +4,10 @@ use enrich_lib::credit::Balance;
 use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::{ProfileUrl, Timestamp};
-use enrich_lib::ports::{Keys, Windows};
+use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::ports::{Keys, Resolver, Windows};
+use enrich_lib::query::Query;
+use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
 
@@ -36,6 +38,12 @@ fn finds_person_by_every_spelling_of_email() {
     let find = |email| directory.get(&Email::parse(email).unwrap());
     assert_eq!(find("AdaMarlowe+news@googlemail.com"), Some(profile));
     assert_eq!(find("ben.marlowe@gmail.com"), None);
+
+    let query =
+        |email| Query { lookup_id: LookupId::from_bytes([1; 16]), workspace: workspace("demo").id, email };
+    let resolve = |email| block_on(Resolver::find(&directory, &query(Email::parse(email).unwrap()))).unwrap();
+    assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com"));
+    assert_eq!(resolve("ben.marlowe@gmail.com"), None);
     assert_eq!(format!("{directory:?}"), "Directory(1 people)");
 }
 
@@ -67,4 +75,69 @@ fn removes_windows_of_idle_workspaces_only() {
         assert_eq!(count(format!("late-{n}"), 1_000), 2);
     }
     assert!(!format!("{table:?}").contains("early-"));
+}
+
+#[test]
+fn removes_window_exactly_at_its_expiry() {
+    let quota = Quota::new(1, 1).unwrap();
+    let opening = |name: &str, ms| quota.window(&name.parse().unwrap(), Timestamp::from_unix_ms(ms));
+    let opens_at = opening("early-0", 1_000_000).opens_at().unix_ms();
+    // Windows of different workspaces open at different times. These open together.
+    let names = |group: &str, count: usize| {
+        let all = (0_u32..).map(|n| format!("{group}-{n}"));
+        let together = all.filter(|name| opening(name, opens_at).opens_at().unix_ms() == opens_at);
+        together.take(count).collect::<Vec<_>>()
+    };
+    let (early, late) = (names("early", 100), names("late", 1_000));
+    let expires_at = opening("early-0", opens_at).expires_at().unix_ms();
+    for (last, is_kept) in [(expires_at - 1_000, true), (expires_at, false)] {
+        let table = WindowTable::default();
+        early.iter().for_each(|name| assert_eq!(block_on(table.count(&opening(name, opens_at))).unwrap(), 1));
+        late.iter().for_each(|name| assert_eq!(block_on(table.count(&opening(name, last))).unwrap(), 1));
+        assert_eq!(format!("{table:?}").contains("early-"), is_kept, "{last}");
+    }
+}
+
+/// Each scan reads the whole shard.
+#[test]
+fn removes_expired_windows_only_when_shard_is_full() {
+    let map = ShardedMap::default();
+    let early = workspace("early").id;
+    map.lock(&early).insert(early.clone(), ());
+    let all = (0_u32..).map(|n| workspace(&format!("late-{n}")).id);
+    let mut neighbours = all.filter(|id| map.lock(id).contains_key(&early));
+
+    let table = WindowTable::default();
+    let count = |id: &WorkspaceId, seconds: u64| {
+        let window = Quota::default().window(id, Timestamp::from_unix_ms(seconds * 1_000));
+        assert_eq!(block_on(table.count(&window)).unwrap(), 1);
+    };
+    let has_early = || format!("{table:?}").contains("early");
+    count(&early, 100);
+    count(&neighbours.next().unwrap(), 1_000);
+    assert!(has_early(), "the shard has room for more");
+    neighbours.take(100).for_each(|id| count(&id, 1_000));
+    assert!(!has_early());
+}
+
+#[test]
+fn keeps_only_windows_of_late_requests() {
+    let table = WindowTable::default();
+    for minute in 0..100 {
+        let now = Timestamp::from_unix_ms(minute * 60_000);
+        let window = Quota::default().window(&workspace("demo").id, now);
+        assert_eq!(block_on(table.count(&window)).unwrap(), 1);
+    }
+    assert_eq!(format!("{table:?}").matches("window: ").count(), 2, "the current one and the one before");
+}
+
+#[test]
+fn spreads_workspaces_over_shards() {
+    let map = ShardedMap::default();
+    for n in 0..1_000 {
+        let id = workspace(&format!("workspace-{n}")).id;
+        map.lock(&id).insert(id.clone(), n);
+    }
+    let used = map.shards().filter(|shard| !shard.is_empty()).count();
+    assert!(used > 50, "{used} of 64 shards");
 }

@@ -8,6 +8,7 @@ use enrich_lib::drive::Service;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Policy, Reply, Request};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::observe::Observer;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
@@ -46,6 +47,16 @@ pub(crate) const LIMIT: u64 = 5;
 
 /// Returns the reply to `request` and the port calls that led to it.
 pub(crate) fn answer(policy: &Arc<Policy>, script: Script, request: Request) -> (Reply, Vec<Call>) {
+    answer_with(policy, script, request, &())
+}
+
+/// Does the same with an observer.
+pub(crate) fn answer_with(
+    policy: &Arc<Policy>,
+    script: Script,
+    request: Request,
+    observer: &impl Observer,
+) -> (Reply, Vec<Call>) {
     let ports = Arc::new(Ports { script, calls: Mutex::default() });
     let service = Service {
         policy: policy.clone(),
@@ -54,7 +65,7 @@ pub(crate) fn answer(policy: &Arc<Policy>, script: Script, request: Request) -> 
         credits: ports.clone(),
         resolver: ports.clone(),
     };
-    let reply = futures_executor::block_on(service.answer(arrival(), request));
+    let reply = futures_executor::block_on(service.answer_with(arrival(), request, observer));
     let calls = ports.calls.lock().expect("no port panics").clone();
     (reply, calls)
 }

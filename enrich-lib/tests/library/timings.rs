@@ -1,0 +1,102 @@
+//! The clock readings of a lookup, and the names of endings and steps in log lines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use enrich_lib::credit::HoldOutcome;
+use enrich_lib::lookup::{Policy, Request};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
+use enrich_lib::refusal::Refusal;
+
+use crate::scripted::{Script, answer_with, api_key};
+
+const GOES_WELL: Script =
+    Script { key: Ok(true), count: Ok(1), hold: Ok(HoldOutcome::Granted), person: Ok(true), settle: Ok(()) };
+
+#[test]
+fn total_ends_with_last_check_or_port_call() {
+    let tick = Some(Duration::from_millis(1));
+    let all = Durations { keys: tick, windows: tick, hold: tick, resolver: tick, settle: tick, total: ms(5) };
+    let good = || request(r#"{"email":"ada@gmail.com"}"#);
+    assert_eq!(Ticking::new(true).durations(good()), all);
+    let to_body = Durations { keys: tick, windows: tick, total: ms(3), ..Durations::default() };
+    assert_eq!(Ticking::new(true).durations(request("{")), to_body);
+    let no_port = Durations { total: ms(1), ..Durations::default() };
+    assert_eq!(Ticking::new(true).durations(Request { key: None, ..good() }), no_port);
+}
+
+#[test]
+fn untimed_lookup_reads_clock_twice() {
+    let total = Durations { total: ms(1), ..Durations::default() };
+    for body in [r#"{"email":"ada@gmail.com"}"#, "{"] {
+        assert_eq!(Ticking::new(false).durations(request(body)), total, "{body}");
+    }
+}
+
+#[test]
+fn unit_observer_does_not_time_ports() {
+    assert!(!().times_ports());
+    assert_eq!(().now(), Duration::ZERO);
+}
+
+#[test]
+fn ending_has_outcome_and_status_of_reply() {
+    for (ending, outcome, status) in [
+        (Ending::Found, "found", Some(200)),
+        (Ending::NotFound, "not_found", Some(404)),
+        (Ending::Refused(Refusal::RateLimited), "rate_limited", Some(429)),
+        (Ending::Panicked, "panicked", None),
+        (Ending::Abandoned, "abandoned", None),
+    ] {
+        assert_eq!((ending.outcome(), ending.status()), (outcome, status));
+    }
+}
+
+#[test]
+fn step_has_name_of_transition() {
+    use Step::*;
+    let names = [Receive, Identify, Admit, Validate, Fund, Resolve, Settle].map(Step::as_str);
+    assert_eq!(names, ["receive", "identify", "admit", "validate", "fund", "resolve", "settle"]);
+}
+
+/// An observer whose clock advances by 1 ms with each reading.
+struct Ticking {
+    times_ports: bool,
+    readings: AtomicU64,
+    durations: Mutex<Option<Durations>>,
+}
+
+impl Ticking {
+    fn new(times_ports: bool) -> Self {
+        Self { times_ports, readings: AtomicU64::new(0), durations: Mutex::default() }
+    }
+
+    /// Returns the durations of one lookup.
+    fn durations(self, request: Request) -> Durations {
+        answer_with(&Arc::new(Policy::default()), GOES_WELL, request, &self);
+        self.durations.into_inner().expect("no panic").expect("one event")
+    }
+}
+
+impl Observer for Ticking {
+    fn now(&self) -> Duration {
+        ms(self.readings.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        *self.durations.lock().expect("no panic") = Some(event.durations);
+    }
+
+    fn times_ports(&self) -> bool {
+        self.times_ports
+    }
+}
+
+fn request(body: &'static str) -> Request {
+    Request { key: Some(api_key().digest()), body: Ok(body.into()) }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
