@@ -120,6 +120,11 @@ pub(crate) fn date(day: Day) -> String {
     Moment(day.starts_at()).format("%Y-%m-%d")
 }
 
+/// Returns the month and day, such as `Nov 22`.
+pub(crate) fn short_date(day: Day) -> String {
+    Moment(day.starts_at()).format("%b %-d")
+}
+
 /// Formats a number with commas.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

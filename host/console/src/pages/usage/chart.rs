@@ -3,7 +3,7 @@
 use enrich_store::usage::Day;
 
 use crate::pages::usage::Sums;
-use crate::view::{date, grouped};
+use crate::view::{date, grouped, short_date};
 
 /// The size of the drawing, in units of its `viewBox`. The page scales it.
 pub(crate) const WIDTH: u64 = 900;
@@ -73,7 +73,7 @@ impl Chart {
         let every = days.len().div_ceil(7).max(1);
         let dates = days.iter().enumerate().rev().step_by(every).map(|(index, (day, _))| DateLabel {
             x: LEFT + index as u64 * step + step / 2,
-            text: date(*day)[5..].to_owned(),
+            text: short_date(*day),
         });
         Self { bars, lines: lines.into(), dates: dates.collect() }
     }
