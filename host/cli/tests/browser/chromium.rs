@@ -75,10 +75,6 @@ impl Browser {
         self.find(css).await.send_keys(text).await.unwrap();
     }
 
-    pub async fn click(&self, css: &str) {
-        self.find(css).await.click().await.unwrap();
-    }
-
     /// Clicks the link or button with this text or label.
     pub async fn press(&self, text: &str) {
         let xpath = format!(
@@ -143,20 +139,16 @@ impl Browser {
     pub async fn screenshot(&self, name: &str) {
         let parameters = json!({ "format": "png", "captureBeyondViewport": true });
         let image = self.cdp("Page.captureScreenshot", parameters).await;
-        let image = data_encoding(image["data"].as_str().unwrap());
+        let image = decode(image["data"].as_str().unwrap());
         let dir = root().join("target/console");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join(format!("{name}.png")), image).unwrap();
-    }
-
-    pub async fn close(self) {
-        self.0.close().await.unwrap();
     }
 }
 
 static AXE: OnceLock<String> = OnceLock::new();
 
-fn data_encoding(base64: &str) -> Vec<u8> {
+fn decode(base64: &str) -> Vec<u8> {
     use base64::Engine;
     base64::prelude::BASE64_STANDARD.decode(base64).unwrap()
 }
