@@ -27,6 +27,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a duration, or `0`.
+pub fn parse_or_zero(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse(text) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +41,13 @@ mod tests {
         for (text, seconds) in [("1m", 60), ("24h", 86_400), ("090d", 7_776_000), ("3660d", 316_224_000)] {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
+    }
+
+    #[test]
+    fn grace_period_may_be_zero() {
+        assert_eq!(parse_or_zero("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_or_zero("1m"), Ok(Duration::from_secs(60)));
+        assert!(parse_or_zero("0m").is_err());
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub enum KeyCommand {
     Rotate {
         /// Id of the old key, as printed by `key list`
         id: KeyId,
-        /// Time until the old key expires
-        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
+        /// Time until the old key expires, or 0
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse_or_zero)]
         grace: Duration,
         #[command(flatten)]
         format: Format,
