@@ -1,7 +1,9 @@
 "use strict";
 for (const time of document.querySelectorAll("time[datetime]")) {
-  const local = new Date(time.dateTime);
-  time.textContent = local.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  const at = new Date(time.dateTime);
+  const parts = [at.toLocaleDateString([], { dateStyle: "medium" }), at.toLocaleTimeString([], { timeStyle: "short" })];
+  // A line may break between date and time, but not inside of them.
+  time.textContent = parts.map((part) => part.replaceAll(/\s/g, "\u00a0")).join(", ");
 }
 for (const button of document.querySelectorAll("button[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
