@@ -23,9 +23,9 @@ const PORT: u16 = 1_024;
 /// The maximum message latency between a node and a server without faults. Servers are closer to nodes than clients are.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(10);
 
-/// Each message takes at least one step of 10 ms, so counts get a longer deadline than in production.
+/// Each message takes at least one step of 10 ms, so counts get a longer timeout than in production.
 const REDIS: RedisPolicy = RedisPolicy {
-    deadline: Duration::from_millis(250),
+    timeout: Duration::from_millis(250),
     connect_timeout: Duration::from_secs(1),
     pause_first: Duration::from_millis(20),
     pause_max: Duration::from_millis(500),

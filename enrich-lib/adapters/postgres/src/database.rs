@@ -67,7 +67,7 @@ impl Database {
 
 /// Checks that the schema has the version that this program requires.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
-    let checked = pool.with_deadline(async {
+    let checked = pool.with_timeout(async {
         let client = pool.checkout().await?;
         let checked = check_version(&**client).await;
         client.release();

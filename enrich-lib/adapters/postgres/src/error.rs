@@ -42,7 +42,7 @@ pub enum PostgresError {
     /// The connection was lost. The statement may or may not have been executed.
     #[error("the connection to PostgreSQL was lost: {0}")]
     ConnectionLost(String),
-    /// The server did not reply before the deadline. The statement may or may not have been executed.
+    /// The server did not reply within the timeout. The statement may or may not have been executed.
     #[error("PostgreSQL did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// PostgreSQL rejected the statement. The statement had no effect.

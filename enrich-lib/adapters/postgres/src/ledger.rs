@@ -55,15 +55,15 @@ pub struct Config {
     /// for this time.
     pub lease: Duration,
     /// The timeout for one database request.
-    pub deadline: Duration,
+    pub timeout: Duration,
     /// The maximum number of connections for keys and holds. The node uses three more.
     pub connections_max: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let (lease, deadline) = (Duration::from_secs(10), Duration::from_secs(1));
-        Self { name: "node".to_owned(), lease, deadline, connections_max: 8 }
+        let (lease, timeout) = (Duration::from_secs(10), Duration::from_secs(1));
+        Self { name: "node".to_owned(), lease, timeout, connections_max: 8 }
     }
 }
 
@@ -88,9 +88,9 @@ impl Ledger {
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
     pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, PostgresError> {
-        let Config { name, lease, deadline, connections_max } = config;
-        let pool = Pool::new(server.clone(), connections_max, deadline);
-        let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, deadline);
+        let Config { name, lease, timeout, connections_max } = config;
+        let pool = Pool::new(server.clone(), connections_max, timeout);
+        let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, timeout);
         database::check(&own_pool).await?;
         let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
         let (keys, usage) = (NodeKeys::default(), Arc::default());
@@ -99,7 +99,7 @@ impl Ledger {
         let changed = Arc::new(Notify::new());
         let tasks = [
             tokio::spawn(Writer::new(own_pool.clone()).run(jobs)),
-            tokio::spawn(listener::run(server, deadline, changed.clone())),
+            tokio::spawn(listener::run(server, timeout, changed.clone())),
         ];
         let reported_at = tokio::sync::Mutex::default();
         Ok(Self { keys, usage, sessions, pool, own_pool, queue, changed, reported_at, tasks })

@@ -18,14 +18,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Notifies `changed` for every notification from the store. Reconnects after failures and never returns.
-pub(crate) async fn run(server: Server, deadline: Duration, changed: Arc<Notify>) {
+pub(crate) async fn run(server: Server, limit: Duration, changed: Arc<Notify>) {
     let mut backoff = BACKOFF;
     loop {
-        if let Ok(Ok(mut client)) = timeout(deadline, listen(&server, deadline, &changed)).await {
+        if let Ok(Ok(mut client)) = timeout(limit, listen(&server, limit, &changed)).await {
             backoff.reset();
             // Changes before the `LISTEN` were not notified.
             changed.notify_one();
-            while let Ok(Ok(_)) = timeout(deadline, client.simple_query("")).await {
+            while let Ok(Ok(_)) = timeout(limit, client.simple_query("")).await {
                 let _ = timeout(CHECK_INTERVAL, client.closed()).await;
             }
         }
@@ -33,9 +33,9 @@ pub(crate) async fn run(server: Server, deadline: Duration, changed: Arc<Notify>
     }
 }
 
-async fn listen(server: &Server, deadline: Duration, changed: &Arc<Notify>) -> Result<Client, PostgresError> {
+async fn listen(server: &Server, limit: Duration, changed: &Arc<Notify>) -> Result<Client, PostgresError> {
     let changed = changed.clone();
-    let client = Client::connect(server, deadline, move || changed.notify_one()).await?;
+    let client = Client::connect(server, limit, move || changed.notify_one()).await?;
     client.batch_execute("LISTEN enrich").await?;
     Ok(client)
 }

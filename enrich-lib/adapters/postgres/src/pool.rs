@@ -3,7 +3,7 @@
 //! `deadpool-postgres` does not fit: its connector can only return errors of `tokio-postgres`, which cannot express that no
 //! connection was made. The writer must know that, because only then was a statement certainly not executed.
 //!
-//! Every call has a deadline. A call that misses its deadline or is cancelled may leave its connection in an unknown state,
+//! Every call has a timeout. A call that exceeds its timeout or is cancelled may leave its connection in an unknown state,
 //! so that connection is closed and never reused.
 
 use std::collections::HashMap;
@@ -32,15 +32,15 @@ pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
 #[derive(Clone)]
 pub(crate) struct Pool {
     connections: managed::Pool<Manager>,
-    deadline: Duration,
+    timeout: Duration,
 }
 
 impl Pool {
-    /// Creates a pool. The first call opens the first connection. The server also aborts statements that exceed `deadline`.
-    pub(crate) fn new(server: Server, connections_max: usize, deadline: Duration) -> Self {
-        let manager = Manager { server: Arc::new(server), statement_timeout: deadline };
+    /// Creates a pool. The first call opens the first connection. The server also aborts statements that exceed `timeout`.
+    pub(crate) fn new(server: Server, connections_max: usize, timeout: Duration) -> Self {
+        let manager = Manager { server: Arc::new(server), statement_timeout: timeout };
         let builder = managed::Pool::builder(manager).max_size(connections_max);
-        Self { connections: builder.build().expect("no timeouts are set"), deadline }
+        Self { connections: builder.build().expect("no timeouts are set"), timeout }
     }
 
     /// Executes one statement, prepared once per connection.
@@ -49,7 +49,7 @@ impl Pool {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
-        self.with_deadline(async {
+        self.with_timeout(async {
             let mut client = self.checkout().await?;
             let rows = client.query_cached(sql, values).await;
             if !matches!(&rows, Err(error) if !error.is_rejection()) {
@@ -79,14 +79,14 @@ impl Pool {
         })
     }
 
-    /// Runs `work` with the pool's deadline. The future is boxed because the state for opening a connection takes kilobytes,
+    /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection takes kilobytes,
     /// which would enlarge every lookup's future although few lookups query the database.
-    pub(crate) fn with_deadline<T>(
+    pub(crate) fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, PostgresError>>,
     ) -> impl Future<Output = Result<T, PostgresError>> {
-        let (deadline, work) = (self.deadline, Box::pin(work));
-        async move { timeout(deadline, work).await.unwrap_or(Err(PostgresError::TimedOut(deadline))) }
+        let (limit, work) = (self.timeout, Box::pin(work));
+        async move { timeout(limit, work).await.unwrap_or(Err(PostgresError::TimedOut(limit))) }
     }
 }
 
@@ -249,6 +249,6 @@ impl managed::Manager for Manager {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("Pool").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ pub enum WindowStoreError {
     /// The connection closed during a count. The count may have been made.
     #[error("the connection to Redis closed before the reply: {0}")]
     Disconnected(String),
-    /// The server did not reply before the deadline. The count may have been made.
+    /// The server did not reply within the timeout. The count may have been made.
     #[error("Redis did not reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// The password is wrong, the user is unknown, or a password is required.

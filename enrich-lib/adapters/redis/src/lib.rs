@@ -6,8 +6,8 @@
 //! # Guarantees
 //!
 //! * **Counting fails closed.** If Redis is down, slow, unreachable, full, or a replica after a failover, the count
-//!   returns an error within the deadline (100 ms by default). The server replies 503 and executes nothing. While Redis is
-//!   down, counts fail at once; only the count that starts a connection attempt waits for the deadline.
+//!   returns an error within the timeout (100 ms by default). The server replies 503 and executes nothing. While Redis is
+//!   down, counts fail at once; only the count that starts a connection attempt waits for the timeout.
 //! * **Every request gets a distinct count**, across all nodes. Counts of a window that arrive during a round trip are sent
 //!   together as one `INCRBY n`, and each gets its own number.
 //! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// The timeouts of counts and connections, and the backoff while Redis is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisPolicy {
-    /// The deadline of a count. A count that misses it fails, and its connection is not reused.
-    pub deadline: Duration,
-    /// The timeout for connecting. Counts wait for a connection no longer than their deadline.
+    /// The timeout of a count. A count that exceeds it fails, and its connection is not reused.
+    pub timeout: Duration,
+    /// The timeout for connecting. Counts wait for a connection no longer than their timeout.
     pub connect_timeout: Duration,
     /// The upper bound of the first pause between attempts to connect.
     pub pause_first: Duration,
@@ -18,7 +18,7 @@ pub struct RedisPolicy {
 impl Default for RedisPolicy {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_millis(100),
+            timeout: Duration::from_millis(100),
             connect_timeout: Duration::from_secs(1),
             pause_first: Duration::from_millis(20),
             pause_max: Duration::from_secs(1),

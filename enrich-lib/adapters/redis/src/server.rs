@@ -60,7 +60,7 @@ impl Server {
         };
         let stream =
             connect.connect().await.map_err(|error| WindowStoreError::Unreachable(error.to_string()))?;
-        // The caller of each count applies the deadline.
+        // The caller of each count applies the timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connected = MultiplexedConnection::new_with_config(&login.info(), stream, config).await;
         let (multiplexed, driver) = connected.map_err(|error| WindowStoreError::of_connecting(&error))?;

@@ -29,7 +29,7 @@ pub struct RedisWindows(Arc<Shared>);
 impl RedisWindows {
     /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
     pub fn open(url: &RedisUrl, policy: RedisPolicy, seed: u64) -> Result<Self, OpenError> {
-        Ok(Self::of(Server::open(url, policy.deadline)?, policy, seed))
+        Ok(Self::of(Server::open(url, policy.timeout)?, policy, seed))
     }
 
     /// Creates the windows of one server, reached through `connect`.
@@ -39,16 +39,16 @@ impl RedisWindows {
 
     fn of(server: Server, policy: RedisPolicy, seed: u64) -> Self {
         let link = Arc::new(Link::new(server, policy, seed));
-        Self(Arc::new(Shared { link, deadline: policy.deadline, batches: Mutex::default() }))
+        Self(Arc::new(Shared { link, timeout: policy.timeout, batches: Mutex::default() }))
     }
 }
 
 #[async_trait]
 impl Windows for RedisWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let counted = match timeout(self.0.deadline, self.0.join(Counter::of(window))).await {
+        let counted = match timeout(self.0.timeout, self.0.join(Counter::of(window))).await {
             Ok(reply) => reply.unwrap_or(Err(WindowStoreError::Aborted)),
-            Err(_) => Err(WindowStoreError::TimedOut(self.0.deadline)),
+            Err(_) => Err(WindowStoreError::TimedOut(self.0.timeout)),
         };
         counted.map_err(PortError::new)
     }
@@ -56,7 +56,7 @@ impl Windows for RedisWindows {
 
 struct Shared {
     link: Arc<Link>,
-    deadline: Duration,
+    timeout: Duration,
     /// The counters with a round trip in progress. There are at most as many as requests in progress.
     batches: Mutex<HashMap<Counter, Batch>>,
 }
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     async fn round_trip(&self, counter: &Counter, requests: u64) -> Result<u64, WindowStoreError> {
-        let deadline = Instant::now() + self.deadline;
-        let timed_out = WindowStoreError::TimedOut(self.deadline);
+        let deadline = Instant::now() + self.timeout;
+        let timed_out = WindowStoreError::TimedOut(self.timeout);
         let connection =
             timeout_at(deadline, self.link.connection()).await.unwrap_or_else(|_| Err(timed_out.clone()))?;
         let counted =
@@ -131,6 +131,6 @@ impl Shared {
 
 impl fmt::Debug for RedisWindows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisWindows").field("deadline", &self.0.deadline).finish_non_exhaustive()
+        f.debug_struct("RedisWindows").field("timeout", &self.0.timeout).finish_non_exhaustive()
     }
 }

@@ -71,7 +71,7 @@ impl Node {
     async fn serve(database: String, workspaces: u32) -> Self {
         let server = Postgres::shared().server(&database);
         // Long, because many tests run at the same time.
-        let config = Config { deadline: Duration::from_secs(10), ..Config::default() };
+        let config = Config { timeout: Duration::from_secs(10), ..Config::default() };
         let ledger = Ledger::open(server, config, START).await.unwrap();
         let operator = Postgres::shared().client(&database).await;
         Self { ledger, operator, database, workspaces: AtomicU32::new(workspaces) }

@@ -35,7 +35,7 @@ impl Windows for Node {
 
 fn node(redis: &Arc<Redis>) -> Arc<dyn Windows> {
     // Long enough that no call times out.
-    let policy = RedisPolicy { deadline: Duration::from_secs(20), ..RedisPolicy::default() };
+    let policy = RedisPolicy { timeout: Duration::from_secs(20), ..RedisPolicy::default() };
     let windows = RedisWindows::open(&redis.url().parse().unwrap(), policy, 7).unwrap();
     Arc::new(Node { windows, _redis: redis.clone() })
 }

@@ -63,7 +63,7 @@ fn fake_counts_like_redis() {
 }
 
 async fn compare(real: &Redis, steps: &[Step]) {
-    let policy = RedisPolicy { deadline: Duration::from_secs(20), ..RedisPolicy::default() };
+    let policy = RedisPolicy { timeout: Duration::from_secs(20), ..RedisPolicy::default() };
     let fake = Fake::new(|| SystemArrivals.arrive().now.unix_ms());
     let on_real = RedisWindows::open(&real.url().parse::<RedisUrl>().unwrap(), policy, 7).unwrap();
     let on_fake = RedisWindows::new(Arc::new(Pipe(fake.clone())), Login::default(), policy, 7);

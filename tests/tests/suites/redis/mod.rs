@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a policy with long timeouts, for tests that do not depend on time.
 fn long_timeouts() -> RedisPolicy {
-    RedisPolicy { deadline: TIMEOUT, connect_timeout: TIMEOUT, ..RedisPolicy::default() }
+    RedisPolicy { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..RedisPolicy::default() }
 }
 
 /// Returns a policy with the default timeouts and short pauses, for tests in which Redis does not answer in time.

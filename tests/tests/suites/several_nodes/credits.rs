@@ -6,7 +6,7 @@ use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement;
 use enrich_lib::ports::Credits;
 
-use super::world::{DEADLINE, World};
+use super::world::{TIMEOUT, World};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_credit_is_spendable_from_any_node() {
@@ -64,8 +64,8 @@ async fn grant_is_visible_to_every_node_immediately() {
 async fn tolerates_clocks_5_s_apart() {
     let world = World::new().await;
     world.workspace(30).await;
-    let ahead = world.node_with(DEADLINE, Duration::from_secs(10)).await;
-    let (behind, right) = (world.node().await, world.node_with(DEADLINE, Duration::from_secs(5)).await);
+    let ahead = world.node_with(TIMEOUT, Duration::from_secs(10)).await;
+    let (behind, right) = (world.node().await, world.node_with(TIMEOUT, Duration::from_secs(5)).await);
     let mut spent = 0;
     for node in [&ahead, &behind, &right].into_iter().cycle().take(45) {
         spent += usize::from(world.spend(node).await.unwrap());

@@ -20,11 +20,11 @@ use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep};
 
-/// The duration of a lease, and the deadline of a node's calls.
+/// The duration of a lease, and the timeout of a node's calls.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
-pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A test database and its operator.
 pub(crate) struct World<'a> {
@@ -116,21 +116,21 @@ impl<'a> World<'a> {
     }
 
     pub(crate) async fn node(&self) -> Node {
-        self.node_with(DEADLINE, Duration::ZERO).await
+        self.node_with(TIMEOUT, Duration::ZERO).await
     }
 
-    /// Starts a node whose calls have this `deadline` and whose clock is `ahead`.
-    pub(crate) async fn node_with(&self, deadline: Duration, ahead: Duration) -> Node {
+    /// Starts a node whose calls have this `timeout` and whose clock is `ahead`.
+    pub(crate) async fn node_with(&self, timeout: Duration, ahead: Duration) -> Node {
         let network = Network::new(self.postgres);
         let server = self.postgres.server(&self.database).through(network.clone());
-        let config = Config { lease: LEASE, deadline, ..Config::default() };
+        let config = Config { lease: LEASE, timeout, ..Config::default() };
         let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
         let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
                 // The next tick retries whatever failed.
                 let _ = ticking.tick(START + ahead + started.elapsed()).await;
-                let _ = timeout(Duration::from_millis(250), ticking.changed()).await;
+                let _ = tokio::time::timeout(Duration::from_millis(250), ticking.changed()).await;
             }
         });
         Node { ledger, ticks, network, started, ahead }
@@ -233,6 +233,7 @@ pub(crate) struct Network {
     drops_requests: Arc<AtomicBool>,
     drops_replies: Arc<AtomicBool>,
     delays_replies: Arc<AtomicBool>,
+    connections: Arc<AtomicU32>,
 }
 
 impl Network {
@@ -252,6 +253,11 @@ impl Network {
 
     pub(crate) fn deliver_replies(&self) {
         self.delays_replies.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns the number of connections that the node has opened so far.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connections.load(Ordering::SeqCst)
     }
 
     /// Loses all data in both directions and blocks new connections.
@@ -274,6 +280,7 @@ impl Connect for Network {
             std::future::pending::<()>().await;
         }
         let stream = UnixStream::connect(&self.socket).await?;
+        self.connections.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Line { stream, network: self.clone(), poll_delay: Box::pin(sleep(Duration::ZERO)) }))
     }
 }

@@ -1,8 +1,5 @@
 //! Spends of a ledger, and the writer that makes them durable.
 
-#![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use enrich_interleavings::{
     GRANTED, LedgerFixture, START, SpendOutcome, SpendResult, TestLookup, expiry, explore, spawn_writer,
 };

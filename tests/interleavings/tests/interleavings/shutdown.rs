@@ -1,8 +1,5 @@
 //! The ledger or its writer ends while spends are pending.
 
-#![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use enrich_interleavings::{LedgerFixture, START, SpendOutcome, explore, poll, spawn_writer};
 use shuttle::future::block_on;
 use shuttle::rand::{Rng, thread_rng};

@@ -1,8 +1,5 @@
 //! The accounts in memory.
 
-#![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::sync::Arc;
 
 use enrich_interleavings::{expiry, explore, hold, workspace};

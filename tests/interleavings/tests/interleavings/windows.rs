@@ -1,8 +1,5 @@
 //! The rate-limit counters in memory.
 
-#![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use std::sync::Arc;
 
 use enrich_interleavings::{START, explore, workspace};

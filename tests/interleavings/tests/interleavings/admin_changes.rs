@@ -1,8 +1,5 @@
 //! An operator makes changes while the ledger reads the same data.
 
-#![cfg(shuttle)]
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use enrich_interleavings::{GRANTED, LedgerFixture, START, explore, key, spawn_writer, workspace};
 use enrich_lib::ports::Keys;
 use enrich_lib::window::Quota;
