@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 
+use super::socket;
 use super::stores::Stores;
-use super::{WAITING_MAX, bind};
 use crate::accounts;
 use crate::failure::Failure;
 use crate::runtime;
@@ -45,8 +45,7 @@ impl WebApplication {
     pub fn start(listen: SocketAddr, host: Host<'_>) -> Result<Self, Failure> {
         let Host { settings, stores, tls, api_url } = host;
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
-        let listener = bind(listen, FLAG)?.listen(WAITING_MAX).and_then(TcpListener::into_std);
-        let listener = listener.map_err(|e| super::cannot_listen(listen, FLAG, &e))?;
+        let listener = socket::listen(listen, FLAG)?.into_std().map_err(cannot_start)?;
         let address = listener.local_addr().map_err(cannot_start)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = settings.console.url(scheme, address);

@@ -1,5 +1,6 @@
 //! `enrich serve`
 //!
+//! - `socket`: listening sockets
 //! - `stores`: the stores
 //! - `console`: the web application
 //! - `log`: the log
@@ -10,9 +11,9 @@ mod console;
 mod log;
 mod open_files;
 mod reload;
+mod socket;
 mod stores;
 
-use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -24,7 +25,6 @@ use enrich_host::{Limits, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::Actor;
-use tokio::net::TcpSocket;
 use tracing::info;
 
 use self::console::{Host, WebApplication};
@@ -48,7 +48,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         (false, _) => None,
         (true, None) => {
             // Binds first: if the port is in use, no sample must remain whose key was never shown.
-            bind(settings.listen, "--listen")?;
+            socket::bind(settings.listen, "--listen")?;
             make_sample(data)?
         }
         (true, Some(_)) => {
@@ -72,7 +72,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// unless its port is in use.
 fn console_address(args: &ServeArgs, settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
     if let Some(address) = settings.console.listen {
-        bind(address, console::FLAG)?;
+        socket::bind(address, console::FLAG)?;
         return Ok(Some(address));
     }
     if !args.sample {
@@ -81,7 +81,7 @@ fn console_address(args: &ServeArgs, settings: &Settings) -> Result<Option<Socke
     // Servers on free ports must not compete for one port.
     let port = if settings.listen.port() == 0 { 0 } else { SAMPLE_CONSOLE.port() };
     let address = SocketAddr::new(SAMPLE_CONSOLE.ip(), port);
-    if let Err(failure) = bind(address, console::FLAG) {
+    if let Err(failure) = socket::bind(address, console::FLAG) {
         output::remark(format!(
             "the web application does not start: {}; choose another address with {}",
             failure.what,
@@ -115,9 +115,7 @@ async fn serve(
     let reload = Reload::new(args, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let listener = bind(settings.listen, "--listen")?
-        .listen(WAITING_MAX)
-        .map_err(|e| cannot_listen(settings.listen, "--listen", &e))?;
+    let listener = socket::listen(settings.listen, "--listen")?;
     let address = listener.local_addr().map_err(|e| Failure::new(format!("cannot listen: {e}")))?;
     let url = format!("{scheme}://{address}");
     let signal = shutdown()?;
@@ -171,26 +169,6 @@ async fn serve(
     stores.close().await;
     info!("stopped");
     Ok(())
-}
-
-/// Backlog of connections to accept. A client that finds the backlog full retries only after a second, and the 128 entries
-/// that std uses fill up within a few milliseconds of a burst.
-const WAITING_MAX: u32 = 4_096;
-
-/// Binds an address, which `flag` sets.
-fn bind(address: SocketAddr, flag: &str) -> Result<TcpSocket, Failure> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
-    let bound = socket.and_then(|socket| {
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Ok(socket)
-    });
-    bound.map_err(|e| cannot_listen(address, flag, &e))
-}
-
-fn cannot_listen(address: SocketAddr, flag: &str, why: &io::Error) -> Failure {
-    Failure::new(format!("cannot listen on {address}: {why}"))
-        .advise(format!("choose another address with {flag}; port 0 selects a free port"))
 }
 
 fn show_sample(data: &Path, url: &str, StoredKey { id, key }: &StoredKey) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! The commands and the server on PostgreSQL, with the same results as on a data directory, and with several nodes.
 
+use crate::commands::console::check_usage;
+use crate::commands::users::check_invitation;
 use crate::commands::{status, within_a_second};
 use crate::enrich::{Enrich, eventually};
 use enrich_tests::servers::{Postgres, Redis};
@@ -83,6 +85,16 @@ mod accounts {
         assert!(first.is_string());
         enrich.ok(&["key", "revoke", id]);
         assert_eq!(revoked_at(), first);
+    }
+
+    #[test]
+    fn invitation_works_once() {
+        check_invitation(&with_key(1, 500).0);
+    }
+
+    #[test]
+    fn usage_has_billed_and_free_lookups() {
+        check_usage(with_key(5, 500));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 mod accounts;
 mod config;
-mod console;
+pub mod console;
 mod keys;
 mod lookup;
 mod mistakes;
 mod sample;
-mod users;
+pub mod users;
 pub mod while_serving;
 
 use crate::enrich::vendor::{Behavior, Vendor};

@@ -13,14 +13,18 @@ fn emails(enrich: &Enrich, args: &[&str]) -> Vec<String> {
 
 #[test]
 fn invitation_works_once() {
-    let (enrich, _) = Enrich::with_key(1, 500);
+    check_invitation(&Enrich::with_key(1, 500).0);
+}
+
+/// Checks that an invited user sets a password and signs in.
+pub fn check_invitation(enrich: &Enrich) {
     let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
     let console = server.console_url();
     let ran = enrich.run(&["user", "invite", "demo", USER, "--role", "admin", "--url", &console]);
     let link = ran.stdout.trim_end();
     let token = link.strip_prefix(&format!("{console}/join/")).unwrap();
     assert!(ran.success && token.len() == 64 && !ran.stderr.contains(token), "{}", ran.stderr);
-    assert!(emails(&enrich, &[]).is_empty(), "the user exists once the invitation is accepted");
+    assert!(emails(enrich, &[]).is_empty(), "the user exists once the invitation is accepted");
 
     let form = Page::get(link);
     assert!(form.status == 200 && form.body.contains("eva@example.com"), "{}", form.body);
