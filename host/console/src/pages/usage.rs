@@ -9,17 +9,19 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
 use enrich_store::records::KeyRow;
-use enrich_store::usage::{BILLED, Day, UsageRow};
+use enrich_store::usage::{Day, UsageRow};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
 use crate::pages::usage::chart::Chart;
+use crate::pages::usage::sums::Sums;
 use crate::session::Member;
 use crate::view::{Moment, Shell, date, grouped, page};
 
 pub(crate) mod chart;
+mod sums;
 
 /// The periods that the page offers, in days.
 const PERIODS: [u32; 3] = [7, 30, 90];
@@ -32,36 +34,6 @@ pub(crate) struct Period {
 impl Period {
     fn days(&self) -> u32 {
         self.days.filter(|days| PERIODS.contains(days)).unwrap_or(30)
-    }
-}
-
-/// Lookups by what they cost and how they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
-    pub(crate) billed: u64,
-    pub(crate) not_found: u64,
-    /// Lookups that were refused or failed.
-    pub(crate) refused: u64,
-    pub(crate) credits: u64,
-}
-
-impl Sums {
-    fn add(&mut self, row: &UsageRow) {
-        let lookups = match row.outcome.as_str() {
-            BILLED => &mut self.billed,
-            "found" | "not_found" => &mut self.not_found,
-            _ => &mut self.refused,
-        };
-        *lookups += row.lookups;
-        self.credits += row.credits;
-    }
-
-    pub(crate) fn lookups(&self) -> u64 {
-        self.billed + self.not_found + self.refused
-    }
-
-    fn cells(&self) -> [String; 5] {
-        [self.lookups(), self.billed, self.not_found, self.refused, self.credits].map(grouped)
     }
 }
 

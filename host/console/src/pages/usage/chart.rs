@@ -2,7 +2,7 @@
 
 use enrich_store::usage::Day;
 
-use crate::pages::usage::Sums;
+use crate::pages::usage::sums::Sums;
 use crate::view::{date, grouped, short_date};
 
 /// The size of the drawing, in units of its `viewBox`. The page scales it.

@@ -1,0 +1,35 @@
+//! Sums of lookups, the numbers of all tables and of the chart.
+
+use enrich_store::usage::{BILLED, UsageRow};
+
+use crate::view::grouped;
+
+/// Lookups by what they cost and how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) billed: u64,
+    pub(crate) not_found: u64,
+    /// Lookups that were refused or failed.
+    pub(crate) refused: u64,
+    pub(crate) credits: u64,
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, row: &UsageRow) {
+        let lookups = match row.outcome.as_str() {
+            BILLED => &mut self.billed,
+            "found" | "not_found" => &mut self.not_found,
+            _ => &mut self.refused,
+        };
+        *lookups += row.lookups;
+        self.credits += row.credits;
+    }
+
+    pub(crate) fn lookups(&self) -> u64 {
+        self.billed + self.not_found + self.refused
+    }
+
+    pub(crate) fn cells(&self) -> [String; 5] {
+        [self.lookups(), self.billed, self.not_found, self.refused, self.credits].map(grouped)
+    }
+}
