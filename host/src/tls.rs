@@ -1,9 +1,7 @@
 //! HTTPS: certificate and key from PEM files.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -11,9 +9,6 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
-use x509_cert::time::Validity;
 
 use crate::swap::Swap;
 
@@ -74,34 +69,6 @@ pub fn read(cert: &Path, key: &Path, before: impl Fn(&Path)) -> Result<Arc<Certi
         cert: cert.into(),
         key: key.into(),
         source,
-    })
-}
-
-/// Returns warnings about files that [`read`] accepted, one line each: a certificate that is not valid at `now`, a key
-/// that other users of the machine can read.
-pub fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
-    let leaf = certified.cert.first().and_then(|leaf| Certificate::from_der(leaf).ok());
-    let validity = leaf.and_then(|leaf| validity_warning(&leaf.tbs_certificate.validity, now));
-    let validity = validity.map(|warning| format!("{} {warning}", cert.display()));
-    let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();
-    let readable = mode.filter(|mode| mode & 0o077 != 0).map(|mode| {
-        let key = key.display();
-        format!("{key} is readable by other users (mode {mode:04o}); run `chmod 600 {key}`")
-    });
-    validity.into_iter().chain(readable).collect()
-}
-
-fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
-    let Validity { not_before, not_after } = validity;
-    if now > not_after.to_system_time() {
-        return Some(format!(
-            "expired at {}; clients reject it until it is renewed",
-            not_after.to_date_time()
-        ));
-    }
-    (now < not_before.to_system_time()).then(|| {
-        let start = not_before.to_date_time();
-        format!("is not valid before {start}; check the certificate and the clock of this machine")
     })
 }
 

@@ -7,9 +7,11 @@
 //! - `emails`: which emails are looked up
 //! - `vendors`: the vendors to query
 //! - `file`: the settings file; `example.toml` has all settings with their defaults
+//! - `certificate`: the certificate of the listeners
 //! - `locations`: the locations of the stores
 //! - `resolve`: the merged settings
 
+mod certificate;
 mod console;
 mod emails;
 mod file;

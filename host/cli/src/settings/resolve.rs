@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use enrich_host::tls;
 use enrich_provider::{SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
+use super::certificate;
 use super::console::ConsoleConfig;
 use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
@@ -60,7 +59,7 @@ impl Settings {
             StoreLocations::resolve(args.store.database.as_ref(), args.windows.as_ref(), &config, reading);
         let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
         let (certificate, mut warnings) =
-            errors.check(read_certificate(&config, reading).map_err(locate)).unwrap_or_default();
+            errors.check(certificate::read(&config, reading).map_err(locate)).unwrap_or_default();
         warnings.extend(console.warning());
         let data = config.data.clone().unwrap_or_else(|| DATA.into());
         match locations {
@@ -129,14 +128,3 @@ fn check_is_local(setting: &str, listen: Option<SocketAddr>, secrets: &str) -> R
     );
     Err(SettingError::new(setting, why))
 }
-
-/// Reads the certificate, if one is set, and returns it with warnings about its files.
-fn read_certificate(config: &Config, reading: &Reading) -> Result<Certificate, SettingError> {
-    let Some(Tls { cert, key }) = &config.tls else { return Ok(Certificate::default()) };
-    let certified = tls::read(cert, key, |file| reading.begin(file));
-    let certified = certified.map_err(|error| SettingError::new("tls", error.to_string()))?;
-    let warnings = tls::warnings(cert, key, &certified, SystemTime::now());
-    Ok((Some(certified), warnings))
-}
-
-type Certificate = (Option<Arc<CertifiedKey>>, Vec<String>);
