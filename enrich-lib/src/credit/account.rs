@@ -24,8 +24,7 @@ struct Lookups {
     /// The sum of the credits that they hold.
     held: u64,
     entries: Entries<Entry>,
-    /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten. A
-    /// spend in progress that is overdue alternates between them.
+    /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten.
     expiring: ExpiryQueue,
     tombstones: ExpiryQueue,
 }
@@ -127,7 +126,7 @@ impl Account {
     /// Fails with [`AccountError::OtherHold`] if the lookup holds another number of credits, and with
     /// [`AccountError::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
-        self.catch_up(hold.placed_at);
+        self.pass(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
             return match known.state {
                 State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
@@ -218,8 +217,8 @@ impl Account {
         }
     }
 
-    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before. If
-    /// the hold is overdue, it expires within [`Account::TOMBSTONE_TTL`].
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
+    /// most [`Account::TOMBSTONE_TTL`] past their expiry.
     pub fn abort_spend(&mut self, hold: &Hold) {
         if let Some((entry, _)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
@@ -270,12 +269,18 @@ impl Account {
                 lookups.tombstones.move_back(back);
             }
         }
-        self.catch_up(now);
+        self.pass(now);
     }
 
-    /// Applies an [`Account::advance`] to `now` that this account missed. An earlier `now` is ignored, because a hold may just
-    /// be late.
+    /// Applies an [`Account::advance`] to `now` that this account missed. Does nothing if `now` is in the account's past.
     pub fn catch_up(&mut self, now: Timestamp) {
+        if now > self.now {
+            self.pass(now);
+        }
+    }
+
+    /// Advances the time. An earlier `now` is ignored, because a hold may just be late.
+    fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         if let Some(lookups) = &mut self.lookups {
             lookups.pass(self.now);
@@ -302,7 +307,7 @@ impl Account {
 
 impl Lookups {
     fn pass(&mut self, now: Timestamp) {
-        // A spend in progress moves to the other queue, so that it is checked again at this time.
+        // A spend in progress is left as it is and checked again at this time.
         let again_at = now + Account::TOMBSTONE_TTL;
         while let Some((due, id)) = self.expiring.pop_due(now) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
@@ -316,12 +321,15 @@ impl Lookups {
                 State::Spent(_) | State::Ended => self.tombstones.push(due + Account::TOMBSTONE_TTL, id),
             }
         }
+        let mut spending = Vec::new();
         while let Some((_, id)) = self.tombstones.pop_due(now) {
             match self.entries.get(id) {
-                Some(Entry { state: State::Spending { .. }, .. }) => self.expiring.push(again_at, id),
+                Some(Entry { state: State::Spending { .. }, .. }) => spending.push(id),
                 _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
             }
         }
+        // Pushed last, because `again_at` is due at once at the largest timestamp.
+        spending.into_iter().for_each(|id| self.tombstones.push(again_at, id));
         self.expiring.shrink();
         self.tombstones.shrink();
     }
