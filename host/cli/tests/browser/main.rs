@@ -4,6 +4,7 @@
 //! - `chromium`: the browser
 //! - `site`: a server with the web application, and its users
 //! - `journey`: from an invitation to a revoked key, with and without JavaScript, and with the keyboard alone
+//! - `examples`: the examples of the quick start
 //! - `pages`: each page on a desktop and on a phone, light and dark, checked by axe-core
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
@@ -11,6 +12,7 @@
 mod chromium;
 #[path = "../enrich/mod.rs"]
 mod enrich;
+mod examples;
 mod journey;
 mod pages;
 mod site;
