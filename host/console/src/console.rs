@@ -17,8 +17,8 @@ pub trait OpenAccounts: Send + Sync {
     async fn open(&self) -> Result<Box<dyn Accounts>, StoreError>;
 }
 
-/// The web application.
-pub struct Console {
+/// The configuration of the web application.
+pub struct Config {
     /// The URL under which users reach it, without a slash at the end. Links to it begin with this URL.
     pub url: String,
     /// The URL of the lookup API, for the examples.
@@ -33,21 +33,36 @@ pub struct Console {
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Opens the accounts.
     pub open: Box<dyn OpenAccounts>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// The web application: the state of all its pages.
+pub(crate) struct Console {
+    pub(crate) config: Config,
     /// The open accounts. `None` before the first request and after an error.
-    pub accounts: Mutex<Option<Box<dyn Accounts>>>,
+    accounts: Mutex<Option<Box<dyn Accounts>>>,
 }
 
 impl Console {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, accounts: Mutex::default() }
+    }
+
     /// Returns the current time.
     pub(crate) fn now(&self) -> Timestamp {
-        (self.now)()
+        (self.config.now)()
     }
 
     /// Returns the accounts. Other requests wait until the guard is dropped.
     pub(crate) async fn accounts(&self) -> Result<AccountsGuard<'_>, StoreError> {
         let mut accounts = self.accounts.lock().await;
         if accounts.is_none() {
-            *accounts = Some(self.open.open().await?);
+            *accounts = Some(self.config.open.open().await?);
         }
         Ok(AccountsGuard(accounts))
     }
@@ -60,12 +75,6 @@ impl Console {
     /// Returns the author of a change.
     pub(crate) fn actor<'a>(&self, email: &'a str, address: Option<IpAddr>) -> Actor<'a> {
         Actor { name: email, address, now: self.now() }
-    }
-}
-
-impl fmt::Debug for Console {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Console").field("url", &self.url).finish_non_exhaustive()
     }
 }
 

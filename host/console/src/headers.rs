@@ -50,7 +50,7 @@ pub(crate) async fn add(State(console): State<Arc<Console>>, request: Request, n
     set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");
-    if console.is_tls {
+    if console.config.is_tls {
         set(STRICT_TRANSPORT_SECURITY, "max-age=63072000");
     }
     set(CACHE_CONTROL, "no-store");

@@ -10,7 +10,7 @@
 //!
 //! The modules in reading order. Each one depends only on those before it.
 //!
-//! - [`Console`]: the configuration, and access to the accounts
+//! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
 //! - `password`, `totp`: the two factors of a sign-in
 //! - `error`: errors as pages
@@ -38,7 +38,7 @@ mod throttle;
 mod totp;
 mod view;
 
-pub use console::{Console, OpenAccounts};
+pub use console::{Config, OpenAccounts};
 pub use random::Token;
 pub use router::router;
 pub use server::serve;

@@ -12,7 +12,7 @@ use http::header::CONTENT_TYPE;
 use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
-use crate::console::Console;
+use crate::console::{Config, Console};
 use crate::error::Error;
 use crate::headers;
 use crate::pages::{
@@ -26,7 +26,8 @@ const FORM_BYTES_MAX: usize = 16 * 1_024;
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 
 /// Creates the service that answers all requests.
-pub fn router(console: Arc<Console>) -> Router {
+pub fn router(config: Config) -> Router {
+    let console = Arc::new(Console::new(config));
     Router::new()
         .route("/", get(sign_in::start))
         .route("/sign-in", get(sign_in::show).post(sign_in::submit))

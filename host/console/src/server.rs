@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::console::Console;
+use crate::console::Config;
 use crate::router::router;
 use crate::session::Peer;
 
@@ -38,13 +38,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves the web application until `shutdown` resolves. Requests in flight are completed.
 pub async fn serve(
     listener: TcpListener,
-    console: Console,
+    config: Config,
     tls: Option<Arc<ServerConfig>>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let console = Arc::new(console);
     let connections =
-        Arc::new(Connections { router: router(console), tls: tls.map(TlsAcceptor::from), http: http() });
+        Arc::new(Connections { router: router(config), tls: tls.map(TlsAcceptor::from), http: http() });
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
     let mut shutdown = std::pin::pin!(shutdown);

@@ -47,7 +47,7 @@ impl FromRequestParts<Arc<Console>> for Client {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
         let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.to_canonical());
-        let forwarded = console.is_forwarded.then(|| forwarded_for(&parts.headers)).flatten();
+        let forwarded = console.config.is_forwarded.then(|| forwarded_for(&parts.headers)).flatten();
         let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         Ok(Self { address: forwarded.or(peer), user_agent: user_agent.chars().take(200).collect() })
     }

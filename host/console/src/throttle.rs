@@ -37,7 +37,7 @@ async fn count(console: &Console, kind: &str, name: &str, limit: u32) -> Result<
     let quota = Quota::new(limit, WINDOW_SECONDS).map_err(|error| Error::Unlimited(PortError::new(error)))?;
     let now = console.now();
     let window = quota.window(&counter, now);
-    let counted = console.windows.count(&window).await.map_err(Error::Unlimited)?;
+    let counted = console.config.windows.count(&window).await.map_err(Error::Unlimited)?;
     match window.admit(counted, now) {
         Ok(_) => Ok(()),
         Err(status) => Err(Error::TooManyAttempts { retry_after: status.reset_seconds }),

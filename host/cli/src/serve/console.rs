@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{io, thread};
 
 use async_trait::async_trait;
-use enrich_console::{Console, OpenAccounts};
+use enrich_console::{Config, OpenAccounts};
 use enrich_host::SystemArrivals;
 use enrich_postgres::Server;
 use enrich_sqlite::DataDir;
@@ -53,7 +53,7 @@ impl WebApplication {
             Some(url) => Box::new(OnServer(accounts::server(url)?)),
             None => Box::new(InDir(DataDir::open(&settings.data)?)),
         };
-        let console = Console {
+        let config = Config {
             url: url.clone(),
             api_url,
             is_tls: tls.is_some(),
@@ -61,7 +61,6 @@ impl WebApplication {
             windows: stores.windows_of_thread(&settings.locations)?,
             now: Arc::new(SystemArrivals::now),
             open,
-            accounts: tokio::sync::Mutex::new(None),
         };
         let stop = CancellationToken::new();
         let (ended, stopped) = oneshot::channel();
@@ -71,7 +70,7 @@ impl WebApplication {
             move || {
                 runtime.block_on(async {
                     match TcpListener::from_std(listener) {
-                        Ok(listener) => enrich_console::serve(listener, console, tls, stop.cancelled()).await,
+                        Ok(listener) => enrich_console::serve(listener, config, tls, stop.cancelled()).await,
                         Err(error) => error!(%error, "cannot start the web application"),
                     }
                 });

@@ -58,16 +58,14 @@ impl Browser {
 
     /// Returns the element that matches a CSS selector, as soon as there is one.
     pub async fn find(&self, css: &str) -> Element {
-        let found = self
-            .0
-            .wait()
-            .at_most(TIMEOUT)
-            .every(Duration::from_millis(20))
-            .for_element(Locator::Css(css))
-            .await;
-        match found {
+        self.wait_for(css, Locator::Css(css)).await
+    }
+
+    async fn wait_for(&self, name: &str, locator: Locator<'_>) -> Element {
+        let wait = self.0.wait().at_most(TIMEOUT).every(Duration::from_millis(20));
+        match wait.for_element(locator).await {
             Ok(element) => element,
-            Err(error) => panic!("no {css} on {}: {error}", self.0.current_url().await.unwrap()),
+            Err(error) => panic!("no `{name}` on {}: {error}", self.0.current_url().await.unwrap()),
         }
     }
 
@@ -80,17 +78,7 @@ impl Browser {
         let xpath = format!(
             "//a[normalize-space()='{text}' or @aria-label='{text}'] | //button[normalize-space()='{text}' or @aria-label='{text}']"
         );
-        let found = self
-            .0
-            .wait()
-            .at_most(TIMEOUT)
-            .every(Duration::from_millis(20))
-            .for_element(Locator::XPath(&xpath))
-            .await;
-        match found {
-            Ok(element) => element.click().await.unwrap(),
-            Err(error) => panic!("no `{text}` on {}: {error}", self.0.current_url().await.unwrap()),
-        }
+        self.wait_for(text, Locator::XPath(&xpath)).await.click().await.unwrap();
     }
 
     pub async fn text(&self) -> String {
@@ -100,16 +88,7 @@ impl Browser {
     /// Waits until the page has a heading with this text.
     pub async fn wait_for_heading(&self, text: &str) {
         let xpath = format!("//h1[normalize-space()='{text}']");
-        let found = self
-            .0
-            .wait()
-            .at_most(TIMEOUT)
-            .every(Duration::from_millis(20))
-            .for_element(Locator::XPath(&xpath))
-            .await;
-        if found.is_err() {
-            panic!("no heading `{text}` on {}: {}", self.0.current_url().await.unwrap(), self.text().await);
-        }
+        self.wait_for(text, Locator::XPath(&xpath)).await;
     }
 
     /// Runs axe-core and returns its violations, one line each.

@@ -113,7 +113,7 @@ async fn create_invitation(
         expires_at: now + LINK_TTL,
     };
     match console.accounts().await?.create_link(&link, &member.signed_in.actor(console)).await {
-        Ok(()) => Ok(Ok(format!("{}/join/{}", console.url, token.reveal()))),
+        Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
         Err(error) => Err(error.into()),
     }

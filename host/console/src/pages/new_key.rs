@@ -157,7 +157,7 @@ fn created(
     key: &ApiKey,
     old_expires_at: Option<Moment>,
 ) -> Response {
-    let (url, path, key) = (&console.api_url, wire::PATH, key.reveal());
+    let (url, path, key) = (&console.config.api_url, wire::PATH, key.reveal());
     let curl = format!(
         "curl {url}{path} \\\n  -H 'Authorization: Bearer {key}' \\\n  -H 'Content-Type: application/json' \\\n  \
          -d '{{\"email\":\"someone@gmail.com\"}}'"

@@ -38,7 +38,7 @@ const ERRORS: &[(u16, &str, &str)] = &[
 ];
 
 pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Response {
-    let url = format!("{}{}", console.api_url, wire::PATH);
+    let url = format!("{}{}", console.config.api_url, wire::PATH);
     let shell = Shell::of_workspace(&member, "quick-start", None);
     page(&QuickStartPage { shell, keys: member.path("keys"), url, errors: ERRORS })
 }

@@ -39,7 +39,7 @@ async fn every_reply_has_the_security_headers() {
 
 #[tokio::test]
 async fn transport_security_is_required_only_with_tls() {
-    let site = Site::with(|console| console.is_tls = false);
+    let site = Site::with(|config| config.is_tls = false);
     assert_eq!(site.browser().get("/sign-in").await.header("strict-transport-security"), "");
 }
 

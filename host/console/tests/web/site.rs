@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use enrich_console::{Console, LINK_TTL, OpenAccounts, Token, router};
+use enrich_console::{Config, LINK_TTL, OpenAccounts, Token, router};
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -50,12 +50,12 @@ impl Site {
         Self::with(|_| {})
     }
 
-    pub fn with(change: impl FnOnce(&mut Console)) -> Self {
+    pub fn with(change: impl FnOnce(&mut Config)) -> Self {
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path().join("data")).unwrap();
         let now_ms = Arc::new(AtomicU64::new(1_800_000_000_000));
         let clock = now_ms.clone();
-        let mut console = Console {
+        let mut config = Config {
             url: "https://console.test".to_owned(),
             api_url: "https://api.test".to_owned(),
             is_tls: true,
@@ -63,10 +63,9 @@ impl Site {
             windows: Arc::new(WindowTable::default()),
             now: Arc::new(move || Timestamp::from_unix_ms(clock.load(Ordering::Relaxed))),
             open: Box::new(OpenDir(dir.clone())),
-            accounts: tokio::sync::Mutex::default(),
         };
-        change(&mut console);
-        let site = Self { router: router(Arc::new(console)), dir, now_ms, _files: files };
+        change(&mut config);
+        let site = Self { router: router(config), dir, now_ms, _files: files };
         let mut admin = site.admin();
         for workspace in [SHOP, OTHER] {
             admin.create_workspace(&id(workspace), Quota::default(), 1_000, site.now()).unwrap();

@@ -37,3 +37,14 @@ pub fn within_a_second(what: &str, probe: impl Fn() -> bool) {
     let took = started.elapsed();
     assert!(took.as_secs() < 3, "{what}: {took:?}"); // one second, with slack for a busy machine
 }
+
+/// Returns the only key of `demo` as `key list` prints it, and checks its fields.
+pub fn key_row(enrich: &Enrich, key: &str) -> Value {
+    let list = enrich.json(&["key", "list", "demo", "--json"]);
+    let Value::Object(row) = &list[0] else { panic!("{list}") };
+    let fields: Vec<_> = row.keys().map(String::as_str).collect();
+    let expected = "created_at created_by disabled_at expires_at id label last_used_at masked revoked_at state uses_30_days";
+    assert_eq!(fields.join(" "), expected);
+    assert!(key.starts_with(row["masked"].as_str().unwrap().trim_end_matches('…')));
+    list[0].clone()
+}
