@@ -1,5 +1,6 @@
 //! Passwords: the rules for new ones, hashing and verification.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use argon2::Argon2;
@@ -7,7 +8,6 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use thiserror::Error;
 use tokio::sync::Semaphore;
-use zxcvbn::{Score, zxcvbn};
 
 /// The maximum number of hashes that are computed at a time. Each takes 19 MiB and about 30 ms of a core.
 const CONCURRENT_MAX: usize = 2;
@@ -41,12 +41,25 @@ pub(crate) fn check(password: &str, again: &str, email: &str) -> Result<(), Pass
     }
 }
 
-/// Returns whether an attacker who knows the email would try the password early.
+/// Returns whether an attacker who knows the email would try the password early: a frequent password or a part of the email,
+/// also with digits or signs after it, or a few characters that repeat.
 fn is_guessable(password: &str, email: &str) -> bool {
-    let local_part = email.split('@').next().unwrap_or_default();
-    email.contains(&password.to_lowercase())
-        || zxcvbn(password, &[email, local_part, "enrich", "enrichment"]).score() < Score::Two
+    let password = password.to_lowercase();
+    let stem = password.trim_end_matches(|c: char| !c.is_alphabetic());
+    let is_common = |text: &str| COMMON.binary_search(&text).is_ok();
+    let characters: BTreeSet<char> = password.chars().collect();
+    is_common(&password)
+        || is_common(stem)
+        || email.contains(&password)
+        || (stem.len() > 3 && email.contains(stem))
+        || characters.len() < 5
 }
+
+/// The most frequent passwords, sorted.
+static COMMON: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../assets/common_passwords.txt").lines();
+    lines.filter(|line| !line.starts_with("# ") && *line != "#").collect()
+});
 
 /// Returns the argon2id hash of a password, in the PHC string format.
 pub(crate) async fn hash(password: String) -> String {
@@ -91,6 +104,12 @@ mod tests {
         }
         assert_eq!(check("harbour violet spoon"), Ok(()));
         assert_eq!(super::check("harbour violet spoon", "x", "a@example.com"), Err(PasswordError::Differ));
+    }
+
+    #[test]
+    fn common_passwords_are_sorted() {
+        assert_eq!(COMMON.len(), 10_000);
+        assert!(COMMON.is_sorted());
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! Chromium, controlled by WebDriver and by its own protocol (CDP).
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use fantoccini::elements::Element;
@@ -13,8 +14,11 @@ use serde_json::{Value, json};
 
 use crate::enrich::TIMEOUT;
 
-/// A browser with its own cookies. Each test has one.
-pub struct Browser(pub Client);
+/// A browser with its own cookies. Each test has one, which ends with it.
+pub struct Browser {
+    pub client: Client,
+    _driver: Driver,
+}
 
 /// The appearance of a page.
 #[derive(Clone, Copy, Debug)]
@@ -30,17 +34,18 @@ impl Browser {
             "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900",
         ] } });
         let mut client = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
-        let client = client.capabilities(options.as_object().unwrap().clone()).connect(driver()).await;
-        Self(client.unwrap())
+        let driver = Driver::start();
+        let client = client.capabilities(options.as_object().unwrap().clone()).connect(&driver.url).await;
+        Self { client: client.unwrap(), _driver: driver }
     }
 
     pub async fn open(&self, url: &str) {
-        self.0.goto(url).await.unwrap();
+        self.client.goto(url).await.unwrap();
     }
 
     /// Runs a command of the Chrome DevTools Protocol.
     pub async fn cdp(&self, command: &str, parameters: Value) -> Value {
-        self.0.issue_cmd(Cdp { command: command.to_owned(), parameters }).await.unwrap()
+        self.client.issue_cmd(Cdp { command: command.to_owned(), parameters }).await.unwrap()
     }
 
     pub async fn show_as(&self, screen: Screen) {
@@ -62,10 +67,10 @@ impl Browser {
     }
 
     async fn wait_for(&self, name: &str, locator: Locator<'_>) -> Element {
-        let wait = self.0.wait().at_most(TIMEOUT).every(Duration::from_millis(20));
+        let wait = self.client.wait().at_most(TIMEOUT).every(Duration::from_millis(20));
         match wait.for_element(locator).await {
             Ok(element) => element,
-            Err(error) => panic!("no `{name}` on {}: {error}", self.0.current_url().await.unwrap()),
+            Err(error) => panic!("no `{name}` on {}: {error}", self.client.current_url().await.unwrap()),
         }
     }
 
@@ -98,9 +103,9 @@ impl Browser {
             std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{}: {error}; run `./test browser`", path.display()))
         });
-        self.0.execute(axe, vec![]).await.unwrap();
+        self.client.execute(axe, vec![]).await.unwrap();
         let run = "const done = arguments[0]; axe.run().then(results => done(results.violations), error => done(String(error)));";
-        let violations = self.0.execute_async(run, vec![]).await.unwrap();
+        let violations = self.client.execute_async(run, vec![]).await.unwrap();
         let violations = violations.as_array().unwrap_or_else(|| panic!("axe-core failed: {violations}"));
         let line = |violation: &Value| {
             format!("{}: {} {}", violation["id"], violation["help"], violation["nodes"][0]["html"])
@@ -111,7 +116,7 @@ impl Browser {
     /// Returns by how many pixels the page is wider than the screen.
     pub async fn overflow(&self) -> i64 {
         let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-        self.0.execute(script, vec![]).await.unwrap().as_i64().unwrap()
+        self.client.execute(script, vec![]).await.unwrap().as_i64().unwrap()
     }
 
     /// Writes a screenshot of the whole page.
@@ -136,12 +141,17 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the URL of chromedriver, which is started once and ends with the test process.
-fn driver() -> &'static str {
-    static DRIVER: OnceLock<(Mutex<Child>, String)> = OnceLock::new();
-    let (_, url) = DRIVER.get_or_init(|| {
+/// A chromedriver and its browser, killed on drop.
+struct Driver {
+    child: Child,
+    url: String,
+}
+
+impl Driver {
+    fn start() -> Self {
         let mut command = Command::new("chromedriver");
-        let command = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+        // The browser is in the same process group, and survives chromedriver.
+        let command = command.arg("--port=0").process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("chromedriver is installed; run `./test browser`");
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = stdout.lines().map_while(Result::ok);
@@ -151,9 +161,16 @@ fn driver() -> &'static str {
         });
         // Keeps the pipe open, because chromedriver ends when it cannot write.
         std::thread::spawn(move || lines.for_each(drop));
-        (Mutex::new(child), format!("http://127.0.0.1:{}", port.unwrap()))
-    });
-    url
+        Self { child, url: format!("http://127.0.0.1:{}", port.unwrap()) }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.child.wait();
+    }
 }
 
 #[derive(Debug)]

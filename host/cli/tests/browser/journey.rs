@@ -112,18 +112,18 @@ struct Keyboard<'a>(&'a Browser);
 
 impl Keyboard<'_> {
     async fn send(&self, text: &str) {
-        self.0.0.active_element().await.unwrap().send_keys(text).await.unwrap();
+        self.0.client.active_element().await.unwrap().send_keys(text).await.unwrap();
     }
 
     /// Presses Tab until the element with this id or text has the focus, which must be visible.
     async fn reach(&self, name: &str) {
         for _ in 0..40 {
-            let active = self.0.0.active_element().await.unwrap();
+            let active = self.0.client.active_element().await.unwrap();
             if active.attr("id").await.unwrap().as_deref() == Some(name)
                 || active.text().await.unwrap() == name
             {
                 let script = "return getComputedStyle(document.activeElement).outlineStyle";
-                let outline = self.0.0.execute(script, vec![]).await.unwrap();
+                let outline = self.0.client.execute(script, vec![]).await.unwrap();
                 assert_ne!(outline, "none", "{name} shows no focus");
                 return;
             }

@@ -81,7 +81,7 @@ async fn pages_are_accessible_and_fit_all_screens() {
     check!("key-revoke");
     loop {
         browser.open(&page("/w/shop/usage?days=7")).await;
-        if browser.0.find(Locator::Css("rect.refused")).await.is_ok() {
+        if browser.client.find(Locator::Css("rect.refused")).await.is_ok() {
             break;
         }
     }
