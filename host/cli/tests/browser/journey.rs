@@ -77,6 +77,11 @@ async fn walk(site: &Site, browser: &Browser) {
     browser.wait_for_heading("Sign in").await;
     browser.open(&usage).await;
     browser.wait_for_heading("Sign in").await;
+    let log = site.server.log();
+    assert!(log.contains("outcome=\"found\""), "{log}");
+    for secret in [key.as_str(), PASSWORD, ADA, EMAIL, "/join/"] {
+        assert!(!log.contains(secret), "{secret}: {log}");
+    }
 }
 
 #[tokio::test]

@@ -211,6 +211,11 @@ impl Server {
         Ok(Self { child, url, log, reading: Some(reading) })
     }
 
+    /// Returns the log so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
     /// Returns the URL of the web application.
     pub fn console_url(&self) -> String {
         let log = self.log.lock().unwrap();
