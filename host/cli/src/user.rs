@@ -1,6 +1,6 @@
 //! `enrich user`
 
-use enrich_console::{LINK_TTL, Token};
+use enrich_console::Token;
 use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserEmailError};
@@ -58,15 +58,8 @@ impl NewLink {
     }
 
     fn new(url: &ConsoleUrl, path: &str, purpose: LinkPurpose, email: UserEmail) -> Self {
-        let (token, now) = (Token::generate(), SystemArrivals::now());
-        let link = Link {
-            digest: token.digest(),
-            purpose,
-            email,
-            created_by: Actor::OPERATOR.to_owned(),
-            created_at: now,
-            expires_at: now + LINK_TTL,
-        };
+        let token = Token::generate();
+        let link = token.link(purpose, email, &Actor::operator(SystemArrivals::now()));
         Self { link, url: url.link(path, token.reveal()) }
     }
 

@@ -42,6 +42,3 @@ pub use console::{Config, OpenAccounts};
 pub use random::Token;
 pub use router::router;
 pub use server::serve;
-
-/// How long an invitation or a reset link is valid.
-pub const LINK_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);

@@ -1,8 +1,13 @@
 //! Secret tokens.
 
 use std::fmt;
+use std::time::Duration;
 
-use enrich_store::TokenDigest;
+use enrich_store::users::{Link, LinkPurpose, UserEmail};
+use enrich_store::{Actor, TokenDigest};
+
+/// How long an invitation or a reset link is valid.
+const LINK_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A secret token with 256 random bits, as 64 hex digits: a session cookie, or the end of a one-time link.
 #[derive(Clone, PartialEq, Eq)]
@@ -13,7 +18,7 @@ impl Token {
 
     /// Generates a token from the system's secure random numbers.
     pub fn generate() -> Self {
-        Self(hex(&rand::random::<[u8; 32]>()))
+        Self(hex::encode(rand::random::<[u8; 32]>()))
     }
 
     /// Parses a token. Returns `None` if the format is wrong.
@@ -26,6 +31,18 @@ impl Token {
     /// Returns the digest under which stores keep the token.
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::of(self.0.as_bytes())
+    }
+
+    /// Creates the one-time link of this token. `actor` is its author.
+    pub fn link(&self, purpose: LinkPurpose, email: UserEmail, actor: &Actor<'_>) -> Link {
+        Link {
+            digest: self.digest(),
+            purpose,
+            email,
+            created_by: actor.name.to_owned(),
+            created_at: actor.now,
+            expires_at: actor.now + LINK_TTL,
+        }
     }
 
     /// Returns the plaintext. Never log it.
@@ -46,7 +63,7 @@ const RECOVERY_CODES: usize = 10;
 /// Generates recovery codes, each with 80 random bits: four groups of five hex digits.
 pub(crate) fn recovery_codes() -> Vec<String> {
     let code = || {
-        let digits = hex(&rand::random::<[u8; 10]>());
+        let digits = hex::encode(rand::random::<[u8; 10]>());
         let groups: Vec<_> = (0..4).map(|n| &digits[n * 5..n * 5 + 5]).collect();
         groups.join("-")
     };
@@ -57,8 +74,4 @@ pub(crate) fn recovery_codes() -> Vec<String> {
 pub(crate) fn recovery_digest(code: &str) -> TokenDigest {
     let digits: String = code.chars().filter(char::is_ascii_hexdigit).collect();
     TokenDigest::of(digits.to_ascii_lowercase().as_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OriginalUri, RawPathParams};
+use axum::response::{IntoResponse, Redirect, Response};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Actor;
 use enrich_store::users::{Role, Session, User};
@@ -132,6 +133,11 @@ impl Member {
 
     pub(crate) fn email(&self) -> &str {
         self.signed_in.user.email.as_str()
+    }
+
+    /// Redirects to a page of the workspace after a change, whose notice it shows.
+    pub(crate) fn redirect(&self, page: &str, done: &str) -> Response {
+        Redirect::to(&format!("{}?done={done}", self.path(page))).into_response()
     }
 
     /// Returns the path of a page of the workspace.

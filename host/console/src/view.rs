@@ -41,11 +41,6 @@ impl Shell {
         }
     }
 
-    /// Returns the notice for the parameter `done`.
-    pub(crate) fn notice_of(done: &str) -> Option<&'static str> {
-        notice(done)
-    }
-
     pub(crate) fn is_current(&self, workspace: &WorkspaceId) -> bool {
         self.workspace.as_ref() == Some(workspace)
     }
@@ -62,7 +57,7 @@ pub(crate) struct Done {
 }
 
 /// Returns the text for the parameter `done`. The text of a notice never comes from the URL.
-fn notice(done: &str) -> Option<&'static str> {
+pub(crate) fn notice(done: &str) -> Option<&'static str> {
     Some(match done {
         "key-revoked" => "The key is revoked. Requests with it get 401 within a second.",
         "key-disabled" => "The key is disabled. Requests with it get 401 until you enable it.",

@@ -151,7 +151,7 @@ pub async fn changes_of_other_users_are_rejected<S: Administered>(store: Arc<S>)
         operator.accounts.set_password(unknown, "$new", None, &admin()).await,
         operator.accounts.set_totp(unknown, None, &[], None, &admin()).await,
         operator.accounts.begin_session(&session(unknown, 1), START, &admin()).await,
-        operator.accounts.remove_user(&email("nobody"), &admin()).await,
+        operator.accounts.remove_user(&email("unknown"), &admin()).await,
     ] {
         assert!(matches!(result, Err(StoreError::UnknownUser)), "{result:?}");
     }

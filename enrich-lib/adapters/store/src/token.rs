@@ -28,7 +28,7 @@ impl TokenDigest {
 
     /// Returns a public id for lists: the first 8 bytes in hex. It does not reveal the token.
     pub fn id(&self) -> String {
-        self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(&self.0[..8])
     }
 }
 

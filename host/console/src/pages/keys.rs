@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::Timestamp;
 use enrich_store::Accounts;
@@ -114,7 +114,7 @@ pub(crate) async fn revoke(
     let mut accounts = console.accounts().await?;
     let key = find(&mut *accounts, &member, &id, console.now()).await?;
     accounts.revoke_key(key.row.id, &member.signed_in.actor(&console)).await?;
-    Ok(back(&member, "key-revoked"))
+    Ok(member.redirect("keys", "key-revoked"))
 }
 
 pub(crate) async fn disable(
@@ -142,11 +142,7 @@ async fn set_enabled(
     let mut accounts = console.accounts().await?;
     let key = find(&mut *accounts, &member, &id, console.now()).await?;
     accounts.set_key_enabled(key.row.id, is_enabled, &member.signed_in.actor(&console)).await?;
-    Ok(back(&member, if is_enabled { "key-enabled" } else { "key-disabled" }))
-}
-
-fn back(member: &Member, done: &str) -> Response {
-    Redirect::to(&format!("{}?done={done}", member.path("keys"))).into_response()
+    Ok(member.redirect("keys", if is_enabled { "key-enabled" } else { "key-disabled" }))
 }
 
 /// Returns a key of the workspace that the user may change.

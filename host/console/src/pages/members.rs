@@ -11,7 +11,6 @@ use enrich_store::users::{Link, LinkPurpose, MemberRow, Role, UserEmail, UserId}
 use http::StatusCode;
 use serde::Deserialize;
 
-use crate::LINK_TTL;
 use crate::console::Console;
 use crate::error::Error;
 use crate::random::Token;
@@ -79,8 +78,7 @@ pub(crate) async fn invite(
     member: Member,
     Form(form): Form<Invitation>,
 ) -> Result<Response, Error> {
-    member.require_admin()?;
-    member.signed_in.require_recent(&console, &member.path("members"))?;
+    require_recent_admin(&console, &member)?;
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let created = match form.email.parse() {
         Ok(email) => create_invitation(&console, &member, email, role).await?,
@@ -103,16 +101,10 @@ async fn create_invitation(
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let (token, now) = (Token::generate(), console.now());
-    let link = Link {
-        digest: token.digest(),
-        purpose: LinkPurpose::Join { workspace: member.workspace.clone(), role },
-        email,
-        created_by: member.email().to_owned(),
-        created_at: now,
-        expires_at: now + LINK_TTL,
-    };
-    match console.accounts().await?.create_link(&link, &member.signed_in.actor(console)).await {
+    let (token, actor) = (Token::generate(), member.signed_in.actor(console));
+    let purpose = LinkPurpose::Join { workspace: member.workspace.clone(), role };
+    let link = token.link(purpose, email, &actor);
+    match console.accounts().await?.create_link(&link, &actor).await {
         Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
         Err(error) => Err(error.into()),
@@ -127,7 +119,7 @@ pub(crate) async fn delete_invitation(
     member.require_admin()?;
     let actor = member.signed_in.actor(&console);
     match console.accounts().await?.delete_invitation(&member.workspace, &id, &actor).await? {
-        true => Ok(back(&member, "invitation-deleted")),
+        true => Ok(member.redirect("members", "invitation-deleted")),
         false => Err(Error::NotFound),
     }
 }
@@ -146,8 +138,7 @@ pub(crate) async fn confirm_remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    member.require_admin()?;
-    member.signed_in.require_recent(&console, &member.path("members"))?;
+    require_recent_admin(&console, &member)?;
     Ok(page(&remove_page(&console, &member, id, None).await?))
 }
 
@@ -156,13 +147,12 @@ pub(crate) async fn remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    member.require_admin()?;
-    member.signed_in.require_recent(&console, &member.path("members"))?;
+    require_recent_admin(&console, &member)?;
     let actor = member.signed_in.actor(&console);
     let removed = console.accounts().await?.remove_member(&member.workspace, UserId(id), &actor).await;
     match removed {
         Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
-        Ok(()) => Ok(back(&member, "member-removed")),
+        Ok(()) => Ok(member.redirect("members", "member-removed")),
         Err(StoreError::LastAdmin(_)) => {
             let page = remove_page(&console, &member, id, Some(LAST_ADMIN)).await?;
             Ok(page_with(StatusCode::CONFLICT, &page))
@@ -196,13 +186,12 @@ pub(crate) async fn set_role(
     member: Member,
     Form(form): Form<NewRole>,
 ) -> Result<Response, Error> {
-    member.require_admin()?;
-    member.signed_in.require_recent(&console, &member.path("members"))?;
+    require_recent_admin(&console, &member)?;
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let actor = member.signed_in.actor(&console);
     let set = console.accounts().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
     match set {
-        Ok(()) => Ok(back(&member, "role-changed")),
+        Ok(()) => Ok(member.redirect("members", "role-changed")),
         Err(StoreError::LastAdmin(_)) => {
             let members = MembersPage::load(&console, &member, None).await?;
             let page = MembersPage { error: Some(LAST_ADMIN.to_owned()), ..members };
@@ -212,6 +201,8 @@ pub(crate) async fn set_role(
     }
 }
 
-fn back(member: &Member, done: &str) -> Response {
-    Redirect::to(&format!("{}?done={done}", member.path("members"))).into_response()
+/// Requires an admin who entered the password recently.
+fn require_recent_admin(console: &Console, member: &Member) -> Result<(), Error> {
+    member.require_admin()?;
+    member.signed_in.require_recent(console, &member.path("members"))
 }

@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::error::{Error, local_path};
 use crate::random::recovery_digest;
 use crate::session::{self, Client, SignedIn};
-use crate::view::{Shell, page, page_with};
+use crate::view::{Shell, notice, page, page_with};
 use crate::{password, throttle, totp};
 
 #[derive(Template)]
@@ -47,7 +47,7 @@ const WRONG: &str = "Email, password or code is wrong.";
 
 pub(crate) async fn show(Query(query): Query<Next>) -> Response {
     let next = local_path(query.next.as_deref()).to_owned();
-    let notice = query.done.as_deref().and_then(Shell::notice_of);
+    let notice = query.done.as_deref().and_then(notice);
     page(&SignInPage { email: String::new(), next, notice, error: None })
 }
 

@@ -28,7 +28,7 @@ async fn invitation_of_a_member_or_of_no_email_is_refused_beside_the_field() {
     let site = Site::new();
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
     for (email, error) in
-        [(BOSS, "is a member already"), ("nobody", "not an email address"), ("", "not an email address")]
+        [(BOSS, "is a member already"), ("no-email", "not an email address"), ("", "not an email address")]
     {
         let page = boss.post("/w/shop/members", &[("email", email), ("role", "member")]).await;
         assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);

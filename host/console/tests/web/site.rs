@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use enrich_console::{Config, LINK_TTL, OpenAccounts, Token, router};
+use enrich_console::{Config, OpenAccounts, Token, router};
 use enrich_lib::key::ApiKey;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::records::NewKey;
-use enrich_store::users::{Link, LinkPurpose, Role};
+use enrich_store::users::{LinkPurpose, Role};
 use enrich_store::{Accounts, Actor, StoreError, Users as _};
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
@@ -92,16 +92,9 @@ impl Site {
     }
 
     pub async fn link(&self, purpose: LinkPurpose, email: &str) -> String {
-        let (token, now) = (Token::generate(), self.now());
-        let link = Link {
-            digest: token.digest(),
-            purpose,
-            email: email.parse().unwrap(),
-            created_by: Actor::OPERATOR.to_owned(),
-            created_at: now,
-            expires_at: now + LINK_TTL,
-        };
-        self.admin().create_link(&link, &Actor::operator(now)).await.unwrap();
+        let (token, actor) = (Token::generate(), Actor::operator(self.now()));
+        let link = token.link(purpose, email.parse().unwrap(), &actor);
+        self.admin().create_link(&link, &actor).await.unwrap();
         token.reveal().to_owned()
     }
 
