@@ -63,7 +63,8 @@ impl RequestHandler {
                 };
                 drop(in_flight);
                 // A 500 may precede the check of the key.
-                if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR) {
+                if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR)
+                {
                     activity.set_authenticated();
                 }
                 response

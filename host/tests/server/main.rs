@@ -5,6 +5,7 @@
 mod client;
 mod test_server;
 
+mod connections;
 mod http1;
 mod http2;
 mod lookups;
