@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use enrich_lib::body::Body;
 use enrich_lib::wire;
 use enrich_tower::Endpoint;
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
@@ -53,21 +54,7 @@ impl RequestHandler {
                 // distinguishable.
                 let body = self.endpoint.read_body(body).await;
                 is_unread = body.is_err();
-                let in_flight = activity.begin_lookup();
-                let lookup = self.endpoint.answer(&head.headers, body);
-                let response = if head.version < Version::HTTP_2 {
-                    lookup.await
-                } else {
-                    let lookup = timeout(self.limits.lookup_timeout, lookup).await;
-                    lookup.map_err(|_| LookupTimedOut).inspect_err(LookupTimedOut::log)?
-                };
-                drop(in_flight);
-                // A 500 may precede the check of the key.
-                if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR)
-                {
-                    activity.set_authenticated();
-                }
-                response
+                self.look_up(&head.headers, body, head.version, activity).await?
             }
         };
         // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
@@ -76,6 +63,28 @@ impl RequestHandler {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(Full::new))
+    }
+
+    async fn look_up(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        version: Version,
+        activity: &ConnectionActivity,
+    ) -> Result<Response<Bytes>, LookupTimedOut> {
+        let _in_flight = activity.begin_lookup();
+        let lookup = self.endpoint.answer(headers, body);
+        let response = if version < Version::HTTP_2 {
+            lookup.await
+        } else {
+            let lookup = timeout(self.limits.lookup_timeout, lookup).await;
+            lookup.map_err(|_| LookupTimedOut).inspect_err(LookupTimedOut::log)?
+        };
+        // A 500 may precede the check of the key.
+        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR) {
+            activity.set_authenticated();
+        }
+        Ok(response)
     }
 
     fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Box<Response<Bytes>>> {

@@ -189,7 +189,7 @@ const CHUNKS: [(&str, &str, Reaction); 26] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn request_lines() {
+async fn rejects_malformed_request_lines() {
     for (name, line, expected) in REQUEST_LINES {
         let request = valid_request().replacen("POST /api/v1/person/enrich HTTP/1.1", line, 1);
         check(name, request, expected).await;
@@ -197,7 +197,7 @@ async fn request_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn header_lines() {
+async fn rejects_malformed_header_lines() {
     for (name, lines, expected) in HEADER_LINES {
         check(name, valid_request().replacen("host:", &format!("{lines}\r\nhost:"), 1), expected).await;
         if !lines.contains('\n') || !lines.contains(' ') {
@@ -209,21 +209,21 @@ async fn header_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hosts() {
+async fn rejects_invalid_hosts() {
     for (name, line, expected) in HOSTS {
         check(name, valid_request().replacen("host: api.example", line, 1), expected).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn lengths() {
+async fn rejects_invalid_lengths() {
     for (name, lines, expected) in LENGTHS {
         check(name, valid_request().replacen("content-length: 33", lines, 1), expected).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn transfer_encodings() {
+async fn rejects_every_transfer_encoding_except_chunked() {
     for (lines, expected) in TRANSFER_ENCODINGS {
         check(lines, format!("{}{lines}\r\n\r\n21\r\n{BODY}\r\n0\r\n\r\n", request_head()), expected).await;
     }
@@ -232,7 +232,7 @@ async fn transfer_encodings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chunks() {
+async fn rejects_malformed_chunks() {
     let chunked = |body: &str| format!("{}transfer-encoding: chunked\r\n\r\n{body}", request_head());
     for (name, body, expected) in CHUNKS {
         check(name, chunked(&body.replace("{}", BODY)), expected).await;
@@ -242,7 +242,7 @@ async fn chunks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sizes() {
+async fn rejects_oversized_heads_and_other_protocols() {
     let line = |line: &str| valid_request().replacen("host:", &format!("{line}host:"), 1);
     check("16 KiB of headers", line(&format!("x: {}\r\n", "y".repeat(16 * 1_024))), Closes(400)).await;
     check("16 KiB of a header name", line(&format!("{}: y\r\n", "x".repeat(16 * 1_024))), Closes(400)).await;
