@@ -304,11 +304,12 @@ impl Config {
         let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
         // Without TLS, all connections may be those of one proxy.
         let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
+        let settlement = RetryingCredits::DEFAULT_TIMEOUT;
+        // The longest deadline, because a reload can change it.
         let before_settlement = KeysWithTimeout::DEFAULT_TIMEOUT
             + WindowsWithTimeout::DEFAULT_TIMEOUT
             + RetryingCredits::DEFAULT_TIMEOUT
-            + self.resolver_deadline();
-        let settlement = RetryingCredits::DEFAULT_TIMEOUT;
+            + Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
         Limits {
             connections_max,
             connections_per_address_max: per_address_max.unwrap_or(per_address),

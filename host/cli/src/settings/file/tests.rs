@@ -52,7 +52,7 @@ fn empty_file_has_the_defaults() {
     let (config, vendors) = read("").unwrap();
     assert_eq!(config, Config::default());
     assert_eq!(config.price(), Price::default());
-    let limits = Limits { lookup_timeout: Duration::from_millis(51_100), ..Limits::default() };
+    let limits = Limits { lookup_timeout: Duration::from_millis(61_100), ..Limits::default() };
     assert_eq!(format!("{:?}", config.limits(10_000)), format!("{limits:?}"));
     assert!(vendors.list.is_empty() && vendors.cache.is_none());
     assert_eq!(vendors.deadline, Deadline::BUDGET);
@@ -63,7 +63,7 @@ fn timeouts_follow_from_the_deadlines() {
     let limits = |text| read(text).unwrap().0.limits(10);
     let slow = limits("resolver.deadline_ms = 20000");
     assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + RetryingCredits::DEFAULT_TIMEOUT);
-    assert_eq!(slow.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(10));
+    assert_eq!(slow.lookup_timeout, limits("").lookup_timeout, "a reload can change the deadline");
     let in_doubt = limits("credits.in_doubt_ms = 31000");
     assert_eq!(in_doubt.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(1));
 }
