@@ -9,10 +9,11 @@
 
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::Limits;
@@ -33,6 +34,15 @@ pub(crate) struct ConnectionActivity {
     can_suspend: AtomicBool,
     /// Set by each state change. Cleared when the timeout reads the clock.
     has_changed: AtomicBool,
+    lookups_started: AtomicU32,
+    lookups_finished: AtomicU32,
+    /// Set by the first lookup with a valid key.
+    is_authenticated: AtomicBool,
+    opened: Instant,
+    /// Start of the last wait that the timeout observed, in milliseconds after `opened`.
+    waiting_since_ms: AtomicU64,
+    /// Notified when the connection is evicted in favour of another one.
+    pub(crate) evicted: Notify,
 }
 
 /// The event that a connection waits for while no request is in flight.
@@ -44,6 +54,8 @@ pub(crate) enum Wait {
     Idle,
     /// The end of the client's half of the connection.
     Close,
+    /// A lookup whose outcome may be unknown.
+    Lookup,
 }
 
 impl Wait {
@@ -52,6 +64,7 @@ impl Wait {
             Self::Head => limits.head_timeout,
             Self::Idle => limits.idle_timeout,
             Self::Close => limits.close_timeout,
+            Self::Lookup => limits.lookup_timeout,
         }
     }
 }
@@ -65,6 +78,51 @@ impl ConnectionActivity {
             is_closing: AtomicBool::new(false),
             can_suspend: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
+            lookups_started: AtomicU32::new(0),
+            lookups_finished: AtomicU32::new(0),
+            is_authenticated: AtomicBool::new(false),
+            opened: Instant::now(),
+            waiting_since_ms: AtomicU64::new(0),
+            evicted: Notify::new(),
+        }
+    }
+
+    /// Counts a lookup as in flight until the guard is dropped.
+    pub(crate) fn begin_lookup(&self) -> LookupInFlight<'_> {
+        self.lookups_started.fetch_add(1, Ordering::Relaxed);
+        LookupInFlight(self)
+    }
+
+    /// Returns the number of the last lookup that started, or `None` if no lookup is in flight.
+    fn lookup_in_flight(&self) -> Option<u32> {
+        let finished = self.lookups_finished.load(Ordering::Relaxed);
+        Some(self.lookups_started.load(Ordering::Relaxed)).filter(|started| *started != finished)
+    }
+
+    /// Reports a lookup with a valid key.
+    pub(crate) fn set_authenticated(&self) {
+        self.is_authenticated.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the connection can be closed without interrupting a client with a valid key. A request without a key
+    /// is not protected while its body is missing.
+    pub(crate) fn can_evict(&self) -> bool {
+        if self.is_authenticated.load(Ordering::Relaxed) {
+            self.requests.load(Ordering::Relaxed) == 0
+        } else {
+            self.lookup_in_flight().is_none()
+        }
+    }
+
+    /// Returns whether the connection is authenticated, and the start of its idle time. Connections are evicted in this
+    /// order. An unauthenticated connection is idle from the start.
+    pub(crate) fn eviction_order(&self) -> (bool, Instant) {
+        match self.is_authenticated.load(Ordering::Relaxed) {
+            false => (false, self.opened),
+            true => {
+                let waited = Duration::from_millis(self.waiting_since_ms.load(Ordering::Relaxed));
+                (true, self.opened + waited)
+            }
         }
     }
 
@@ -121,12 +179,26 @@ impl<P: Deref<Target = ConnectionActivity>> InFlight<P> {
         activity.requests.fetch_add(1, Ordering::Relaxed);
         Self(activity)
     }
+
+    pub(crate) fn activity(&self) -> &ConnectionActivity {
+        &self.0
+    }
 }
 
 impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
     fn drop(&mut self) {
         self.0.begin_idle();
         self.0.requests.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A guard that counts a lookup as in flight until it is dropped.
+#[derive(Debug)]
+pub(crate) struct LookupInFlight<'a>(&'a ConnectionActivity);
+
+impl Drop for LookupInFlight<'_> {
+    fn drop(&mut self) {
+        self.0.lookups_finished.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -137,6 +209,8 @@ pub(crate) struct ConnectionTimeout<'a> {
     activity: &'a ConnectionActivity,
     limits: &'a Limits,
     since: Instant,
+    /// The lookup that was in flight at the last check, and the time of the first check that found it.
+    lookup: Option<(u32, Instant)>,
     timer: WakeGated<Pin<Box<Sleep>>>,
 }
 
@@ -144,7 +218,7 @@ impl<'a> ConnectionTimeout<'a> {
     /// Creates the timeout of a connection that has been waiting since `since`.
     pub(crate) fn new(activity: &'a ConnectionActivity, since: Instant, limits: &'a Limits) -> Self {
         let timer = WakeGated::new(Box::pin(sleep_until(Instant::now() + shortest_timeout(limits))));
-        Self { activity, limits, since, timer }
+        Self { activity, limits, since, lookup: None, timer }
     }
 
     /// Returns the start of the current wait.
@@ -159,13 +233,25 @@ impl<'a> ConnectionTimeout<'a> {
             // Cleared before the clock is read, so that a concurrent change sets it again.
             self.activity.has_changed.store(false, Ordering::Relaxed);
             self.since = Instant::now();
+            let waited = self.since.duration_since(self.activity.opened);
+            let waited_ms = waited.as_secs() * 1_000 + u64::from(waited.subsec_millis());
+            self.activity.waiting_since_ms.store(waited_ms, Ordering::Relaxed);
         }
         Some(wait)
     }
 
-    /// Returns the deadline of the current wait and its kind, or `None` while a request is in flight.
-    fn deadline(&mut self) -> Option<(Instant, Wait)> {
-        let wait = self.current_wait()?;
+    /// Returns the deadline of the lookup in flight. A timer per lookup would cost 3 % of a request, so the timeout is measured
+    /// from the first check that finds the lookup, and is late by up to the time between two checks.
+    fn lookup_deadline(&mut self, now: Instant) -> Option<(Instant, Wait)> {
+        let current = self.activity.lookup_in_flight()?;
+        let found_at = self.lookup.filter(|(number, _)| *number == current).map_or(now, |(_, at)| at);
+        self.lookup = Some((current, found_at));
+        Some((found_at + self.limits.lookup_timeout, Wait::Lookup))
+    }
+
+    /// Returns the deadline of the current wait and its kind, or `None` while the body of a request is read.
+    fn deadline(&mut self, now: Instant) -> Option<(Instant, Wait)> {
+        let Some(wait) = self.current_wait() else { return self.lookup_deadline(now) };
         let timeout = wait.timeout(self.limits);
         let can_suspend = wait == Wait::Idle && self.activity.can_suspend();
         Some((self.since + if can_suspend { SUSPEND_AFTER.min(timeout) } else { timeout }, wait))
@@ -186,7 +272,7 @@ impl Future for ConnectionTimeout<'_> {
             ready!(Pin::new(&mut self.timer).poll(cx));
             let now = Instant::now();
             let next_check = now + shortest_timeout(self.limits);
-            let deadline = match self.deadline() {
+            let deadline = match self.deadline(now) {
                 Some((deadline, wait)) if deadline <= now => return Poll::Ready(wait),
                 Some((deadline, _)) => deadline.min(next_check),
                 None => next_check,

@@ -3,7 +3,6 @@
 //! The hyper connection is created when the first byte arrives. When the connection becomes idle, it is suspended: the hyper
 //! connection and its buffers are dropped, and created again for the next request.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::pin::{Pin, pin};
@@ -19,8 +18,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::{ConnectionActivity, ConnectionTimeout, InFlight, Wait};
-use crate::handler::RequestHandler;
+use crate::handler::{LookupTimedOut, RequestHandler};
 use crate::limits::Limits;
+use crate::registry::Slot;
+use crate::shutdown::Shutdown;
 use crate::stream::{Stream, Version};
 use crate::wake::WakeGated;
 
@@ -30,8 +31,7 @@ pub(crate) struct Connections {
     pub(crate) http1: http1::Builder,
     pub(crate) http2: http2::Builder<TokioExecutor>,
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Cancelled at shutdown. Each connection then closes as soon as it has no request in flight.
-    pub(crate) shutdown: CancellationToken,
+    pub(crate) shutdown: Arc<Shutdown>,
 }
 
 /// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow head from an
@@ -70,40 +70,48 @@ pub(crate) fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioE
 }
 
 impl Connections {
-    /// Serves a connection and holds `_guard` until it is closed.
-    pub(crate) async fn serve<Io, Guard>(self: Arc<Self>, io: Io, _guard: Guard)
+    /// Serves a connection until it is closed or evicted.
+    pub(crate) async fn serve<Io>(self: Arc<Self>, io: Io, slot: Slot)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        match &self.tls {
-            None => self.serve_http(io).await,
-            // Boxed because its future is far larger than that of a plain connection.
-            Some(tls) => Box::pin(self.serve_tls(tls, io)).await,
+        let activity = &slot.activity;
+        let served = async {
+            match &self.tls {
+                None => self.serve_http(io, activity).await,
+                // Boxed because its future is far larger than that of a plain connection.
+                Some(tls) => Box::pin(self.serve_tls(tls, io, activity)).await,
+            }
+        };
+        let evicted = pin!(slot.evicted());
+        let mut evicted = WakeGated::new(evicted);
+        tokio::select! { biased;
+            () = served => {}
+            () = &mut evicted => tracing::debug!("closed an idle connection in favour of a new one"),
         }
     }
 
-    async fn serve_tls<Io>(&self, tls: &TlsAcceptor, io: Io)
+    async fn serve_tls<Io>(&self, tls: &TlsAcceptor, io: Io, activity: &Arc<ConnectionActivity>)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let handshake = timeout(self.handler.limits.handshake_timeout, tls.accept(io));
         let handshake = tokio::select! { biased;
-            () = self.shutdown.cancelled() => return,
+            () = self.shutdown.closing.cancelled() => return,
             handshake = handshake => handshake,
         };
         match handshake {
-            Ok(Ok(io)) => self.serve_http(io).await,
+            Ok(Ok(io)) => self.serve_http(io, activity).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
-    async fn serve_http<Io>(&self, io: Io)
+    async fn serve_http<Io>(&self, io: Io, activity: &Arc<ConnectionActivity>)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let activity = Arc::new(ConnectionActivity::new());
-        let mut stream = Stream::new(io, &activity);
+        let mut stream = Stream::new(io, activity);
         let mut since = Instant::now();
         let Some(version) = self.with_timeout(Wait::Head, since, stream.detect_version()).await else {
             return;
@@ -111,8 +119,8 @@ impl Connections {
         loop {
             // Boxed so that its memory is freed while the connection is idle.
             let end = match version {
-                Version::Http1 => Box::pin(self.serve_http1(&mut stream, &activity, since)).await,
-                Version::Http2 => Box::pin(self.serve_http2(&mut stream, &activity, since)).await,
+                Version::Http1 => Box::pin(self.serve_http1(&mut stream, activity, since)).await,
+                Version::Http2 => Box::pin(self.serve_http2(&mut stream, activity, since)).await,
             };
             match end {
                 End::Aborted => return,
@@ -141,14 +149,14 @@ impl Connections {
         let service = service_fn(|request| {
             let in_flight = InFlight::new(activity);
             async move {
-                let response = self.handler.answer(request).await;
+                let response = self.handler.answer(request, activity).await;
                 drop(in_flight);
-                Ok::<_, Infallible>(response)
+                response
             }
         });
         let mut http = self.http1.serve_connection(TokioIo::new(stream), service);
-        let end =
-            self.drive(Pin::new(&mut http), http1::Connection::graceful_shutdown, activity, since).await;
+        let (shut_down, shutdown) = (http1::Connection::graceful_shutdown, &self.shutdown.closing);
+        let end = self.drive(Pin::new(&mut http), shut_down, shutdown, activity, since).await;
         let Parts { io, read_buf, .. } = http.into_parts();
         io.into_inner().put_back(&read_buf);
         end
@@ -166,21 +174,24 @@ impl Connections {
         let service = service_fn(|request| {
             let (handler, in_flight) = (self.handler.clone(), InFlight::new(activity.clone()));
             async move {
-                let response = handler.answer(request).await;
+                let response = handler.answer(request, in_flight.activity()).await;
                 drop(in_flight);
-                Ok::<_, Infallible>(response)
+                response
             }
         });
         let http = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
-        self.drive(http, http2::Connection::graceful_shutdown, activity, since).await
+        // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received the GOAWAY frame.
+        let (shut_down, shutdown) = (http2::Connection::graceful_shutdown, &self.shutdown.draining);
+        self.drive(http, shut_down, shutdown, activity, since).await
     }
 
-    /// Drives the hyper connection to its end. Starts its graceful shutdown when the server shuts down, when a wait times
-    /// out and when the connection is idle.
+    /// Drives the hyper connection to its end. Starts its graceful shutdown on `shutdown`, when a wait times out and when the
+    /// connection is idle.
     async fn drive<Http>(
         &self,
         mut http: Pin<&mut Http>,
         shut_down: fn(Pin<&mut Http>),
+        shutdown: &CancellationToken,
         activity: &ConnectionActivity,
         since: Instant,
     ) -> End
@@ -188,7 +199,7 @@ impl Connections {
         Http: Future<Output = hyper::Result<()>>,
     {
         let mut connection_timeout = ConnectionTimeout::new(activity, since, &self.handler.limits);
-        let shutdown = pin!(self.shutdown.cancelled());
+        let shutdown = pin!(shutdown.cancelled());
         let mut shutdown = WakeGated::new(shutdown);
         let mut suspended_since = None;
         let mut is_shutting_down = false;
@@ -209,7 +220,7 @@ impl Connections {
                         suspended_since = None;
                         activity.begin_close();
                     }
-                    Wait::Head | Wait::Close => {
+                    Wait::Head | Wait::Close | Wait::Lookup => {
                         log_timeout(wait);
                         return End::Aborted;
                     }
@@ -230,7 +241,7 @@ impl Connections {
         let deadline = since + wait.timeout(&self.handler.limits);
         tokio::select! { biased;
             result = operation => result.map_err(|error| log_error(&error)).ok(),
-            () = self.shutdown.cancelled() => None,
+            () = self.shutdown.closing.cancelled() => None,
             () = sleep_until(deadline) => {
                 log_timeout(wait);
                 None
@@ -253,6 +264,7 @@ fn log_timeout(wait: Wait) {
     match wait {
         Wait::Head => tracing::debug!("timed out waiting for the head of a request"),
         Wait::Idle => {}
+        Wait::Lookup => LookupTimedOut.log(),
         Wait::Close => {
             tracing::debug!("timed out waiting for the client to close its half of the connection")
         }

@@ -3,24 +3,46 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use enrich_lib::body::Body;
 use enrich_lib::wire;
 use enrich_tower::Endpoint;
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
+use thiserror::Error;
+use tokio::time::timeout;
 
+use crate::activity::ConnectionActivity;
 use crate::limits::Limits;
+use crate::shutdown::Shutdown;
 
 /// Answers the requests of all connections.
 pub(crate) struct RequestHandler {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
+    pub(crate) shutdown: Arc<Shutdown>,
+}
+
+/// A lookup exceeded [`Limits::lookup_timeout`]. hyper resets its stream.
+#[derive(Debug, Error)]
+#[error("the lookup timed out; its outcome is unknown")]
+pub(crate) struct LookupTimedOut;
+
+impl LookupTimedOut {
+    pub(crate) fn log(&self) {
+        tracing::warn!("closed a connection or stream without a reply: {self}");
+    }
 }
 
 impl RequestHandler {
-    pub(crate) async fn answer(&self, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
+    /// Answers one request. The timeout of a lookup on HTTP/1 is that of its connection.
+    pub(crate) async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+        activity: &ConnectionActivity,
+    ) -> Result<Response<Full<Bytes>>, LookupTimedOut> {
         let (head, body) = request.into_parts();
         // On HTTP/1, hyper reports an exact length for every body that is not chunked.
         let is_chunked = head.version < Version::HTTP_2 && body.size_hint().exact().is_none();
@@ -32,15 +54,37 @@ impl RequestHandler {
                 // distinguishable.
                 let body = self.endpoint.read_body(body).await;
                 is_unread = body.is_err();
-                self.endpoint.answer(&head.headers, body).await
+                self.look_up(&head.headers, body, head.version, activity).await?
             }
         };
         // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
         // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
-        if (is_unread || is_chunked) && head.version < Version::HTTP_2 {
+        if (is_unread || is_chunked || self.shutdown.is_draining()) && head.version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response.map(Full::new)
+        Ok(response.map(Full::new))
+    }
+
+    async fn look_up(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        version: Version,
+        activity: &ConnectionActivity,
+    ) -> Result<Response<Bytes>, LookupTimedOut> {
+        let _in_flight = activity.begin_lookup();
+        let lookup = self.endpoint.answer(headers, body);
+        let response = if version < Version::HTTP_2 {
+            lookup.await
+        } else {
+            let lookup = timeout(self.limits.lookup_timeout, lookup).await;
+            lookup.map_err(|_| LookupTimedOut).inspect_err(LookupTimedOut::log)?
+        };
+        // A 500 may precede the check of the key.
+        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR) {
+            activity.set_authenticated();
+        }
+        Ok(response)
     }
 
     fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Box<Response<Bytes>>> {

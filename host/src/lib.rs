@@ -14,6 +14,8 @@
 //! - [`tls`]: certificates and TLS configuration
 //! - `wake`: futures that are polled only after their own wake-up
 //! - `activity`: the state of a connection and its timeouts
+//! - `registry`: the open connections and the limits on their number
+//! - `shutdown`: the phases of a graceful shutdown
 //! - `replies`: JSON replacements for hyper's own error replies
 //! - `stream`: the byte stream of one connection
 //! - `log`: one log event per lookup
@@ -31,8 +33,10 @@ mod handler;
 mod limits;
 mod listener;
 mod log;
+mod registry;
 mod replies;
 mod server;
+mod shutdown;
 mod stream;
 pub mod swap;
 pub mod tls;

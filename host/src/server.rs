@@ -1,7 +1,6 @@
 //! The accept loop and the graceful shutdown.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 
 use enrich_lib::drive::Service;
@@ -11,14 +10,15 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Connections};
 use crate::handler::RequestHandler;
 use crate::limits::Limits;
-use crate::listener::{self, Listener};
+use crate::listener::Listener;
 use crate::log::{Log, LogAndPass};
+use crate::registry::{Acceptor, Registry, Slot};
+use crate::shutdown::Shutdown;
 
 /// The configuration of [`run`].
 #[derive(Clone)]
@@ -59,54 +59,55 @@ impl fmt::Debug for Services {
 
 /// Serves connections until `shutdown` resolves.
 ///
-/// The server then stops accepting, closes idle connections, and waits for requests and lookups in flight, at most for
-/// [`Limits::shutdown_timeout`].
+/// For [`Limits::drain_timeout`], the server then still accepts connections and replies to requests, but announces in each
+/// reply that it closes the connection. Then it stops accepting, closes idle connections, and waits for requests and lookups
+/// in flight, at most for [`Limits::shutdown_timeout`].
 ///
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
 /// not cancel the lookups.
-pub async fn run<L: Listener>(mut listener: L, services: Services, shutdown: impl Future<Output = ()>) {
-    let accept = async move || (listener::accept(&mut listener).await.0, ());
-    serve(accept, services, Log::new(), shutdown).await;
+pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
+    let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
+    let drain_timeout = services.limits.drain_timeout;
+    let mut acceptor = Acceptor::new(listener, registry.clone());
+    let accept = async move || acceptor.accept().await;
+    tokio::join! { biased;
+        phases.run(shutdown, &registry, drain_timeout),
+        serve(accept, services, Log::new(), phases.clone()),
+    };
 }
 
-/// Serves the connections that `accept` returns. Each connection holds its guard until it is closed. `accept` must be cancel
-/// safe.
-pub(crate) async fn serve<Io, Guard>(
-    mut accept: impl AsyncFnMut() -> (Io, Guard),
+/// Serves the connections that `accept` returns until the shutdown closes them. `accept` must be cancel safe.
+pub(crate) async fn serve<Io>(
+    mut accept: impl AsyncFnMut() -> (Io, Slot),
     services: Services,
     log: Log,
-    shutdown: impl Future<Output = ()>,
+    shutdown: Arc<Shutdown>,
 ) where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Guard: Send + 'static,
 {
     let Services { service, arrivals, limits, tls, observer: next, date_header } = services;
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
-    let handler = Arc::new(RequestHandler { endpoint, limits });
+    let handler = Arc::new(RequestHandler { endpoint, limits, shutdown: shutdown.clone() });
     let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
     let shared = Arc::new(Connections {
         handler: handler.clone(),
         http1: connection::http1(limits, date_header),
         http2: connection::http2(limits, date_header),
         tls: tls.map(Into::into),
-        shutdown: CancellationToken::new(),
+        shutdown: shutdown.clone(),
     });
 
     let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! { biased;
-            () = &mut shutdown => break,
+            () = shutdown.closing.cancelled() => break,
             Some(closed) = connections.join_next() => log_panic(closed),
-            (io, guard) = accept(), if connections.len() < limits.connections_max => {
-                connections.spawn(shared.clone().serve(io, guard));
-            }
+            (io, slot) = accept() => drop(connections.spawn(shared.clone().serve(io, slot))),
         }
     }
 
     drop(accept); // closes the listener
-    shared.shutdown.cancel();
     lookups.close();
     let drained = async {
         while let Some(closed) = connections.join_next().await {

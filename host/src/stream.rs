@@ -49,7 +49,6 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
             }
             if common == HTTP2_PREFACE.len() {
                 self.version = Version::Http2;
-                self.activity.begin_idle();
                 return Ok(Version::Http2);
             }
         }
@@ -114,7 +113,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
             let bytes = this.unread.split_to(this.unread.len().min(buf.remaining()));
             buf.put_slice(&bytes);
         }
-        // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time.
+        // HTTP/2 frames do not show where a head starts, so a slow head on HTTP/2 counts as idle time, except the first one.
         if this.version == Version::Http1 && buf.filled().len() > filled {
             this.activity.begin_head();
         }

@@ -14,13 +14,13 @@ use std::thread;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::listener;
 use crate::log::Log;
+use crate::registry::{Acceptor, Registry, Slot};
 use crate::server::{Services, serve};
+use crate::shutdown::Shutdown;
 
 /// A pool of worker threads.
 ///
@@ -52,14 +52,9 @@ impl Workers {
     }
 
     /// Serves connections on all threads, like [`run`](crate::run). The [`Limits`](crate::Limits) apply to the whole server.
-    pub async fn run(
-        &self,
-        mut listener: TcpListener,
-        services: Services,
-        shutdown: impl Future<Output = ()>,
-    ) {
-        let permits = Arc::new(Semaphore::new(services.limits.connections_max.min(Semaphore::MAX_PERMITS)));
-        let (stop, log) = (CancellationToken::new(), Log::new());
+    pub async fn run(&self, listener: TcpListener, services: Services, shutdown: impl Future<Output = ()>) {
+        let (registry, phases, log) =
+            (Registry::new(&services.limits), Arc::new(Shutdown::new()), Log::new());
         let mut running = JoinSet::new();
         let workers: Vec<_> = self
             .threads
@@ -67,27 +62,22 @@ impl Workers {
             .map(|thread| {
                 let (sender, mut receiver) = unbounded_channel();
                 let accept = async move || receive(&mut receiver).await;
-                let stopped = stop.clone().cancelled_owned();
-                running.spawn_on(serve(accept, services.clone(), log.clone(), stopped), thread);
+                running.spawn_on(serve(accept, services.clone(), log.clone(), phases.clone()), thread);
                 Worker { sender, connections: Arc::new(()) }
             })
             .collect();
-        let stop = stop.drop_guard();
+        let _close_if_dropped = phases.closing.clone().drop_guard();
 
-        let mut shutdown = pin!(shutdown);
+        let mut shutdown = pin!(phases.run(shutdown, &registry, services.limits.drain_timeout));
+        let mut acceptor = Acceptor::new(listener, registry.clone());
         loop {
-            let accepted = async {
-                // It fails only if the semaphore is closed, which never happens.
-                let permit = permits.clone().acquire_owned().await.ok();
-                (listener::accept(&mut listener).await.0, permit)
-            };
             tokio::select! { biased;
                 () = &mut shutdown => break,
                 Some(stopped) = running.join_next() => propagate_panic(stopped),
-                (stream, permit) = accepted => dispatch(&workers, stream, permit),
+                (stream, slot) = acceptor.accept() => dispatch(&workers, stream, slot),
             }
         }
-        drop((listener, stop));
+        drop(acceptor); // closes the listener
         while let Some(stopped) = running.join_next().await {
             propagate_panic(stopped);
         }
@@ -104,35 +94,26 @@ struct Worker {
 /// A connection on its way to a thread. It is not registered with any runtime.
 struct Dispatched {
     stream: std::net::TcpStream,
-    guard: ConnectionGuard,
-}
-
-/// Counts a connection in the server and on its thread until it is dropped.
-#[derive(Debug)]
-struct ConnectionGuard {
-    _in_server: Option<OwnedSemaphorePermit>,
-    _on_thread: Arc<()>,
+    slot: Slot,
 }
 
 /// Sends a connection to the thread with the fewest connections.
-fn dispatch(workers: &[Worker], stream: TcpStream, permit: Option<OwnedSemaphorePermit>) {
+fn dispatch(workers: &[Worker], stream: TcpStream, mut slot: Slot) {
     let connections = |worker: &&Worker| Arc::strong_count(&worker.connections);
     let Some(worker) = workers.iter().min_by_key(connections) else { return };
+    slot.on_thread = Some(worker.connections.clone());
     match stream.into_std() {
-        Ok(stream) => {
-            let guard = ConnectionGuard { _in_server: permit, _on_thread: worker.connections.clone() };
-            // It fails only while the thread shuts down.
-            let _ = worker.sender.send(Dispatched { stream, guard });
-        }
+        // It fails only while the thread shuts down.
+        Ok(stream) => drop(worker.sender.send(Dispatched { stream, slot })),
         Err(error) => log_failed_dispatch(&error),
     }
 }
 
 /// Receives the next connection on its thread. Cancel safe.
-async fn receive(dispatched: &mut UnboundedReceiver<Dispatched>) -> (TcpStream, ConnectionGuard) {
-    while let Some(Dispatched { stream, guard }) = dispatched.recv().await {
+async fn receive(dispatched: &mut UnboundedReceiver<Dispatched>) -> (TcpStream, Slot) {
+    while let Some(Dispatched { stream, slot }) = dispatched.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => return (stream, guard),
+            Ok(stream) => return (stream, slot),
             Err(error) => log_failed_dispatch(&error),
         }
     }

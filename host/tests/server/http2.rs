@@ -1,5 +1,6 @@
 //! HTTP/2.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ pub struct Client {
 }
 
 impl Client {
-    async fn connect(server: &TestServer) -> Self {
+    pub async fn connect(server: &TestServer) -> Self {
         Self::over(server.connect_raw(64 * 1_024)).await
     }
 
@@ -30,10 +31,19 @@ impl Client {
     }
 
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> (u16, String) {
-        let response = self.sender.send_request(request).await.unwrap();
+        self.try_send(request).await.unwrap()
+    }
+
+    pub async fn try_send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(u16, String)> {
+        let response = self.sender.send_request(request).await?;
         let status = response.status().as_u16();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, String::from_utf8(body.into()).unwrap())
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8(body.into()).unwrap()))
+    }
+
+    /// Waits until the server closes the connection.
+    pub async fn closed(self) -> hyper::Result<()> {
+        self.connection.await.unwrap()
     }
 
     /// Sends a lookup and resets its stream while the resolver is running.
@@ -121,16 +131,28 @@ async fn rejects_body_above_the_limit_with_400_in_json_and_keeps_the_connection_
 async fn closes_idle_connection_after_75_s() {
     let server = TestServer::new();
     let mut client = Client::connect(&server).await;
+    assert_eq!(client.send(valid_request()).await.0, 200);
     sleep(Duration::from_secs(70)).await;
     assert_eq!(client.send(valid_request()).await.0, 200);
-    client.connection.await.unwrap().unwrap();
+    client.closed().await.unwrap();
     assert_eq!(server.elapsed_seconds(), 70 + 75);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_connection_without_a_request_after_10_s() {
+    let server = TestServer::new();
+    let client = Client::connect(&server).await;
+    assert!(client.closed().await.is_err(), "closed without a GOAWAY frame");
+    assert_eq!(server.elapsed_seconds(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_timeout_does_not_apply_while_a_request_is_in_flight() {
     let gate = Gate::default();
-    let server = TestServer::with_resolver(gate.clone());
+    let server = TestServer::with(|services| {
+        services.limits.lookup_timeout = Duration::from_secs(200);
+        services.service.resolver = Arc::new(gate.clone());
+    });
     let mut client = Client::connect(&server).await;
     let lookup = client.send(valid_request());
     let open = async {

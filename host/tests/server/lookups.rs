@@ -197,15 +197,15 @@ async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
 
 /// Captures the log of this thread at info level and above.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn capture(&self) -> tracing::subscriber::DefaultGuard {
+    pub fn capture(&self) -> tracing::subscriber::DefaultGuard {
         let log = tracing_subscriber::fmt().with_writer(self.clone()).without_time().with_ansi(false);
         tracing::subscriber::set_default(log.finish())
     }
 
-    fn lines(&self) -> String {
+    pub fn lines(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }

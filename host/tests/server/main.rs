@@ -5,6 +5,8 @@
 mod client;
 mod test_server;
 
+mod connections;
+mod floods;
 mod http1;
 mod http2;
 mod lookups;

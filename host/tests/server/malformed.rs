@@ -1,53 +1,282 @@
-//! Malformed HTTP requests: the server replies in JSON or closes the connection, but never replies without a body.
+//! Malformed HTTP requests and request smuggling: the server replies in JSON or closes the connection, but never replies
+//! without a body, and never takes a part of one request for another.
 
-use crate::client::{Client, request_head, request_with_headers, valid_request};
-use crate::test_server::{BODY, TestServer};
+use self::Reaction::{Closes, StaysOpen};
+use crate::client::{Client, request_head, valid_request};
+use crate::test_server::{BODY, TestServer, workspace};
+
+/// The reply to a request, and whether the server then answers a valid request that the client sends with it.
+#[derive(Clone, Copy, Debug)]
+enum Reaction {
+    StaysOpen(u16),
+    Closes(u16),
+}
+
+/// Request lines before the header lines and the body of a valid request.
+#[rustfmt::skip]
+const REQUEST_LINES: [(&str, &str, Reaction); 40] = [
+    ("the usual form", "POST /api/v1/person/enrich HTTP/1.1", StaysOpen(200)),
+    ("a query", "POST /api/v1/person/enrich?x=1 HTTP/1.1", StaysOpen(200)),
+    ("the absolute form", "POST http://api.example/api/v1/person/enrich HTTP/1.1", StaysOpen(200)),
+    ("the absolute form with another host", "POST http://x.example/api/v1/person/enrich HTTP/1.1", StaysOpen(200)),
+    ("an empty line before it", "\r\nPOST /api/v1/person/enrich HTTP/1.1", StaysOpen(200)),
+    ("the absolute form without a host", "POST http:// HTTP/1.1", Closes(400)),
+    ("no slash before the path", "POST api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("a method that is not a token", "PO(ST /api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("a method with a colon", "POST: /api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("no method", "/api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("a space before the method", " POST /api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("no path", "POST HTTP/1.1", Closes(400)),
+    ("two spaces before the path", "POST  /api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("two spaces after the path", "POST /api/v1/person/enrich  HTTP/1.1", Closes(400)),
+    ("a tab after the method", "POST\t/api/v1/person/enrich HTTP/1.1", Closes(400)),
+    ("a tab after the path", "POST /api/v1/person/enrich\tHTTP/1.1", Closes(400)),
+    ("a space in the path", "POST /api/v1/person/ enrich HTTP/1.1", Closes(400)),
+    ("a control character in the path", "POST /api/v1/\x01/enrich HTTP/1.1", Closes(400)),
+    ("a NUL in the path", "POST /api/v1/person/enrich\0 HTTP/1.1", Closes(400)),
+    ("a carriage return in the path", "POST /api/v1/person/enrich\r HTTP/1.1", Closes(400)),
+    ("no version", "POST /api/v1/person/enrich", Closes(400)),
+    ("version 0.9", "POST /api/v1/person/enrich HTTP/0.9", Closes(400)),
+    ("version 1.2", "POST /api/v1/person/enrich HTTP/1.2", Closes(400)),
+    ("version 1.10", "POST /api/v1/person/enrich HTTP/1.10", Closes(400)),
+    ("version 2.0", "POST /api/v1/person/enrich HTTP/2.0", Closes(400)),
+    ("version 3.7", "POST /api/v1/person/enrich HTTP/3.7", Closes(400)),
+    ("a version in lower case", "POST /api/v1/person/enrich http/1.1", Closes(400)),
+    ("a version without a slash", "POST /api/v1/person/enrich HTTP1.1", Closes(400)),
+    ("a space after the version", "POST /api/v1/person/enrich HTTP/1.1 ", Closes(400)),
+    ("a carriage return after the version", "POST /api/v1/person/enrich HTTP/1.1\r", Closes(400)),
+    ("a second version", "POST /api/v1/person/enrich HTTP/1.1 HTTP/1.1", Closes(400)),
+    ("a method in lower case", "post /api/v1/person/enrich HTTP/1.1", Closes(405)),
+    ("a tunnel", "CONNECT api.example:443 HTTP/1.1", Closes(404)),
+    ("the asterisk form", "POST * HTTP/1.1", Closes(404)),
+    ("two slashes", "POST //api/v1/person/enrich HTTP/1.1", Closes(404)),
+    ("a slash after the path", "POST /api/v1/person/enrich/ HTTP/1.1", Closes(404)),
+    ("a path with dots", "POST /api/v1/x/../person/enrich HTTP/1.1", Closes(404)),
+    ("an escaped NUL in the path", "POST /api/v1/person/enrich%00 HTTP/1.1", Closes(404)),
+    ("an escaped letter in the path", "POST /api/v1/person/%65nrich HTTP/1.1", Closes(404)),
+    ("a path in upper case", "POST /API/v1/person/enrich HTTP/1.1", Closes(404)),
+];
+
+/// Header lines beside those of a valid request.
+#[rustfmt::skip]
+const HEADER_LINES: [(&str, &str, Reaction); 36] = [
+    ("an empty value", "x:", StaysOpen(200)),
+    ("a tab in the value", "x: a\tb", StaysOpen(200)),
+    ("spaces around the value", "x: \t y \t ", StaysOpen(200)),
+    ("letters outside ASCII in the value", "x: é", StaysOpen(200)),
+    ("an underscore instead of a hyphen", "transfer_encoding: chunked", StaysOpen(200)),
+    ("the length declared as a header of the connection", "connection: content-length", StaysOpen(200)),
+    ("an upgrade to HTTP/2", "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk", StaysOpen(200)),
+    ("an unknown expectation", "expect: x", StaysOpen(200)),
+    ("the end of the connection", "connection: close", Closes(200)),
+    ("no colon", "oops", Closes(400)),
+    ("no name", ": y", Closes(400)),
+    ("a space in the name", "o ops: x", Closes(400)),
+    ("a space before the colon", "x : y", Closes(400)),
+    ("a tab before the colon", "x\t: y", Closes(400)),
+    ("a parenthesis in the name", "x(: y", Closes(400)),
+    ("a control character in the name", "x\x01: y", Closes(400)),
+    ("a NUL in the name", "x\0: y", Closes(400)),
+    ("letters outside ASCII in the name", "é: y", Closes(400)),
+    ("a control character in the value", "x: \x01", Closes(400)),
+    ("a NUL in the value", "x: a\0b", Closes(400)),
+    ("a DEL in the value", "x: a\x7fb", Closes(400)),
+    ("a carriage return in the value", "x: a\rb", Closes(400)),
+    ("a header after a carriage return", "x: a\rtransfer-encoding: chunked", Closes(400)),
+    ("a line feed in the value", "x: a\nb", Closes(400)),
+    ("a value folded with a space", "x: y\r\n z", Closes(400)),
+    ("a value folded with a tab", "x: y\r\n\tz", Closes(400)),
+    ("a value folded after a line feed", "x: y\n z", Closes(400)),
+    ("an empty folded value", "x: y\r\n ", Closes(400)),
+    ("a folded transfer encoding", "transfer-encoding:\r\n chunked", Closes(400)),
+    ("a space before the transfer encoding's colon", "transfer-encoding : chunked", Closes(400)),
+    ("a NUL in the transfer encoding's name", "transfer-encoding\0: chunked", Closes(400)),
+    ("a second host", "host: x.example", Closes(400)),
+    ("the same host twice", "host: api.example", Closes(400)),
+    ("a second length", "content-length: 34", Closes(400)),
+    ("a second length of zero", "content-length: 0", Closes(400)),
+    ("a space before the length's colon", "content-length : 33", Closes(400)),
+];
+
+/// Hosts instead of the one in a valid request.
+const HOSTS: [(&str, &str, Reaction); 12] = [
+    ("an IPv6 address", "host: [::1]:8080", StaysOpen(200)),
+    ("an empty host", "host:", StaysOpen(200)),
+    ("no host", "x: y", Closes(400)),
+    ("a path", "host: api.example/x", Closes(400)),
+    ("a user", "host: x@api.example", Closes(400)),
+    ("a list", "host: api.example,x.example", Closes(400)),
+    ("a space", "host: api example", Closes(400)),
+    ("a tab", "host: api\texample", Closes(400)),
+    ("a query", "host: api.example?x", Closes(400)),
+    ("a quote", "host: \"api.example\"", Closes(400)),
+    ("a backslash", "host: api.example\\x", Closes(400)),
+    ("letters outside ASCII", "host: apí.example", Closes(400)),
+];
+
+/// Lengths and transfer encodings in place of the length, before a body with this length.
+const LENGTHS: [(&str, &str, Reaction); 16] = [
+    ("a length", "content-length: 33", StaysOpen(200)),
+    ("a length with a leading zero", "content-length: 033", StaysOpen(200)),
+    ("a length that is not a number", "content-length: x", Closes(400)),
+    ("an empty length", "content-length:", Closes(400)),
+    ("a negative length", "content-length: -1", Closes(400)),
+    ("a length with a sign", "content-length: +33", Closes(400)),
+    ("a hexadecimal length", "content-length: 0x21", Closes(400)),
+    ("a length with a decimal point", "content-length: 33.0", Closes(400)),
+    ("a length with a space", "content-length: 3 3", Closes(400)),
+    ("a length with a unit", "content-length: 33;", Closes(400)),
+    ("a length with a vertical tab", "content-length: \x0b33", Closes(400)),
+    ("a length with digits outside ASCII", "content-length: ３３", Closes(400)),
+    ("a list of lengths", "content-length: 33, 33", Closes(400)),
+    ("a length out of range", "content-length: 18446744073709551649", Closes(400)),
+    ("lengths in another order", "content-length: 34\r\ncontent-length: 33", Closes(400)),
+    ("an unknown transfer encoding", "transfer-encoding: gzip", Closes(400)),
+];
+
+/// Transfer encodings before a chunked body.
+const TRANSFER_ENCODINGS: [(&str, Reaction); 20] = [
+    ("transfer-encoding: chunked", Closes(200)),
+    ("TRANSFER-ENCODING:\tChunKed ", Closes(200)),
+    ("content-length: 500\r\ntransfer-encoding: chunked", Closes(200)),
+    ("transfer-encoding: chunked\r\ncontent-length: 500", Closes(200)),
+    ("transfer-encoding: chunked\r\ncontent-length: 0", Closes(200)),
+    ("transfer-encoding: gzip, chunked", Closes(400)),
+    ("transfer-encoding: chunked, gzip", Closes(400)),
+    ("transfer-encoding: chunked, chunked", Closes(400)),
+    ("transfer-encoding: , chunked", Closes(400)),
+    ("transfer-encoding: identity", Closes(400)),
+    ("transfer-encoding: identity, chunked", Closes(400)),
+    ("transfer-encoding: xchunked", Closes(400)),
+    ("transfer-encoding: \"chunked\"", Closes(400)),
+    ("transfer-encoding: chunked;q=1", Closes(400)),
+    ("transfer-encoding: \x0bchunked", Closes(400)),
+    ("transfer-encoding:", Closes(400)),
+    ("transfer-encoding: chunked\r\ntransfer-encoding: chunked", Closes(400)),
+    ("transfer-encoding: gzip\r\nTransfer-Encoding: chunked", Closes(400)),
+    ("transfer-encoding: chunked\r\nTransfer-Encoding:", Closes(400)),
+    ("content-length: 33\r\ntransfer-encoding: gzip, chunked", Closes(400)),
+];
+
+/// Chunked bodies. `{}` stands for the JSON object, which has 33 bytes.
+const CHUNKS: [(&str, &str, Reaction); 26] = [
+    ("one chunk", "21\r\n{}\r\n0\r\n\r\n", Closes(200)),
+    ("leading zeros", "0000000000000021\r\n{}\r\n000\r\n\r\n", Closes(200)),
+    ("extensions", "21;x;y=z\r\n{}\r\n0;x=\"y\"\r\n\r\n", Closes(200)),
+    ("a trailer", "21\r\n{}\r\n0\r\nx: y\r\n\r\n", Closes(200)),
+    ("a length as a trailer", "21\r\n{}\r\n0\r\ncontent-length: 500\r\n\r\n", Closes(200)),
+    ("a size that is not a number", "xyz\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("no size", "\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a negative size", "-21\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a size with a sign", "+21\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a size with a prefix", "0x21\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a size with an underscore", "2_1\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a size out of range", "10000000000000021\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("the largest size", "ffffffffffffffff\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a space before the size", " 21\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a line feed after the size", "21\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a carriage return after the size", "21\r{}\r\n0\r\n\r\n", Closes(400)),
+    ("two carriage returns after the size", "21\r\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a line feed in an extension", "21;x\ny\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a chunk longer than its size", "20\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("a chunk shorter than its size", "22\r\n{}\r\n0\r\n\r\n", Closes(400)),
+    ("no line break after the chunk", "21\r\n{}0\r\n\r\n", Closes(400)),
+    ("a line feed after the chunk", "21\r\n{}\n0\r\n\r\n", Closes(400)),
+    ("a carriage return after the chunk", "21\r\n{}\r0\r\n\r\n", Closes(400)),
+    ("a line feed at the end", "21\r\n{}\r\n0\n\n", Closes(400)),
+    ("a line feed after the last size", "21\r\n{}\r\n0\n\r\n", Closes(400)),
+    ("no line break at the end", "21\r\n{}\r\n0\r\nPOST", Closes(400)),
+];
 
 #[tokio::test(start_paused = true)]
-async fn rejects_malformed_request_with_400_in_json_and_closes() {
+async fn rejects_malformed_request_lines() {
+    for (name, line, expected) in REQUEST_LINES {
+        let request = valid_request().replacen("POST /api/v1/person/enrich HTTP/1.1", line, 1);
+        check(name, request, expected).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_malformed_header_lines() {
+    for (name, lines, expected) in HEADER_LINES {
+        check(name, valid_request().replacen("host:", &format!("{lines}\r\nhost:"), 1), expected).await;
+        if !lines.contains('\n') || !lines.contains(' ') {
+            // As the last line of the head too.
+            check(name, valid_request().replacen("\r\n\r\n", &format!("\r\n{lines}\r\n\r\n"), 1), expected)
+                .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_invalid_hosts() {
+    for (name, line, expected) in HOSTS {
+        check(name, valid_request().replacen("host: api.example", line, 1), expected).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_invalid_lengths() {
+    for (name, lines, expected) in LENGTHS {
+        check(name, valid_request().replacen("content-length: 33", lines, 1), expected).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_every_transfer_encoding_except_chunked() {
+    for (lines, expected) in TRANSFER_ENCODINGS {
+        check(lines, format!("{}{lines}\r\n\r\n21\r\n{BODY}\r\n0\r\n\r\n", request_head()), expected).await;
+    }
+    let http_1_0 = format!("{}transfer-encoding: chunked\r\n\r\n21\r\n{BODY}\r\n0\r\n\r\n", request_head());
+    check("HTTP/1.0", http_1_0.replace("HTTP/1.1", "HTTP/1.0"), Closes(400)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_malformed_chunks() {
+    let chunked = |body: &str| format!("{}transfer-encoding: chunked\r\n\r\n{body}", request_head());
+    for (name, body, expected) in CHUNKS {
+        check(name, chunked(&body.replace("{}", BODY)), expected).await;
+    }
+    let extension = format!("21;{}\r\n{BODY}\r\n0\r\n\r\n", "x".repeat(20_000));
+    check("20 KB of extensions", chunked(&extension), Closes(400)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_oversized_heads_and_other_protocols() {
+    let line = |line: &str| valid_request().replacen("host:", &format!("{line}host:"), 1);
+    check("16 KiB of headers", line(&format!("x: {}\r\n", "y".repeat(16 * 1_024))), Closes(400)).await;
+    check("16 KiB of a header name", line(&format!("{}: y\r\n", "x".repeat(16 * 1_024))), Closes(400)).await;
+    check("65 header lines", line(&"x: y\r\n".repeat(65 - 4)), Closes(400)).await;
+    let path = valid_request().replacen("/person", &"/p".repeat(8 * 1_024), 1);
+    check("16 KiB of path", path, Closes(400)).await;
+    check("two hosts in HTTP/1.0", line("host: x\r\n").replace("HTTP/1.1", "HTTP/1.0"), Closes(400)).await;
+    for other_protocol in
+        ["\x16\x03\x01\x02\x00\x01\x00", "hello\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"]
+    {
+        check(other_protocol, other_protocol.to_owned(), Closes(400)).await;
+    }
+}
+
+/// Sends a request and, at the same time, a valid one. Checks the replies, and that credits are spent only for replies.
+async fn check(name: &str, request: String, expected: Reaction) {
     let server = TestServer::new();
-    let lengths =
-        |a, b| format!("{}content-length: {a}\r\ncontent-length: {b}\r\n\r\n{BODY}", request_head());
-    for (name, request) in [
-        ("a method that is not a token", request_head().replace("POST", "PO(ST") + "\r\n"),
-        ("an unsupported version", request_head().replace("HTTP/1.1", "HTTP/3.7") + "\r\n"),
-        ("no version", "POST /api/v1/person/enrich\r\n\r\n".into()),
-        ("two spaces after the path", request_head().replace(" HTTP", "  HTTP") + "\r\n"),
-        ("a path with a control character", request_head().replace("/person", "/\x01") + "\r\n"),
-        ("a header without a colon", request_with_headers("oops\r\n")),
-        ("a header name with a space", request_with_headers("o ops: x\r\n")),
-        ("a header value with a control character", request_with_headers("x: \x01\r\n")),
-        ("a folded header", request_with_headers("x: y\r\n z\r\n")),
-        ("16 KiB of headers", request_with_headers(&format!("x: {}\r\n", "y".repeat(16 * 1_024)))),
-        ("16 KiB of path", request_head().replace("/person", &"/p".repeat(8 * 1_024)) + "\r\n"),
-        ("65 header lines", request_with_headers(&"x: y\r\n".repeat(65 - 4))),
-        ("no host", request_with_headers("").replace("host: api.example\r\n", "")),
-        ("two hosts", request_with_headers("host: api.example\r\n")),
-        (
-            "two hosts in HTTP/1.0",
-            request_with_headers("host: api.example\r\n").replace("HTTP/1.1", "HTTP/1.0"),
-        ),
-        ("an invalid host", request_with_headers("").replace("api.example", "api.example/x")),
-        ("conflicting lengths", lengths(33, 34)),
-        ("a length that is not a number", lengths(33, 33).replace(": 33", ": x")),
-        ("a negative length", lengths(33, 33).replace(": 33", ": -1")),
-        ("a length out of range", lengths(33, 33).replace(": 33", ": 99999999999999999999999")),
-        ("an unknown transfer encoding", format!("{}transfer-encoding: gzip\r\n\r\n", request_head())),
-        ("a bad chunk size", format!("{}transfer-encoding: chunked\r\n\r\nxyz\r\n", request_head())),
-        (
-            "a chunk longer than its size",
-            format!("{}transfer-encoding: chunked\r\n\r\n1\r\nabc\r\n", request_head()),
-        ),
-        ("binary data", "\x16\x03\x01\x02\x00\x01\x00".into()),
-        ("a line that is not a request line", "hello\r\n\r\n".into()),
-    ] {
-        let mut client = server.connect();
-        let reply = client.send(request).await;
-        assert!(reply.is_invalid_request(), "{name}: {reply:?}");
+    let mut client = server.connect();
+    client.write(request + &valid_request()).await;
+    let reply = client.read_reply().await;
+    let (Closes(status) | StaysOpen(status)) = expected;
+    assert_eq!(reply.status, status, "{name}: {reply:?}");
+    assert!(status != 400 || reply.is_invalid_request(), "{name}: {reply:?}");
+    let mut replies = u64::from(status == 200);
+    if let StaysOpen(_) = expected {
+        assert_eq!(reply.header("connection"), None, "{name}");
+        assert_eq!(client.read_reply().await.status, 200, "{name}");
+        replies += 1;
+    } else {
         assert_eq!(reply.header("connection"), Some("close"), "{name}");
         assert_eq!(client.read_to_end().await, "", "{name}");
     }
-    assert_eq!(server.elapsed_seconds(), 0);
+    assert_eq!(server.accounts.balance(&workspace()).spent, replies, "{name}");
+    assert!(server.elapsed_seconds() <= 5, "{name}: the timeout of the body");
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,57 +310,4 @@ async fn error_reply_has_the_http_version_of_the_previous_request() {
     assert_eq!(client.send("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n").await.status, 404);
     let reply = client.send("garbage\r\n\r\n").await;
     assert!(reply.is_invalid_request() && reply.head.starts_with("HTTP/1.0 400"), "{reply:?}");
-}
-
-/// A request with a chunked body and these header lines.
-fn chunked(lines: &str) -> String {
-    format!("{}{lines}\r\n{:x}\r\n{BODY}\r\n0\r\n\r\n", request_head(), BODY.len())
-}
-
-#[tokio::test(start_paused = true)]
-async fn rejects_every_transfer_encoding_except_chunked() {
-    let server = TestServer::new();
-    for encoding in [
-        "transfer-encoding: gzip, chunked\r\n",
-        "transfer-encoding: chunked, gzip\r\n",
-        "transfer-encoding: chunked, chunked\r\n",
-        "transfer-encoding: , chunked\r\n",
-        "transfer-encoding: identity\r\n",
-        "transfer-encoding: identity, chunked\r\n",
-        "transfer-encoding: xchunked\r\n",
-        "transfer-encoding: chunked;q=1\r\n",
-        "transfer-encoding: \x0bchunked\r\n",
-        "transfer-encoding:\r\n",
-        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
-        "transfer-encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
-        "transfer-encoding: chunked\r\nTransfer-Encoding:\r\n",
-        "content-length: 33\r\ntransfer-encoding: gzip, chunked\r\n",
-    ] {
-        let mut client = server.connect();
-        let reply = client.send(chunked(encoding)).await;
-        assert!(reply.is_invalid_request(), "{encoding:?}: {reply:?}");
-        assert_eq!(reply.header("connection"), Some("close"), "{encoding:?}");
-        assert_eq!(client.read_to_end().await, "", "{encoding:?}");
-    }
-    let mut client = server.connect();
-    let http_1_0 = chunked("transfer-encoding: chunked\r\n").replace("HTTP/1.1", "HTTP/1.0");
-    assert!(client.send(http_1_0).await.is_invalid_request(), "HTTP/1.0 has no transfer encodings");
-    assert_eq!(server.balance().spent, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn closes_after_chunked_request_to_prevent_request_smuggling() {
-    let server = TestServer::new();
-    for lines in [
-        "transfer-encoding: chunked\r\n",
-        "TRANSFER-ENCODING:\tChunKed \r\n",
-        "content-length: 500\r\ntransfer-encoding: chunked\r\n",
-        "transfer-encoding: chunked\r\ncontent-length: 500\r\n",
-    ] {
-        let mut client = server.connect();
-        client.write(chunked(lines) + &valid_request()).await;
-        let reply = client.read_reply().await;
-        assert_eq!((reply.status, reply.header("connection")), (200, Some("close")), "{lines:?}");
-        assert_eq!(client.read_to_end().await, "", "{lines:?}");
-    }
 }

@@ -5,35 +5,71 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::client::valid_request;
+use crate::http2;
 use crate::lookups::Gate;
 use crate::test_server::{TestServer, workspace};
 
 #[tokio::test(start_paused = true)]
-async fn closes_idle_and_unused_connections_immediately() {
+async fn replies_with_close_on_idle_suspended_and_new_connections() {
     let server = TestServer::new();
+    let (mut suspended, mut idle, mut silent) = (server.connect(), server.connect(), server.connect());
+    assert_eq!(suspended.send(valid_request()).await.status, 200);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(idle.send(valid_request()).await.header("connection"), None);
+    server.stop.cancel();
+    sleep(Duration::from_millis(900)).await;
+    let mut new = server.connect();
+    for client in [&mut suspended, &mut idle, &mut silent, &mut new] {
+        let reply = client.send(valid_request()).await;
+        assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+        assert_eq!(client.read_to_end().await, "");
+    }
+    assert!(!server.task.is_finished());
+    drop((suspended, idle, silent, new));
+    server.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn closes_idle_suspended_and_unused_connections_after_1_s() {
+    let server = TestServer::new();
+    let mut suspended = server.connect();
+    assert_eq!(suspended.send(valid_request()).await.status, 200);
+    sleep(Duration::from_secs(30)).await;
     let (mut idle, mut silent) = (server.connect(), server.connect());
     assert_eq!(idle.send(valid_request()).await.status, 200);
     server.stop.cancel();
-    assert_eq!(idle.read_to_end().await, "");
+    for mut client in [suspended, idle] {
+        assert_eq!(client.read_to_end().await, "");
+        assert_eq!(server.elapsed_seconds(), 31);
+    }
     assert_eq!(silent.read_to_end().await, "");
-    drop((idle, silent));
+    drop(silent);
     let started = server.started;
+    server.task.await.unwrap();
+    assert!(started.elapsed() < Duration::from_millis(31_100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_early_without_connections() {
+    let server = TestServer::new();
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    drop(client);
+    let started = server.started;
+    server.stop.cancel();
     server.task.await.unwrap();
     assert!(started.elapsed() < Duration::from_millis(100));
 }
 
 #[tokio::test(start_paused = true)]
-async fn closes_suspended_connections_immediately() {
+async fn replies_to_http2_requests_that_are_sent_before_the_goaway_frame_arrives() {
     let server = TestServer::new();
-    let mut client = server.connect();
-    assert_eq!(client.send(valid_request()).await.status, 200);
-    sleep(Duration::from_secs(30)).await;
-    server.stop.cancel();
-    assert_eq!(client.read_to_end().await, "");
-    drop(client);
-    let started = server.started;
-    server.task.await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(30_100));
+    let mut client = http2::Client::connect(&server).await;
+    assert_eq!(client.send(http2::valid_request()).await.0, 200);
+    let (reply, ()) = tokio::join!(client.send(http2::valid_request()), async { server.stop.cancel() });
+    assert_eq!(reply.0, 200);
+    client.closed().await.unwrap();
+    assert_eq!(server.elapsed_seconds(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +80,7 @@ async fn replies_to_requests_in_flight_and_closes_their_connections() {
     client.write(valid_request()).await;
     gate.called().await;
     server.stop.cancel();
-    sleep(Duration::from_secs(9)).await;
+    sleep(Duration::from_secs(15)).await;
     assert!(!server.task.is_finished());
     gate.open();
     let reply = client.read_reply().await;
@@ -55,7 +91,7 @@ async fn replies_to_requests_in_flight_and_closes_their_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drops_connections_after_10_s() {
+async fn drops_connections_after_16_s() {
     let gate = Gate::default();
     let server = TestServer::with_resolver(gate.clone());
     let mut client = server.connect();
@@ -63,7 +99,7 @@ async fn drops_connections_after_10_s() {
     gate.called().await;
     server.stop.cancel();
     assert_eq!(client.read_to_end().await, "");
-    assert_eq!(server.elapsed_seconds(), 10);
+    assert_eq!(server.elapsed_seconds(), 1 + 15);
     server.task.await.unwrap();
 
     // The process would exit here. While it does not, the lookup still settles.
@@ -74,9 +110,14 @@ async fn drops_connections_after_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn accepts_no_more_connections() {
+async fn accepts_connections_for_1_s() {
     let server = TestServer::new();
+    let mut idle = server.connect();
     server.stop.cancel();
-    assert_eq!(server.connect().read_to_end().await, "");
+    sleep(Duration::from_millis(900)).await;
+    assert!(server.is_listening());
+    assert_eq!(idle.read_to_end().await, "");
+    assert!(!server.is_listening());
+    drop(idle);
     server.task.await.unwrap();
 }

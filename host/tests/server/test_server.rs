@@ -1,7 +1,7 @@
 //! A server with one workspace, one key and one person, reached over in-memory connections.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct TestServer {
     pub stop: CancellationToken,
     /// The task that runs the server.
     pub task: JoinHandle<()>,
-    connector: mpsc::UnboundedSender<DuplexStream>,
+    connector: mpsc::UnboundedSender<(DuplexStream, IpAddr)>,
     pub accounts: Arc<AccountTable>,
 }
 
@@ -64,8 +64,18 @@ impl TestServer {
     /// Opens a connection with a buffer of this size in each direction.
     pub fn connect_raw(&self, buffer_bytes: usize) -> DuplexStream {
         let (local, remote) = duplex(buffer_bytes);
-        self.connector.send(remote).unwrap();
+        self.connector.send((remote, Ipv4Addr::LOCALHOST.into())).unwrap();
         local
+    }
+
+    pub fn connect_from(&self, address: &str) -> Client<DuplexStream> {
+        let (local, remote) = duplex(64 * 1_024);
+        self.connector.send((remote, address.parse().unwrap())).unwrap();
+        Client::new(local)
+    }
+
+    pub fn is_listening(&self) -> bool {
+        !self.connector.is_closed()
     }
 
     pub fn balance(&self) -> Balance {
@@ -108,14 +118,14 @@ pub fn workspace() -> WorkspaceId {
     "demo".parse().unwrap()
 }
 
-struct MemoryListener(mpsc::UnboundedReceiver<DuplexStream>);
+struct MemoryListener(mpsc::UnboundedReceiver<(DuplexStream, IpAddr)>);
 
 impl Listener for MemoryListener {
     type Io = DuplexStream;
 
     async fn accept(&mut self) -> io::Result<(DuplexStream, SocketAddr)> {
         match self.0.recv().await {
-            Some(stream) => Ok((stream, (Ipv4Addr::LOCALHOST, 0).into())),
+            Some((stream, address)) => Ok((stream, (address, 0).into())),
             None => std::future::pending().await,
         }
     }

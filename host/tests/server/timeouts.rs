@@ -1,12 +1,15 @@
 //! Timeouts of slow clients.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
 use crate::client::{Client, request_head, valid_request};
-use crate::test_server::TestServer;
+use crate::http2;
+use crate::lookups::Gate;
+use crate::test_server::{BODY, TestServer};
 
 #[tokio::test(start_paused = true)]
 async fn closes_connection_without_a_request_after_10_s() {
@@ -119,28 +122,72 @@ async fn closes_connection_whose_client_reads_no_reply_after_idle_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn drops_connection_that_the_client_does_not_close_within_5_s() {
-    let server = TestServer::with_limits(|limits| limits.connections_max = 1);
+    let server = TestServer::new();
     let mut client = server.connect();
     assert!(client.send("garbage\r\n\r\n").await.is_invalid_request());
-    assert_eq!(server.connect().send(valid_request()).await.status, 200); // accepted once the previous connection is closed
-    assert_eq!(server.elapsed_seconds(), 5);
-    drop(client);
+    sleep(Duration::from_millis(4_900)).await;
+    assert!(client.try_write(b"x").await.is_ok());
+    sleep(Duration::from_millis(200)).await;
+    assert!(client.try_write(b"x").await.is_err());
+}
+
+/// The outcome of the lookup is unknown, so that every reply could be wrong.
+#[tokio::test(start_paused = true)]
+async fn closes_connection_without_a_reply_when_the_lookup_takes_more_than_60_s() {
+    let gate = Gate::default();
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = server.connect();
+    assert_eq!(client.send(valid_request().replace("enr_", "enr-")).await.status, 401);
+    sleep(Duration::from_secs(20)).await;
+    client.write(valid_request()).await;
+    assert_eq!(client.read_to_end().await, "");
+    let seconds = server.elapsed_seconds() - 20;
+    assert!((60..=65).contains(&seconds), "{seconds} s");
+
+    gate.open();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((server.balance().held, server.balance().spent), (0, 1), "the lookup completes nevertheless");
 }
 
 #[tokio::test(start_paused = true)]
-async fn accepts_at_most_connections_max_connections() {
-    let server = TestServer::with_limits(|limits| limits.connections_max = 2);
-    let (mut first, mut second) = (server.connect(), server.connect());
-    assert_eq!(first.send(valid_request()).await.status, 200);
-    assert_eq!(second.send(valid_request()).await.status, 200);
-
-    let mut third = server.connect();
-    third.write(valid_request()).await;
-    tokio::select! {
-        _ = third.read_reply() => panic!("a third connection was accepted"),
-        () = sleep(Duration::from_secs(30)) => {}
+async fn lookup_timeout_applies_to_each_lookup_of_a_connection() {
+    let gate = Gate::default();
+    let server = TestServer::with(|services| {
+        services.limits.lookup_timeout = Duration::from_secs(8);
+        services.service.resolver = Arc::new(gate.clone());
+    });
+    let mut client = server.connect();
+    for _ in 0..5 {
+        client.write(valid_request()).await;
+        sleep(Duration::from_secs(7)).await;
+        gate.open();
+        assert_eq!(client.read_reply().await.status, 200);
     }
-    drop(first);
-    assert_eq!(third.read_reply().await.status, 200);
-    assert_eq!(server.elapsed_seconds(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookup_timeout_starts_after_the_body() {
+    let server = TestServer::with_limits(|limits| {
+        limits.lookup_timeout = Duration::from_secs(6);
+        limits.body.timeout = Duration::from_secs(100);
+    });
+    let mut client = server.connect();
+    client.write(format!("{}content-length: {}\r\n\r\n", request_head(), BODY.len())).await;
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(client.send(BODY).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resets_stream_when_the_lookup_takes_more_than_60_s() {
+    let gate = Gate::default();
+    let server = TestServer::with_resolver(gate.clone());
+    let mut client = http2::Client::connect(&server).await;
+    let error = client.try_send(http2::valid_request()).await.unwrap_err();
+    assert!(format!("{error:?}").contains("INTERNAL_ERROR"), "{error:?}");
+    assert_eq!(server.elapsed_seconds(), 60);
+    gate.open();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((server.balance().held, server.balance().spent), (0, 1), "the lookup completes nevertheless");
+    gate.open();
+    assert_eq!(client.send(http2::valid_request()).await.0, 200, "the connection stays open");
 }

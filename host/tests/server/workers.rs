@@ -8,15 +8,16 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_host::Services;
 use enrich_host::workers::Workers;
+use enrich_host::{Services, SystemArrivals};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, valid_request};
@@ -39,19 +40,56 @@ async fn distributes_open_connections_evenly_over_the_threads() {
 
 #[tokio::test]
 async fn connections_max_applies_to_all_threads_together() {
-    let server = Server::start(|services| services.limits.connections_max = 2).await;
-    let (mut first, mut second) = (server.connect().await, server.connect().await);
-    assert_eq!(first.send(valid_request()).await.status, 200);
-    assert_eq!(second.send(valid_request()).await.status, 200);
+    let server = Server::start(|services| services.limits.connections_max = 6).await;
+    let mut customer = server.connect().await;
+    assert_eq!(customer.send(valid_request()).await.status, 200);
+    let mut idle = Vec::new();
+    for _ in 0..6 + 60 {
+        idle.push(server.connect().await);
+    }
+    let started = Instant::now();
+    assert_eq!(server.connect().await.send(valid_request()).await.status, 200);
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(customer.send(valid_request()).await.status, 200);
+    let mut closed = 0;
+    for mut client in idle {
+        closed += usize::from(timeout(Duration::from_millis(5), client.read_to_end()).await.is_ok());
+    }
+    assert_eq!(closed, 6 + 60 - 4);
+}
 
-    let mut third = server.connect().await;
-    third.write(valid_request()).await;
-    assert!(
-        timeout(Duration::from_millis(200), third.read_reply()).await.is_err(),
-        "a third connection was accepted"
-    );
-    drop(first);
-    assert_eq!(third.read_reply().await.status, 200);
+/// A client that receives no announcement may send a request at any time.
+#[tokio::test]
+async fn shutdown_replies_to_all_requests_until_it_announces_the_close() {
+    const CLIENTS: usize = 100;
+
+    // The other source repeats its ids.
+    let server = Server::start(|services| services.arrivals = Arc::new(SystemArrivals)).await;
+    server.accounts.grant(&workspace(), 1_000_000).unwrap();
+    let (replied, mut replies) = mpsc::unbounded_channel();
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (mut client, replied) = (server.connect().await, replied.clone());
+        clients.spawn(async move {
+            loop {
+                let reply = client.send(valid_request()).await; // fails if the connection is closed
+                assert!([200, 429].contains(&reply.status), "{reply:?}");
+                let _ = replied.send(());
+                if reply.header("connection") == Some("close") {
+                    return client.read_to_end().await;
+                }
+            }
+        });
+    }
+    drop(replied);
+    for _ in 0..10 * CLIENTS {
+        replies.recv().await.unwrap();
+    }
+    server.stop.cancel();
+    while let Some(rest) = clients.join_next().await {
+        assert_eq!(rest.unwrap(), "");
+    }
+    server.running.await.unwrap();
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
-use enrich_host::{Limits, Services, SystemArrivals, tls};
+use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::Actor;
@@ -127,10 +127,7 @@ async fn serve(
     let services = Services {
         service: stores.service(&settings.config, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
-        limits: Limits {
-            connections_max: open_files::connections_max(settings, console.is_some())?,
-            ..settings.config.limits()
-        },
+        limits: settings.config.limits(open_files::connections_max(settings, console.is_some())?),
         tls,
         observer: stores.usage(),
         date_header: true,

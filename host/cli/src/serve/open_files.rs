@@ -14,8 +14,9 @@ use crate::sources::Sources;
 const START_FILES: usize = 24;
 /// Files of one worker's runtime.
 const WORKER_FILES: usize = 4;
-/// Files that are open for a short time: in a reload, a refresh after an import or a DNS query.
-const SPARE_FILES: usize = 12;
+/// Files that are open for a short time: in a reload, a refresh after an import or a DNS query, and connections that are
+/// being replaced at the limit.
+const SPARE_FILES: usize = 16;
 /// Connections of the web application, at most 512, and its stores.
 const CONSOLE_FILES: usize = 512 + 8;
 /// Connections to Redis: the current one and its replacement.
@@ -38,7 +39,7 @@ pub fn raise_limit(workers: NonZeroUsize) -> Result<(), Failure> {
 /// Returns the maximum number of connections: `connections.max`, or fewer if the limit on open files leaves fewer. Call
 /// this once the stores and the listener are open.
 pub fn connections_max(settings: &Settings, has_console: bool) -> Result<usize, Failure> {
-    let max = settings.config.limits().connections_max;
+    let max = settings.config.connections.max;
     let Some(limit) = limit() else { return Ok(max) };
     let console = if has_console { CONSOLE_FILES } else { 0 };
     let reserved = open_files()

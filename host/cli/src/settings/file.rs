@@ -8,6 +8,7 @@ use std::time::Duration;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
+use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
 use enrich_middleware::{CachePolicy, Deadline};
 use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
@@ -71,11 +72,13 @@ pub struct PriceConfig {
     pub not_found: u32,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreditsConfig {
     /// The durability of spends, if credits are in the data directory.
     pub durability: DurabilitySetting,
+    /// Maximum time for which the outcome of a commit may be unknown, in milliseconds.
+    pub in_doubt_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -98,6 +101,8 @@ pub struct ResolverConfig {
 pub struct ConnectionsConfig {
     /// Maximum number of simultaneous connections.
     pub max: usize,
+    /// Maximum number of simultaneous connections per address.
+    pub per_address_max: Option<usize>,
     /// Timeout for receiving a request's head, in milliseconds.
     pub head_ms: u64,
     /// Timeout for receiving a request's body, in milliseconds.
@@ -124,6 +129,12 @@ impl Default for PriceConfig {
     }
 }
 
+impl Default for CreditsConfig {
+    fn default() -> Self {
+        Self { durability: DurabilitySetting::default(), in_doubt_ms: 30_000 }
+    }
+}
+
 impl Default for PeopleConfig {
     fn default() -> Self {
         Self { confidence_min: People::CONFIDENCE_MIN, index: PeopleIndex::default() }
@@ -141,6 +152,7 @@ impl Default for ConnectionsConfig {
         let limits = Limits::default();
         Self {
             max: limits.connections_max,
+            per_address_max: None,
             head_ms: ms(limits.head_timeout),
             body_ms: ms(limits.body.timeout),
             idle_ms: ms(limits.idle_timeout),
@@ -228,9 +240,14 @@ impl Config {
         let (min, max) = RESOLVER_DEADLINES_MS.into_inner();
         errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, min, max));
         self.console.check(errors);
-        if self.connections.max == 0 {
-            errors.push(SettingError::new("connections.max", "must be at least 1"));
+        let ConnectionsConfig { max, per_address_max, .. } = self.connections;
+        for (setting, number) in [("max", max), ("per_address_max", per_address_max.unwrap_or(1))] {
+            if number == 0 {
+                errors.push(SettingError::new(format!("connections.{setting}"), "must be at least 1"));
+            }
         }
+        let in_doubt_ms = self.credits.in_doubt_ms;
+        errors.check(check_range("credits.in_doubt_ms", in_doubt_ms, 1, Self::CONNECTION_MS_MAX));
         let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
         for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
             errors.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
@@ -277,10 +294,27 @@ impl Config {
         Duration::from_millis(self.resolver.deadline_ms)
     }
 
-    pub fn limits(&self) -> Limits {
-        let ConnectionsConfig { max, head_ms, body_ms, idle_ms } = self.connections;
+    /// Returns the maximum time for which the outcome of a commit may be unknown.
+    pub fn in_doubt_max(&self) -> Duration {
+        Duration::from_millis(self.credits.in_doubt_ms)
+    }
+
+    /// Returns the limits for `connections_max` connections, which may be fewer than [`ConnectionsConfig::max`].
+    pub fn limits(&self, connections_max: usize) -> Limits {
+        let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
+        // Without TLS, all connections may be those of one proxy.
+        let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
+        let settlement = RetryingCredits::DEFAULT_TIMEOUT;
+        // The longest deadline, because a reload can change it.
+        let before_settlement = KeysWithTimeout::DEFAULT_TIMEOUT
+            + WindowsWithTimeout::DEFAULT_TIMEOUT
+            + RetryingCredits::DEFAULT_TIMEOUT
+            + Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
         Limits {
-            connections_max: max,
+            connections_max,
+            connections_per_address_max: per_address_max.unwrap_or(per_address),
+            lookup_timeout: before_settlement + settlement + self.in_doubt_max(),
+            shutdown_timeout: self.resolver_deadline() + settlement,
             head_timeout: Duration::from_millis(head_ms),
             body: BodyLimits { timeout: Duration::from_millis(body_ms), ..BodyLimits::default() },
             idle_timeout: Duration::from_millis(idle_ms),

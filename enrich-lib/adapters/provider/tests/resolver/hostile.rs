@@ -131,6 +131,90 @@ async fn maps_each_broken_response_to_an_outcome() {
     }
 }
 
+/// Returns a complete response with this body.
+fn response(body: &str) -> String {
+    format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn person(score: &str, name: &str) -> String {
+    format!("{{\"score\":{score},\"person\":{{\"linkedin\":\"linkedin.com/in/{name}\"}}}}")
+}
+
+#[tokio::test]
+async fn accepts_no_match_from_an_ambiguous_response() {
+    let whole = response(&person("95", NAME));
+    let invalid = || Outcome::permanent(InvalidResponse);
+    for (name, bytes, outcome) in [
+        (
+            "an informational response before it",
+            format!("HTTP/1.1 100 Continue\r\n\r\n{whole}"),
+            Outcome::found(),
+        ),
+        (
+            "a switch of protocols",
+            format!("HTTP/1.1 101 ?\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n{whole}"),
+            invalid(),
+        ),
+        ("no content", whole.replace("200", "204"), invalid()),
+        ("partial content", whole.replace("200", "206"), invalid()),
+        ("version 2.0", whole.replace("HTTP/1.1", "HTTP/2.0"), invalid()),
+        ("version 0.9", person("95", NAME), invalid()),
+        ("a second length", whole.replace("\r\n\r\n", "\r\ncontent-length: 5\r\n\r\n"), invalid()),
+        ("a negative length", whole.replace("length: ", "length: -"), invalid()),
+        ("a length out of range", whole.replace("length: ", "length: 99999999999999999999"), invalid()),
+        ("a NUL in a header", whole.replace("\r\n\r\n", "\r\nx: \0\r\n\r\n"), invalid()),
+        ("a space before a colon", whole.replace("length:", "length :"), invalid()),
+        ("no type", whole.replace("content-type: application/json\r\n", ""), invalid()),
+        ("a byte order mark", response(&format!("\u{feff}{}", person("95", NAME))), invalid()),
+        ("an infinite score", response(&person("1e999", NAME)), invalid()),
+        ("a score above the scale", response(&person("101", NAME)), invalid()),
+        ("a negative score", response(&person("-1", NAME)), invalid()),
+        ("a score that is not a number", response(&person("NaN", NAME)), invalid()),
+        ("a NUL in the profile", response(&person("95", "ada\\u0000")), invalid()),
+        ("half of a character in the profile", response(&person("95", "ada\\ud800")), invalid()),
+        ("a profile of 100 KB", response(&person("95", &"a".repeat(100_000))), invalid()),
+    ] {
+        assert_eq!(outcome_of(Does::Sends(bytes.leak()), LONG_TIMEOUT_MS).await.0, outcome, "{name}");
+    }
+}
+
+/// A second response could be mistaken for the reply to the next lookup, and return the profile of another person.
+#[tokio::test]
+async fn ignores_a_response_without_a_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let replies =
+        format!("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n{}", response(&person("95", NAME)));
+    let vendor = tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let replies = replies.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while tcp.read_buf(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+                    if request.ends_with(b"}") {
+                        request.clear();
+                        let _ = tcp.write_all(replies.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    let provider = provider(description(&base, LONG_TIMEOUT_MS), Client::new().unwrap());
+    for _ in 0..20 {
+        assert_eq!(look_up(&provider).await, Outcome::NoMatch);
+    }
+    vendor.abort();
+}
+
+#[tokio::test]
+async fn endless_informational_responses_time_out() {
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(100).leak();
+    assert_eq!(
+        outcome_of(Does::Floods(hints, hints), SHORT_TIMEOUT_MS).await.0,
+        Outcome::permanent(TimedOut)
+    );
+}
+
 #[tokio::test]
 async fn stops_reading_oversized_body() {
     let spaces = " ".repeat(64 * 1024).leak();

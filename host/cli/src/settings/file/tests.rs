@@ -52,9 +52,30 @@ fn empty_file_has_the_defaults() {
     let (config, vendors) = read("").unwrap();
     assert_eq!(config, Config::default());
     assert_eq!(config.price(), Price::default());
-    assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
+    let limits = Limits { lookup_timeout: Duration::from_millis(61_100), ..Limits::default() };
+    assert_eq!(format!("{:?}", config.limits(10_000)), format!("{limits:?}"));
     assert!(vendors.list.is_empty() && vendors.cache.is_none());
     assert_eq!(vendors.deadline, Deadline::BUDGET);
+}
+
+#[test]
+fn timeouts_follow_from_the_deadlines() {
+    let limits = |text| read(text).unwrap().0.limits(10);
+    let slow = limits("resolver.deadline_ms = 20000");
+    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + RetryingCredits::DEFAULT_TIMEOUT);
+    assert_eq!(slow.lookup_timeout, limits("").lookup_timeout, "a reload can change the deadline");
+    let in_doubt = limits("credits.in_doubt_ms = 31000");
+    assert_eq!(in_doubt.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(1));
+}
+
+#[test]
+fn half_of_the_connections_are_for_one_address_without_a_proxy() {
+    let per_address = |text| read(text).unwrap().0.limits(11).connections_per_address_max;
+    assert_eq!(per_address(""), 6);
+    assert_eq!(per_address("plaintext = true"), 11);
+    assert_eq!(per_address("connections.per_address_max = 3"), 3);
+    let zero = mistakes("connections.per_address_max = 0");
+    assert!(zero.contains("connections.per_address_max: must be at least 1"), "{zero}");
 }
 
 #[test]

@@ -1,0 +1,259 @@
+//! The open connections of a server, on all its threads.
+//!
+//! At the limit, a new connection replaces an idle one. Otherwise, clients without a key could exclude all others by opening
+//! connections.
+//!
+//! The registry is updated only when a connection is opened or closed. Its order of eviction may therefore be out of date: a
+//! connection's position is at or before its current one, and is corrected when the connection is considered for eviction.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use crate::activity::ConnectionActivity;
+use crate::limits::Limits;
+use crate::listener::{self, Listener};
+
+/// Maximum number of connections that are evicted but not closed yet. They exceed [`Limits::connections_max`].
+const EVICTED_MAX: usize = 4;
+
+/// Interval of checks for an idle connection while all connections have a request in flight.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Minimum interval between two warnings.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    connections_max: usize,
+    per_address_max: usize,
+    state: Mutex<State>,
+    /// Notified when a connection closes.
+    closed: Notify,
+}
+
+/// The position of a connection in the order of eviction: whether it is authenticated, the start of its idle time, its id.
+type Position = (bool, Instant, u64);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of connections so far, and the id of the next one.
+    admitted: u64,
+    /// All open connections except evicted ones, in the order of eviction.
+    queue: BTreeMap<Position, Arc<ConnectionActivity>>,
+    positions: BTreeMap<u64, Position>,
+    /// Number of evicted connections that are still open.
+    evicted: usize,
+    addresses: BTreeMap<IpAddr, usize>,
+    /// Connections that were evicted or refused since the last warning.
+    unreported: (u64, u64),
+    warned_at: Option<Instant>,
+}
+
+/// The place of an open connection in the registry, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    registry: Arc<Registry>,
+    id: u64,
+    address: IpAddr,
+    pub(crate) activity: Arc<ConnectionActivity>,
+    /// Held until the connection is closed. Its reference count is the number of connections of a thread.
+    pub(crate) on_thread: Option<Arc<()>>,
+}
+
+enum Admission {
+    Admitted(Slot),
+    /// The address has too many connections.
+    Refused,
+    /// All connections have a request in flight.
+    Full,
+}
+
+impl Registry {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Self {
+            connections_max: limits.connections_max,
+            per_address_max: limits.connections_per_address_max,
+            state: Mutex::default(),
+            closed: Notify::new(),
+        })
+    }
+
+    /// Returns the number of connections so far.
+    pub(crate) fn admitted(&self) -> u64 {
+        self.lock().admitted
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.queue.is_empty() && state.evicted == 0
+    }
+
+    /// Waits for a slot. Returns `None` if the address has too many connections. Cancel safe.
+    async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
+        let address = network(address);
+        loop {
+            match self.try_admit(address) {
+                Admission::Admitted(slot) => return Some(slot),
+                Admission::Refused => return None,
+                Admission::Full => drop(timeout(RETRY_INTERVAL, self.closed.notified()).await),
+            }
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>, address: IpAddr) -> Admission {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let count = state.addresses.get(&address).copied().unwrap_or(0);
+        if count >= self.per_address_max && !address.is_loopback() {
+            state.unreported.1 += 1;
+            state.warn(self);
+            return Admission::Refused;
+        }
+        while state.queue.len() >= self.connections_max {
+            if state.evicted >= EVICTED_MAX || !state.evict() {
+                return Admission::Full;
+            }
+            state.unreported.0 += 1;
+            state.warn(self);
+        }
+        let (id, activity) = (state.admitted, Arc::new(ConnectionActivity::new()));
+        state.admitted += 1;
+        *state.addresses.entry(address).or_default() += 1;
+        state.insert(id, activity.clone());
+        Admission::Admitted(Slot { registry: self.clone(), id, address, activity, on_thread: None })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn insert(&mut self, id: u64, activity: Arc<ConnectionActivity>) {
+        let (is_authenticated, since) = activity.eviction_order();
+        self.insert_at((is_authenticated, since, id), activity);
+    }
+
+    fn insert_at(&mut self, position: Position, activity: Arc<ConnectionActivity>) {
+        self.positions.insert(position.2, position);
+        self.queue.insert(position, activity);
+    }
+
+    /// Closes the first connection in the order of eviction. Returns `false` if all connections have a request in flight.
+    fn evict(&mut self) -> bool {
+        let now = Instant::now();
+        for _ in 0..self.queue.len() {
+            let Some((position, activity)) = self.queue.pop_first() else { break };
+            let (is_authenticated, since) = activity.eviction_order();
+            let id = position.2;
+            if !activity.can_evict() {
+                self.insert_at((is_authenticated, now, id), activity);
+            } else if (is_authenticated, since, id) > position {
+                self.insert_at((is_authenticated, since, id), activity);
+            } else {
+                self.positions.remove(&id);
+                self.evicted += 1;
+                activity.evicted.notify_one();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Logs the connections that were closed because of a limit, at most once in [`WARNING_INTERVAL`].
+    fn warn(&mut self, Registry { connections_max, per_address_max, .. }: &Registry) {
+        let now = Instant::now();
+        if self.warned_at.is_some_and(|at| now < at + WARNING_INTERVAL) {
+            return;
+        }
+        let (closed, refused) = std::mem::take(&mut self.unreported);
+        self.warned_at = Some(now);
+        tracing::warn!(
+            closed,
+            refused,
+            connections = self.queue.len(),
+            connections_max,
+            per_address_max,
+            "too many connections; closing idle ones and refusing those of an address above its limit"
+        );
+    }
+}
+
+impl Slot {
+    /// Waits until the connection is evicted. A request that has just arrived prevents it.
+    pub(crate) async fn evicted(&self) {
+        loop {
+            self.activity.evicted.notified().await;
+            if self.activity.can_evict() {
+                return;
+            }
+            let mut state = self.registry.lock();
+            state.evicted -= 1;
+            state.insert(self.id, self.activity.clone());
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.registry.lock();
+        match state.positions.remove(&self.id) {
+            Some(position) => drop(state.queue.remove(&position)),
+            None => state.evicted -= 1,
+        }
+        if let Some(count) = state.addresses.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                state.addresses.remove(&self.address);
+            }
+        }
+        drop(state);
+        self.registry.closed.notify_one();
+    }
+}
+
+/// Returns the network whose connections count together. A client usually has a whole IPv6 network.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
+        }
+        address => address,
+    }
+}
+
+/// Accepts the connections of a listener and registers them.
+pub(crate) struct Acceptor<L: Listener> {
+    listener: L,
+    registry: Arc<Registry>,
+    /// An accepted connection that waits for a slot.
+    waiting: Option<(L::Io, IpAddr)>,
+}
+
+impl<L: Listener> Acceptor<L> {
+    pub(crate) fn new(listener: L, registry: Arc<Registry>) -> Self {
+        Self { listener, registry, waiting: None }
+    }
+
+    /// Accepts the next connection. Cancel safe.
+    pub(crate) async fn accept(&mut self) -> (L::Io, Slot) {
+        loop {
+            let address = match &self.waiting {
+                Some((_, address)) => *address,
+                None => {
+                    let (io, peer) = listener::accept(&mut self.listener).await;
+                    self.waiting.insert((io, peer.ip())).1
+                }
+            };
+            let slot = self.registry.admit(address).await;
+            if let (Some((io, _)), Some(slot)) = (self.waiting.take(), slot) {
+                return (io, slot);
+            }
+        }
+    }
+}
