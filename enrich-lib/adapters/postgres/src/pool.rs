@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
@@ -49,15 +50,23 @@ impl Pool {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
-        self.with_timeout(async {
+        let is_sent = AtomicBool::new(false);
+        let rows = self.with_timeout(async {
             let mut client = self.checkout().await?;
+            is_sent.store(true, Ordering::Relaxed);
             let rows = client.query_cached(sql, values).await;
             if !matches!(&rows, Err(error) if !error.is_rejection()) {
                 client.release();
             }
             rows
+        });
+        rows.await.map_err(|error| match error {
+            PostgresError::TimedOut(limit) if !is_sent.load(Ordering::Relaxed) => {
+                let error = format!("no connection within {} ms", limit.as_millis());
+                PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error))
+            }
+            error => error,
         })
-        .await
     }
 
     /// Executes a statement that returns one row.
