@@ -1,65 +1,26 @@
-//! The log of `serve`, written to stderr by a separate thread.
-//!
-//! - `buffer`: the lines that are not written yet
-//! - `lines`: the lines of lookups
-//! - `writer`: the output, which may fail
-//!
-//! Lookups never wait for stderr, and its errors never affect a reply. Lines that do not fit into the buffer or cannot be
-//! written are dropped, and a later line reports their number.
-
-mod buffer;
-mod lines;
-mod writer;
+//! The log of `serve`: its filter, its format and the panics.
 
 use std::env::{self, VarError};
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
+use enrich_log::{Format, Log};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{Directive, LevelFilter};
-use tracing_subscriber::layer::{Layer as _, SubscriberExt};
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt};
 
-use self::buffer::Buffer;
-use self::lines::LookupLines;
-use self::writer::Writer;
 use crate::failure::Failure;
 use crate::values::LogFormat;
 
-/// Maximum time to wait at exit until stderr accepts the remaining lines.
-const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// The running log. Dropping it flushes it.
-pub struct Log(Arc<Buffer>);
-
 /// Starts the log of this process. Panics on a second call.
 pub fn start(log_format: LogFormat) -> Result<Log, Failure> {
-    let buffer = Arc::new(Buffer::default());
-    let events = fmt::layer()
-        .with_writer(buffer.clone())
-        // Internal errors would be printed to stderr directly, which panics if stderr is closed.
-        .log_internal_errors(false);
-    let layer = match log_format {
-        LogFormat::Text if is_coloured() => events.boxed(),
-        LogFormat::Text => LookupLines::new(log_format, &buffer, events.with_ansi(false)).boxed(),
-        LogFormat::Json => LookupLines::new(log_format, &buffer, events.json().flatten_event(true)).boxed(),
+    let format = match log_format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
     };
-    tracing_subscriber::registry().with(layer).with(filter()?).init();
-    let (lines, mut writer) = (buffer.clone(), Writer::new(io::stderr(), log_format));
-    thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || lines.drain(|lines, dropped| writer.write(lines, dropped)))
+    let log = enrich_log::start(format, is_coloured(), filter()?)
         .map_err(|error| Failure::new(format!("cannot start the log thread: {error}")))?;
     log_panics();
-    Ok(Log(buffer))
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.0.flush(FLUSH_TIME_MAX);
-    }
+    Ok(log)
 }
 
 /// Reads `ENRICH_LOG`, which has the syntax of `RUST_LOG`. Without it, the level is `info`.

@@ -13,21 +13,21 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::buffer::Buffer;
-use crate::values::LogFormat;
+use crate::Format;
+use crate::buffer::Buffer;
 
-/// The target of the events that [`enrich_host`] emits for each lookup.
+/// The target of the events of a server's lookups.
 const TARGET: &str = "enrich::lookup";
 
 /// Formats the events of lookups, and passes all other events to another layer.
-pub(super) struct LookupLines<L> {
-    format: LogFormat,
+pub(crate) struct LookupLines<L> {
+    format: Format,
     buffer: Arc<Buffer>,
     other_events: L,
 }
 
 impl<L> LookupLines<L> {
-    pub(super) fn new(format: LogFormat, buffer: &Arc<Buffer>, other_events: L) -> Self {
+    pub(crate) fn new(format: Format, buffer: &Arc<Buffer>, other_events: L) -> Self {
         Self { format, buffer: buffer.clone(), other_events }
     }
 }
@@ -56,13 +56,13 @@ impl<S: Subscriber, L: Layer<S>> Layer<S> for LookupLines<L> {
 
 /// A line in its format. Its fields have no control characters.
 struct Line<'a> {
-    format: LogFormat,
+    format: Format,
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Line<'a> {
     /// Starts a line at the time `now`, which is counted from the Unix epoch.
-    fn start(format: LogFormat, now: Duration, metadata: &Metadata<'_>, out: &'a mut Vec<u8>) -> Self {
+    fn start(format: Format, now: Duration, metadata: &Metadata<'_>, out: &'a mut Vec<u8>) -> Self {
         let level = match *metadata.level() {
             Level::ERROR => "ERROR",
             Level::WARN => "WARN",
@@ -72,13 +72,13 @@ impl<'a> Line<'a> {
         };
         let mut line = Self { format, out };
         match format {
-            LogFormat::Text => {
+            Format::Text => {
                 line.put_time(now);
                 line.put(if level.len() == 5 { " " } else { "  " });
                 line.put(level);
                 line.put(" enrich::lookup:");
             }
-            LogFormat::Json => {
+            Format::Json => {
                 line.put("{\"timestamp\":\"");
                 line.put_time(now);
                 line.put("\",\"level\":\"");
@@ -91,8 +91,8 @@ impl<'a> Line<'a> {
 
     fn end(mut self) {
         self.put(match self.format {
-            LogFormat::Text => "\n",
-            LogFormat::Json => ",\"target\":\"enrich::lookup\"}\n",
+            Format::Text => "\n",
+            Format::Json => ",\"target\":\"enrich::lookup\"}\n",
         });
     }
 
@@ -124,13 +124,13 @@ impl<'a> Line<'a> {
     /// Writes the name of a field, before its value.
     fn put_name(&mut self, field: &Field) {
         match (self.format, field.name()) {
-            (LogFormat::Text, "message") => self.put(" "),
-            (LogFormat::Text, name) => {
+            (Format::Text, "message") => self.put(" "),
+            (Format::Text, name) => {
                 self.put(" ");
                 self.put(name);
                 self.put("=");
             }
-            (LogFormat::Json, name) => {
+            (Format::Json, name) => {
                 self.put(",\"");
                 self.put(name);
                 self.put("\":");
@@ -146,8 +146,8 @@ impl<'a> Line<'a> {
         }
         // Writing to a vector does not fail.
         let _ = match self.format {
-            LogFormat::Text => write!(self.out, "{text:?}"),
-            LogFormat::Json => serde_json::to_writer(&mut *self.out, text).map_err(Into::into),
+            Format::Text => write!(self.out, "{text:?}"),
+            Format::Json => serde_json::to_writer(&mut *self.out, text).map_err(Into::into),
         };
     }
 }
@@ -182,15 +182,15 @@ impl Visit for Line<'_> {
         // Writing to a vector fails only if `value` cannot be formatted.
         let _ = write!(self.out, "{value:?}");
         match (self.format, is_plain(&self.out[start..])) {
-            (LogFormat::Text, true) => {}
-            (LogFormat::Json, true) => {
+            (Format::Text, true) => {}
+            (Format::Json, true) => {
                 self.out.insert(start, b'"');
                 self.out.push(b'"');
             }
             (format, false) => {
                 let text = String::from_utf8_lossy(&self.out[start..]).into_owned();
                 self.out.truncate(start);
-                if format == LogFormat::Text && !text.contains(char::is_control) {
+                if format == Format::Text && !text.contains(char::is_control) {
                     self.put(&text);
                 } else {
                     self.put_quoted(&text);
@@ -228,12 +228,12 @@ mod tests {
     use super::*;
 
     /// Returns the lines of the events of `log` in this module's format, and those of `tracing_subscriber`.
-    fn lines_of(format: LogFormat, log: impl FnOnce()) -> [String; 2] {
+    fn lines_of(format: Format, log: impl FnOnce()) -> [String; 2] {
         let buffers = [Arc::new(Buffer::default()), Arc::new(Buffer::default())];
         let expected = fmt::layer().with_writer(buffers[1].clone());
         let expected = match format {
-            LogFormat::Text => expected.with_ansi(false).boxed(),
-            LogFormat::Json => expected.json().flatten_event(true).boxed(),
+            Format::Text => expected.with_ansi(false).boxed(),
+            Format::Json => expected.json().flatten_event(true).boxed(),
         };
         let lines = LookupLines::new(format, &buffers[0], Identity::new());
         with_default(registry().with(lines).with(expected), log);
@@ -241,9 +241,9 @@ mod tests {
     }
 
     /// Parses the time of a line and returns the text around it.
-    fn without_time(format: LogFormat, line: &str) -> String {
+    fn without_time(format: Format, line: &str) -> String {
         let (before, rest) =
-            line.split_at(if format == LogFormat::Text { 0 } else { "{\"timestamp\":\"".len() });
+            line.split_at(if format == Format::Text { 0 } else { "{\"timestamp\":\"".len() });
         let (time, after) = rest.split_at("2026-11-21T03:54:38.000042Z".len());
         assert!(time.parse::<Timestamp>().is_ok(), "{line}");
         before.to_owned() + after
@@ -264,7 +264,7 @@ mod tests {
             is_retry: bool,
         ) {
             let (workspace, status) = (workspace.as_deref(), Some(status));
-            for format in [LogFormat::Text, LogFormat::Json] {
+            for format in [Format::Text, Format::Json] {
                 let [lines, expected] = lines_of(format, || {
                     tracing::info!(target: "enrich::lookup", lookup_id = %displayed, workspace, status, error);
                     tracing::error!(target: "enrich::lookup", signed, is_retry, "a message: {displayed}");
@@ -278,11 +278,11 @@ mod tests {
 
         #[test]
         fn escapes_control_characters(displayed in texts(), text in texts()) {
-            let [lines, _] = lines_of(LogFormat::Text, || {
+            let [lines, _] = lines_of(Format::Text, || {
                 tracing::warn!(target: "enrich::lookup", %displayed, text, "a message: {displayed}");
             });
             prop_assert_eq!(lines.find(char::is_control), Some(lines.len() - 1));
-            let [lines, _] = lines_of(LogFormat::Json, || {
+            let [lines, _] = lines_of(Format::Json, || {
                 tracing::warn!(target: "enrich::lookup", %displayed, text, "a message: {displayed}");
             });
             let line: Value = serde_json::from_str(&lines).unwrap();
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn writes_level_and_time() {
-        for format in [LogFormat::Text, LogFormat::Json] {
+        for format in [Format::Text, Format::Json] {
             let [lines, expected] = lines_of(format, || {
                 tracing::error!(target: "enrich::lookup", a = 1);
                 tracing::warn!(target: "enrich::lookup", a = 1);
@@ -314,7 +314,7 @@ mod tests {
             (u64::MAX, "9999-12-30T22:00:00.000042Z"),
         ] {
             let mut out = Vec::new();
-            Line { format: LogFormat::Text, out: &mut out }.put_time(Duration::new(seconds, 42_999));
+            Line { format: Format::Text, out: &mut out }.put_time(Duration::new(seconds, 42_999));
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
@@ -323,7 +323,7 @@ mod tests {
     fn passes_other_events_on() {
         let (lines, other) = (Arc::new(Buffer::default()), Arc::new(Buffer::default()));
         let layer = fmt::layer().with_writer(other.clone());
-        let layer = LookupLines::new(LogFormat::Text, &lines, layer.with_ansi(false));
+        let layer = LookupLines::new(Format::Text, &lines, layer.with_ansi(false));
         with_default(registry().with(layer), || {
             let _span = tracing::info_span!("span", a = 1).entered();
             tracing::info!(target: "enrich::serve", "serving");

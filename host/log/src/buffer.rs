@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Each thread appends to its own shard, so that threads do not contend. The log thread writes all shards at intervals. The lines
 /// of one thread stay in order.
 #[derive(Default)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     /// More threads than shards share shards.
     shards: [Shard; 16],
     state: Mutex<State>,
@@ -49,7 +49,7 @@ impl Buffer {
     const BYTES_KEPT: usize = 128 << 10;
 
     /// Appends the line that `format` appends to its argument. `format` must not log.
-    pub(super) fn append(&self, format: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn append(&self, format: impl FnOnce(&mut Vec<u8>)) {
         let mut lines = lock(&self.shards[shard_index() % self.shards.len()].0);
         if lines.bytes.len() >= Self::BYTES_MAX {
             lines.dropped += 1;
@@ -63,7 +63,7 @@ impl Buffer {
     }
 
     /// Passes batches of lines to `write`, each with the number of lines that were dropped after it. Never returns.
-    pub(super) fn drain(&self, mut write: impl FnMut(&[u8], u64)) {
+    pub(crate) fn drain(&self, mut write: impl FnMut(&[u8], u64)) {
         let mut batch = Vec::new();
         loop {
             let state = self.changed.wait_while(lock(&self.state), |state| !state.has_lines);
@@ -93,7 +93,7 @@ impl Buffer {
     }
 
     /// Waits until all lines are written, but no longer than `time_max`.
-    pub(super) fn flush(&self, time_max: Duration) {
+    pub(crate) fn flush(&self, time_max: Duration) {
         let mut state = lock(&self.state);
         state.is_flushing = true;
         self.changed.notify_all();
@@ -105,7 +105,7 @@ impl Buffer {
 #[cfg(test)]
 impl Buffer {
     /// Removes and returns all lines.
-    pub(super) fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Vec<u8> {
         self.shards.iter().flat_map(|Shard(lines)| mem::take(&mut lock(lines).bytes)).collect()
     }
 }
