@@ -11,6 +11,7 @@
 //! - `scripted_clients`: clients with almost no cost
 //! - `load`: the load generator
 //! - `machine`: CPU and memory statistics
+//! - `server_kind`: the kinds of measured servers
 //! - `servers`: the measured servers
 //! - `workload`: the workloads whose instructions are counted
 //! - `callgrind`: instruction counts
@@ -37,6 +38,8 @@ pub mod scripted_clients;
 pub mod load;
 
 pub mod machine;
+
+pub mod server_kind;
 
 pub mod servers;
 

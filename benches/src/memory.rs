@@ -9,6 +9,9 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
+use enrich_log::{Format, Log};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::dataset::{self, Keys};
 
@@ -37,4 +40,11 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         resolver: Arc::new(directory),
     };
     Ok((service, accounts))
+}
+
+/// Starts the log of a server with the filter in `ENRICH_LOG`, as `enrich serve` does.
+pub fn start_log() -> Result<Log, Box<dyn Error>> {
+    let filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).with_env_var("ENRICH_LOG");
+    Ok(enrich_log::start(Format::Text, false, filter.from_env()?)?)
 }

@@ -17,53 +17,7 @@ use crate::dataset::{self, Case, Keys, PEOPLE};
 use crate::load::Load;
 use crate::machine;
 use crate::memory::CREDITS;
-
-/// A kind of server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    /// HTTP only.
-    Bare,
-    /// The service with in-memory stores.
-    Memory,
-    /// The service with credits in SQLite, durable before the reply, and windows in memory.
-    Sqlite,
-    /// The same, with relaxed durability: spends are committed after their replies.
-    SqliteRelaxed,
-    /// The service with credits in PostgreSQL and windows in Redis.
-    Postgres,
-    /// The same on two nodes that share the requests evenly.
-    PostgresTwoNodes,
-}
-
-impl ServerKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Bare, Self::Memory, Self::Sqlite, Self::SqliteRelaxed, Self::Postgres, Self::PostgresTwoNodes];
-
-    /// Returns the name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Memory => "memory",
-            Self::Sqlite => "sqlite",
-            Self::SqliteRelaxed => "sqlite-relaxed",
-            Self::Postgres => "postgres",
-            Self::PostgresTwoNodes => "postgres-two-nodes",
-        }
-    }
-
-    /// Returns the label in the table.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Bare => "bare hyper",
-            Self::Memory => "enrich, in memory",
-            Self::Sqlite => "enrich, SQLite",
-            Self::SqliteRelaxed => "enrich, SQLite, relaxed",
-            Self::Postgres => "enrich, PostgreSQL and Redis",
-            Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
-        }
-    }
-}
+use crate::server_kind::ServerKind;
 
 /// How to start servers.
 #[derive(Clone, Debug)]
@@ -76,6 +30,8 @@ pub struct Launcher {
     pub wrapper: Vec<String>,
     /// Starts PostgreSQL and Redis. `None` if no server of several nodes is started.
     pub stores: Option<fn() -> SharedStores>,
+    /// Logs each lookup, as the server does by default.
+    pub logs_lookups: bool,
 }
 
 /// Running PostgreSQL and Redis servers.
@@ -93,18 +49,28 @@ impl Launcher {
     pub fn beside_current_exe() -> io::Result<Self> {
         let this = std::env::current_exe()?;
         let binaries = this.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self { enrich: binaries.join("enrich"), binaries, wrapper: Vec::new(), stores: None })
+        Ok(Self {
+            enrich: binaries.join("enrich"),
+            binaries,
+            wrapper: Vec::new(),
+            stores: None,
+            logs_lookups: false,
+        })
     }
 
+    /// Returns a command with an empty environment except for the filter of the log.
     fn command(&self, binary: &Path) -> Command {
-        match &self.wrapper[..] {
+        let mut command = match &self.wrapper[..] {
             [] => Command::new(binary),
             [program, args @ ..] => {
                 let mut command = Command::new(program);
                 command.args(args).arg(binary);
                 command
             }
-        }
+        };
+        let filter = if self.logs_lookups { "info" } else { "info,enrich::lookup=warn" };
+        command.env_clear().env("ENRICH_LOG", filter);
+        command
     }
 }
 
@@ -112,6 +78,8 @@ impl Launcher {
 pub struct Server {
     /// The kind of server.
     pub kind: ServerKind,
+    /// Logs each lookup.
+    logs_lookups: bool,
     nodes: Vec<Process>,
     keys: Keys,
     _stores: Option<Box<dyn Any>>,
@@ -122,10 +90,10 @@ impl Server {
     /// Starts a server of this kind.
     pub fn start(kind: ServerKind, launcher: &Launcher) -> io::Result<Self> {
         let dir = TempDir::new()?;
-        let mut server = Self { kind, nodes: Vec::new(), keys: Keys::default(), _stores: None, _dir: dir };
-        if let ServerKind::Bare | ServerKind::Memory = kind {
-            let binary = if kind == ServerKind::Bare { "bare" } else { "memory" };
-            server.nodes.push(Process::start(launcher.command(&launcher.binaries.join(binary)))?);
+        let (logs_lookups, keys) = (launcher.logs_lookups, Keys::default());
+        let mut server = Self { kind, logs_lookups, nodes: Vec::new(), keys, _stores: None, _dir: dir };
+        if let ServerKind::Epoll | ServerKind::Bare | ServerKind::Memory = kind {
+            server.nodes.push(Process::start(launcher.command(&launcher.binaries.join(kind.name())))?);
         } else {
             server.start_enrich(launcher)?;
         }
@@ -162,6 +130,12 @@ impl Server {
         stream.read(&mut received).map(drop)
     }
 
+    /// Returns the label in the table.
+    pub fn label(&self) -> String {
+        let log = if self.logs_lookups { ", log" } else { "" };
+        self.kind.label().to_owned() + log
+    }
+
     /// Returns its nodes.
     pub fn nodes(&self) -> &[Process] {
         &self.nodes
@@ -170,7 +144,7 @@ impl Server {
     /// Returns the requests for `case`. For a refusal, bare hyper gets requests for a path that it does not serve.
     pub fn requests(&self, case: Case) -> Vec<Vec<u8>> {
         let mut requests = case.requests(&self.keys, PEOPLE);
-        if self.kind == ServerKind::Bare && case != Case::Found {
+        if self.kind.has_other_path(case) {
             for request in &mut requests {
                 request[b"POST ".len() + 1] = b'-';
             }
@@ -180,7 +154,11 @@ impl Server {
 
     /// Returns the expected status of its replies.
     pub fn status(&self, case: Case) -> u16 {
-        if self.kind == ServerKind::Bare && case != Case::Found { 404 } else { case.status() }
+        match self.kind {
+            ServerKind::Epoll => 200,
+            kind if kind.has_other_path(case) => 404,
+            _ => case.status(),
+        }
     }
 
     /// Returns the addresses of its nodes.
@@ -191,6 +169,11 @@ impl Server {
     /// Kills servers that run under a wrapper command, and waits until the wrapper has exited.
     pub fn kill_wrapped(mut self) -> io::Result<()> {
         self.nodes.iter_mut().try_for_each(Process::kill_wrapped)
+    }
+
+    /// Returns the resident memory of its nodes, in bytes, without that of PostgreSQL and Redis.
+    pub fn memory(&self) -> io::Result<u64> {
+        self.nodes.iter().map(|node| machine::memory(node.pid())).sum()
     }
 
     /// Returns the CPU time of its nodes, without that of PostgreSQL and Redis.
@@ -221,9 +204,7 @@ impl<'a> EnrichCommand<'a> {
     }
 
     fn configure(&self, mut command: Command) -> Command {
-        command.env_clear().env("ENRICH_DATA", self.data_dir());
-        // The log line of each lookup is optional and not measured.
-        command.env("ENRICH_LOG", "info,enrich::lookup=warn");
+        command.env("ENRICH_DATA", self.data_dir());
         if let Some((postgres, _)) = &self.stores {
             command.env("ENRICH_DATABASE", postgres);
         }
@@ -232,7 +213,9 @@ impl<'a> EnrichCommand<'a> {
 
     /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
-        let out = self.configure(Command::new(&self.launcher.enrich)).args(args).output()?;
+        let mut command = Command::new(&self.launcher.enrich);
+        command.env_clear();
+        let out = self.configure(command).args(args).output()?;
         if !out.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&out.stderr).into_owned()));
         }

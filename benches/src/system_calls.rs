@@ -8,7 +8,8 @@ use tempfile::NamedTempFile;
 
 use crate::dataset::Case;
 use crate::load::{Load, Pace};
-use crate::servers::{Launcher, Server, ServerKind};
+use crate::server_kind::ServerKind;
+use crate::servers::{Launcher, Server};
 
 /// Number of requests in the shorter of two runs.
 const REQUESTS: u64 = 1_000;

@@ -14,6 +14,8 @@ pub struct RoundResult {
     pub p99: Duration,
     /// CPU time per request, in the server's processes.
     pub cpu: Duration,
+    /// CPU time per request of the load generator.
+    pub client_cpu: Duration,
     /// Utilization of the server's core, from 0 to 1, if it has its own core.
     pub busy: Option<f64>,
 }
@@ -53,24 +55,28 @@ impl fmt::Display for Table {
         let first = &self.names[0];
         writeln!(
             f,
-            "| server | requests/s | ÷ {first} | lowest to highest | CPU µs | p50 ms | p99 ms | busy |"
+            "| server | requests/s | ÷ {first} | CPU µs | {first} ÷ it | quartiles | client µs | p50 ms | p99 ms | busy |"
         )?;
-        writeln!(f, "|---|---:|---:|---|---:|---:|---:|---:|")?;
+        writeln!(f, "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|")?;
         for (index, name) in self.names.iter().enumerate() {
             let median_of =
                 |of: &dyn Fn(&RoundResult) -> f64| median(&self.sorted(|round| of(&round[index])));
             let ratios = self.sorted(|round| round[index].per_second / round[0].per_second);
-            let (Some(lowest), Some(highest)) = (ratios.first(), ratios.last()) else { continue };
+            let cpu_ratios = self.sorted(|round| round[0].cpu.div_duration_f64(round[index].cpu));
             let busy = match median_of(&|result| result.busy.unwrap_or(f64::NAN)) {
                 busy if busy.is_nan() => String::new(),
                 busy => format!("{:.0} %", busy * 100.0),
             };
             writeln!(
                 f,
-                "| {name} | {:.0} | {:.2} | {lowest:.2} to {highest:.2} | {:.2} | {:.2} | {:.2} | {busy} |",
+                "| {name} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} to {:.2} | {:.2} | {:.2} | {:.2} | {busy} |",
                 median_of(&|result| result.per_second),
                 median(&ratios),
                 median_of(&|result| result.cpu.as_secs_f64() * 1e6),
+                median(&cpu_ratios),
+                quantile(&cpu_ratios, 0.25),
+                quantile(&cpu_ratios, 0.75),
+                median_of(&|result| result.client_cpu.as_secs_f64() * 1e6),
                 median_of(&|result| result.p50.as_secs_f64() * 1e3),
                 median_of(&|result| result.p99.as_secs_f64() * 1e3),
             )?;
@@ -81,5 +87,33 @@ impl fmt::Display for Table {
 
 /// Returns the median of sorted values.
 pub fn median(sorted: &[f64]) -> f64 {
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    quantile(sorted, 0.5)
+}
+
+/// Returns the value below which this part of the sorted values lies.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    sorted.get((sorted.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compares_cpu_time_within_each_round() {
+        let result = |cpu_us| RoundResult {
+            per_second: 1_000.0,
+            p50: Duration::from_millis(1),
+            p99: Duration::from_millis(2),
+            cpu: Duration::from_micros(cpu_us),
+            client_cpu: Duration::from_micros(5),
+            busy: None,
+        };
+        let mut table = Table::new(["bare", "ours"].map(str::to_owned));
+        for (bare, ours) in [(10, 20), (30, 40), (10, 10), (90, 100)] {
+            table.add(vec![result(bare), result(ours)]);
+        }
+        let last = "| ours | 1000 | 1.00 | 40.00 | 0.90 | 0.75 to 1.00 | 5.00 | 1.00 | 2.00 |  |";
+        assert_eq!(table.to_string().lines().last(), Some(last));
+    }
 }

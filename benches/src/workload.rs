@@ -19,7 +19,7 @@ use crate::dataset::{Case, Keys};
 use crate::memory::{self, CREDITS};
 use crate::pieces::{self, Piece, Pieces};
 use crate::scripted_clients::ClientScript;
-use crate::servers::ServerKind;
+use crate::server_kind::ServerKind;
 
 /// Number of concurrent clients.
 const CLIENTS: usize = 64;
@@ -36,6 +36,8 @@ pub enum Workload {
     BareRefusal,
     /// The server with in-memory stores.
     Memory(Case),
+    /// The server with in-memory stores, and a log line for each lookup.
+    Logged,
     /// The server with keys, credits and people in SQLite, for a person who is found.
     Sqlite,
     /// A piece of a lookup.
@@ -47,10 +49,17 @@ impl Workload {
     pub fn all() -> impl Iterator<Item = Self> {
         use Case::{Found, Invalid, NotFound, RateLimited, Unauthorized};
         let refusals = [Unauthorized, RateLimited, Invalid].map(Self::Memory);
-        [Self::Bare, Self::Memory(Found), Self::Memory(NotFound), Self::Sqlite, Self::BareRefusal]
-            .into_iter()
-            .chain(refusals)
-            .chain(Piece::ALL.map(Self::Piece))
+        [
+            Self::Bare,
+            Self::Memory(Found),
+            Self::Logged,
+            Self::Memory(NotFound),
+            Self::Sqlite,
+            Self::BareRefusal,
+        ]
+        .into_iter()
+        .chain(refusals)
+        .chain(Piece::ALL.map(Self::Piece))
     }
 
     /// Returns the name in the table.
@@ -59,6 +68,7 @@ impl Workload {
             Self::Bare => "bare",
             Self::BareRefusal => "bare-refusal",
             Self::Memory(case) => case.name(),
+            Self::Logged => "found-logged",
             Self::Sqlite => "found-sqlite",
             Self::Piece(piece) => piece.name(),
         }
@@ -101,6 +111,10 @@ impl Workload {
                 let mut script = script(Case::Found, "HTTP/1.1 404 ");
                 script.requests = script.requests.iter().map(|request| with_other_path(request)).collect();
                 serve_bare(&script)
+            }
+            Self::Logged => {
+                let _log = memory::start_log()?;
+                Self::Memory(Case::Found).run(times)
             }
             Self::Memory(case) => {
                 let (service, _) = memory::service(&Keys::default(), PEOPLE)?;

@@ -6,6 +6,10 @@ use std::thread;
 use enrich_benches::bare;
 use tokio::net::{TcpListener, TcpSocket};
 
+/// The allocator of the server.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[allow(clippy::print_stderr, reason = "the launcher reads the address from stderr")]
 fn main() -> std::io::Result<()> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();

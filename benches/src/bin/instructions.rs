@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use enrich_benches::baseline::{ACCEPT_COMMAND, Baseline, Change, Measurement, toolchain};
-use enrich_benches::callgrind::{Count, count_one};
+use enrich_benches::callgrind::{CacheMisses, Count, cache_misses_of_one, count_one};
 use enrich_benches::servers::Launcher;
 use enrich_benches::system_calls;
 use enrich_benches::workload::Workload;
@@ -36,6 +36,7 @@ Arguments:
 Options:
       --accept            Rewrite the baseline instead of comparing
       --enrich <FILE>     Count the system calls of this program; it needs no optimization
+      --cache             Print cache misses instead of instructions
       --functions <CASE>  Print the most expensive functions of a case
   -h, --help              Print help
 ";
@@ -50,6 +51,8 @@ enum Action {
         accept: bool,
         enrich: Option<PathBuf>,
     },
+    /// Prints the cache misses of the cases, which are not compared.
+    PrintCacheMisses(Vec<Workload>),
     PrintFunctions(Workload),
     /// Runs a case this many times. Used by this program itself, under valgrind.
     Run(Workload, usize),
@@ -71,17 +74,19 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
                 println!("{instructions:>10.1}  {function}");
             }
         }
+        Action::PrintCacheMisses(cases) => print_cache_misses(&cases)?,
         Action::Run(case, repetitions) => case.run(repetitions)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
-    let (mut cases, mut accept, mut enrich) = (Vec::new(), false, None);
+    let (mut cases, mut accept, mut cache, mut enrich) = (Vec::new(), false, false, None);
     while let Some(arg) = args.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(Action::PrintHelp),
             Long("accept") => accept = true,
+            Long("cache") => cache = true,
             Long("enrich") => enrich = Some(args.value()?.into()),
             Long("functions") => return Ok(Action::PrintFunctions(args.value()?.parse_with(case)?)),
             Long("run") => return Ok(Action::Run(args.value()?.parse_with(case)?, args.value()?.parse()?)),
@@ -89,7 +94,7 @@ fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
             _ => return Err(arg.unexpected()),
         }
     }
-    Ok(Action::Compare { cases, accept, enrich })
+    Ok(if cache { Action::PrintCacheMisses(cases) } else { Action::Compare { cases, accept, enrich } })
 }
 
 fn case(name: &str) -> Result<Workload, String> {
@@ -102,12 +107,26 @@ fn case(name: &str) -> Result<Workload, String> {
 /// Counts the instructions of a case in separate processes.
 fn count(case: Workload) -> Result<Count, Box<dyn Error>> {
     let program = std::env::current_exe()?;
-    let command = |repetitions: usize| {
-        let mut command = Command::new(&program);
-        command.args(["--run", case.name(), &repetitions.to_string()]);
-        command
-    };
-    Ok(count_one(command, case.repetitions())?)
+    Ok(count_one(|repetitions| run_command(&program, case, repetitions), case.repetitions())?)
+}
+
+/// Returns the command that runs a case this many times.
+fn run_command(program: &Path, case: Workload, repetitions: usize) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--run", case.name(), &repetitions.to_string()]);
+    command
+}
+
+fn print_cache_misses(cases: &[Workload]) -> Result<(), Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let all: Vec<_> = Workload::all().collect();
+    println!("case            first level  last level");
+    for case in if cases.is_empty() { &all } else { cases } {
+        let command = |repetitions| run_command(&program, *case, repetitions);
+        let CacheMisses { first_level, last_level } = cache_misses_of_one(command, case.repetitions())?;
+        println!("{:<16}{first_level:>11.0}{last_level:>12.1}", case.name());
+    }
+    Ok(())
 }
 
 fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! The service with in-memory stores as a server, with the same threads and allocator as `enrich serve`.
+//! The service with in-memory stores as a server, with the same threads, allocator and log as `enrich serve`.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -19,6 +19,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[allow(clippy::print_stderr, reason = "the launcher reads the address from stderr")]
 fn main() -> Result<(), Box<dyn Error>> {
+    let _log = memory::start_log()?;
     let (service, accounts) = memory::service(&dataset::Keys::default(), dataset::PEOPLE)?;
     let workers = Workers::start(available_parallelism().unwrap_or(NonZeroUsize::MIN))?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

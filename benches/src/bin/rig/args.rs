@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use enrich_benches::dataset::Case;
-use enrich_benches::servers::ServerKind;
+use enrich_benches::server_kind::ServerKind;
 use lexopt::Parser;
 use lexopt::prelude::*;
 
@@ -16,8 +16,11 @@ Usage: rig [OPTIONS]
 
 Options:
       --servers <LIST>      Compare these servers with the first one:
-                            bare, memory, sqlite, sqlite-relaxed,
-                            postgres, postgres-two-nodes [default: all]
+                            bare, epoll, memory, sqlite,
+                            sqlite-relaxed, postgres,
+                            postgres-two-nodes [default: all]. With
+                            -quiet after its name, a server does not
+                            log lookups.
       --case <CASE>         Send requests with this result: found,
                             not-found, unauthorized, rate-limited,
                             invalid [default: found]
@@ -28,6 +31,8 @@ Options:
       --rounds <N>          Measure N rounds [default: 10]
       --seconds <S>         Measure each server for S seconds in each
                             round [default: 3]
+      --soak <S>            Load each server for S seconds without a
+                            pause, and measure every 10 seconds
       --pin                 Pin the servers, PostgreSQL and Redis to one
                             core and the rig to another
   -h, --help                Print help
@@ -51,7 +56,8 @@ pub(crate) enum Action {
 /// The options of a comparison.
 #[derive(Debug)]
 pub(crate) struct Comparison {
-    pub(crate) servers: Vec<ServerKind>,
+    /// The servers, and whether they log lookups.
+    pub(crate) servers: Vec<(ServerKind, bool)>,
     pub(crate) case: Case,
     pub(crate) connections: Vec<usize>,
     /// Requests per second, or `None` to send as fast as the server replies.
@@ -59,6 +65,8 @@ pub(crate) struct Comparison {
     pub(crate) rounds: usize,
     /// Duration of each server's turn in a round.
     pub(crate) time: Duration,
+    /// Duration of a run without rounds.
+    pub(crate) soak: Option<Duration>,
     pub(crate) pin: bool,
 }
 
@@ -76,19 +84,20 @@ pub(crate) struct ScaleOptions {
 /// Parses the arguments. Fails if an option of one mode is given in the other.
 pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
     let mut compare = Comparison {
-        servers: ServerKind::ALL.to_vec(),
+        servers: ServerKind::ALL.map(|kind| (kind, kind.logs_lookups())).to_vec(),
         case: Case::Found,
         connections: vec![64, 256],
         rate: None,
         rounds: 10,
         time: Duration::from_secs(3),
+        soak: None,
         pin: false,
     };
     let (mut is_scale, mut workspaces_max, mut people_max, mut svg) = (false, 1_000_000, 1_000_000, None);
     let (mut compare_only, mut scale_only) = (None, None);
     while let Some(arg) = args.next()? {
         match arg {
-            Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds")) => {
+            Long(name @ ("servers" | "case" | "connections" | "rate" | "rounds" | "soak")) => {
                 compare_only = Some(format!("--{name}"));
             }
             Long(name @ ("workspaces-max" | "people-max" | "svg")) => scale_only = Some(format!("--{name}")),
@@ -104,6 +113,9 @@ pub(crate) fn parse(mut args: Parser) -> Result<Action, lexopt::Error> {
             Long("rate") => compare.rate = Some(args.value()?.parse_with(positive)?),
             Long("rounds") => compare.rounds = args.value()?.parse_with(number)?,
             Long("seconds") => compare.time = Duration::from_secs_f64(args.value()?.parse_with(positive)?),
+            Long("soak") => {
+                compare.soak = Some(Duration::from_secs_f64(args.value()?.parse_with(positive)?));
+            }
             Long("pin") => compare.pin = true,
             Long("scale") => is_scale = true,
             Long("workspaces-max") => workspaces_max = args.value()?.parse_with(number)?,
@@ -127,8 +139,10 @@ fn list<T>(text: &str, item: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T
     text.split(',').map(item).collect()
 }
 
-fn server(name: &str) -> Result<ServerKind, String> {
-    one_of(name, ServerKind::ALL, ServerKind::name)
+fn server(name: &str) -> Result<(ServerKind, bool), String> {
+    let quiet = name.strip_suffix("-quiet");
+    let kind = one_of(quiet.unwrap_or(name), ServerKind::ALL, ServerKind::name)?;
+    Ok((kind, quiet.is_none() && kind.logs_lookups()))
 }
 
 fn case(name: &str) -> Result<Case, String> {
@@ -164,10 +178,11 @@ mod tests {
 
     #[test]
     fn parses_lists_and_numbers() {
-        let args =
-            "--servers bare,sqlite-relaxed --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
+        let args = "--servers bare,memory-quiet,sqlite-relaxed --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
         let Ok(Action::Compare(compare)) = parsed(args) else { panic!("not a comparison") };
-        assert_eq!(compare.servers, [ServerKind::Bare, ServerKind::SqliteRelaxed]);
+        let servers =
+            [(ServerKind::Bare, false), (ServerKind::Memory, false), (ServerKind::SqliteRelaxed, true)];
+        assert_eq!(compare.servers, servers);
         assert_eq!((compare.connections, compare.rate), (vec![1, 20], Some(20_000.0)));
         assert_eq!((compare.time, compare.case), (Duration::from_millis(500), Case::NotFound));
     }
@@ -175,7 +190,7 @@ mod tests {
     #[test]
     fn rejects_unknown_names_and_options() {
         for (args, message) in [
-            ("--servers bare,apache", "choose one of bare, memory"),
+            ("--servers bare,apache", "choose one of bare, epoll, memory"),
             ("--rounds 0", "expected a number above 0"),
             ("--fast", "--fast"),
         ] {

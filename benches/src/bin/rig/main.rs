@@ -5,6 +5,7 @@
 //! target/release/rig                                       # the servers and the rig share all cores
 //! target/release/rig --pin                                 # one core for the servers, another for the rig
 //! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
+//! target/release/rig --pin --soak 180                      # before and after the first holds expire
 //! target/release/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
 //! target/release/rig --pin --scale --svg benches/scale.svg # growth with workspaces, people and connections
 //! ```
@@ -15,6 +16,7 @@ mod args;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use enrich_benches::load::{Load, Pace};
 use enrich_benches::machine::{self, CoreUsage};
@@ -83,21 +85,65 @@ fn measure_scale(options: &ScaleOptions) -> Result<(), Box<dyn Error>> {
 
 fn compare(options: &Comparison) -> Result<(), Box<dyn Error>> {
     let launcher = Launcher { stores: Some(start_stores), ..Launcher::beside_current_exe()? };
+    let with_log = |logs_lookups| Launcher { logs_lookups, ..launcher.clone() };
     if options.pin {
         // Child processes inherit the core of this thread.
         machine::pin(SERVER_CORE)?;
     }
-    let servers: Vec<_> =
-        options.servers.iter().map(|kind| Server::start(*kind, &launcher)).collect::<Result<_, _>>()?;
+    let servers: Vec<_> = options
+        .servers
+        .iter()
+        .map(|(kind, log)| Server::start(*kind, &with_log(*log)))
+        .collect::<Result<_, _>>()?;
     if options.pin {
         machine::pin(RIG_CORE)?;
     }
-    options.connections.iter().try_for_each(|connections| compare_with(options, &servers, *connections))
+    match options.soak {
+        None => options.connections.iter().try_for_each(|count| compare_with(options, &servers, *count)),
+        Some(time) => options.connections.iter().try_for_each(|count| soak(options, &servers, *count, time)),
+    }
+}
+
+/// Loads each server for `time` without a pause, and prints the cost in each interval. Spends expire from memory after a
+/// minute, which rounds do not show.
+fn soak(
+    options: &Comparison,
+    servers: &[Server],
+    connections: usize,
+    time: Duration,
+) -> Result<(), Box<dyn Error>> {
+    const INTERVAL: Duration = Duration::from_secs(10);
+    println!(
+        "| server, {connections} connections | from s | requests/s | CPU µs | p50 ms | p99 ms | memory MB |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    for server in servers {
+        let (addresses, requests) = (server.addresses(), server.requests(options.case));
+        let status = server.status(options.case);
+        let mut load = Load { addresses: &addresses, connections, requests: &requests, status }.connect()?;
+        let started_at = Instant::now();
+        while started_at.elapsed() < time {
+            let (since, cpu) = (started_at.elapsed(), server.cpu_time()?);
+            let measured =
+                load.run(options.rate.map_or(Pace::Closed(INTERVAL), |rate| Pace::Rate(rate, INTERVAL)))?;
+            println!(
+                "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} |",
+                server.label(),
+                since.as_secs_f64(),
+                measured.per_second(),
+                (server.cpu_time()? - cpu).as_secs_f64() * 1e6 / measured.answered as f64,
+                measured.latency(50.0).as_secs_f64() * 1e3,
+                measured.latency(99.0).as_secs_f64() * 1e3,
+                server.memory()? as f64 / 1e6,
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Runs the rounds with this number of connections.
 fn compare_with(options: &Comparison, servers: &[Server], connections: usize) -> Result<(), Box<dyn Error>> {
-    let mut table = Table::new(servers.iter().map(|server| server.kind.label().to_owned()));
+    let mut table = Table::new(servers.iter().map(Server::label));
     let requests: Vec<_> = servers.iter().map(|server| server.requests(options.case)).collect();
     let mut discarded = 0;
     // The first round is a warm-up.
@@ -150,7 +196,9 @@ fn measure(
     let measured = load.run(pace)?;
     let busy = core.map(|core| core.busy()).transpose()?;
     let cpu = (server.cpu_time()? - server_time).div_f64(measured.answered as f64);
-    let rig_busy = (machine::cpu_time(rig)? - rig_time).div_duration_f64(measured.elapsed);
+    let rig_time = machine::cpu_time(rig)? - rig_time;
+    let rig_busy = rig_time.div_duration_f64(measured.elapsed);
+    let client_cpu = rig_time.div_f64(measured.answered as f64);
     let (p50, p99) = (measured.latency(50.0), measured.latency(99.0));
-    Ok((RoundResult { per_second: measured.per_second(), p50, p99, cpu, busy }, rig_busy))
+    Ok((RoundResult { per_second: measured.per_second(), p50, p99, cpu, client_cpu, busy }, rig_busy))
 }

@@ -1,0 +1,71 @@
+//! The kinds of measured servers.
+
+use crate::dataset::Case;
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// Fixed bytes, without HTTP.
+    Epoll,
+    /// HTTP only.
+    Bare,
+    /// The service with in-memory stores.
+    Memory,
+    /// The service with credits in SQLite, durable before the reply, and windows in memory.
+    Sqlite,
+    /// The same, with relaxed durability: spends are committed after their replies.
+    SqliteRelaxed,
+    /// The service with credits in PostgreSQL and windows in Redis.
+    Postgres,
+    /// The same on two nodes that share the requests evenly.
+    PostgresTwoNodes,
+}
+
+impl ServerKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Bare,
+        Self::Epoll,
+        Self::Memory,
+        Self::Sqlite,
+        Self::SqliteRelaxed,
+        Self::Postgres,
+        Self::PostgresTwoNodes,
+    ];
+
+    /// Returns the name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::Bare => "bare",
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::SqliteRelaxed => "sqlite-relaxed",
+            Self::Postgres => "postgres",
+            Self::PostgresTwoNodes => "postgres-two-nodes",
+        }
+    }
+
+    /// Returns whether the server logs lookups by default.
+    pub const fn logs_lookups(self) -> bool {
+        !matches!(self, Self::Epoll | Self::Bare)
+    }
+
+    /// Returns whether requests for `case` are for a path that the server does not serve.
+    pub(crate) fn has_other_path(self, case: Case) -> bool {
+        self == Self::Bare && case != Case::Found
+    }
+
+    /// Returns the label in the table.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll without HTTP",
+            Self::Bare => "bare hyper",
+            Self::Memory => "enrich, in memory",
+            Self::Sqlite => "enrich, SQLite",
+            Self::SqliteRelaxed => "enrich, SQLite, relaxed",
+            Self::Postgres => "enrich, PostgreSQL and Redis",
+            Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
+        }
+    }
+}
