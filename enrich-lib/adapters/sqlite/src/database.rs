@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use enrich_store::StoreError;
@@ -58,6 +59,29 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(db)
 }
+
+/// Makes statements of a command wait up to a minute for write transactions of other processes.
+///
+/// A busy server commits back to back. SQLite's own timeout sleeps up to 100 ms between its attempts, and can miss the short
+/// pauses between these commits for seconds.
+pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
+    Ok(db.busy_handler(Some(retry))?)
+}
+
+/// Sleeps before the next attempt. `attempts` counts those since the statement began to wait.
+fn retry(attempts: i32) -> bool {
+    let pause = if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE };
+    thread::sleep(pause);
+    attempts < ATTEMPTS_MAX
+}
+
+/// Pause between attempts at first, and their number.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+const SHORT_PAUSES: i32 = 1_000;
+/// Pause between later attempts. Shorter than the pauses of a server's writer.
+const LONG_PAUSE: Duration = Duration::from_millis(2);
+/// With the pauses before, about a minute.
+const ATTEMPTS_MAX: i32 = 30_000;
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
     let migrations = schema.migrations();

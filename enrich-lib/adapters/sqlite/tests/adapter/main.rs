@@ -7,6 +7,7 @@ mod batches;
 mod disk;
 mod import;
 mod in_memory;
+mod locks;
 mod operators;
 mod people;
 mod relaxed;
