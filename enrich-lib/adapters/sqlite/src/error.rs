@@ -22,6 +22,23 @@ pub enum SqliteError {
     /// Another process serves this data.
     #[error("{} is already being served by another process; stop it, or use another data directory", .0.display())]
     Served(PathBuf),
+    /// A file of the directory was replaced or deleted while a process served it.
+    #[error(
+        "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+        .0.display()
+    )]
+    Replaced(PathBuf),
+    /// A database file is damaged.
+    #[error("{} is damaged: {error}; restore the data directory from a backup", .path.display())]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// The first error that SQLite found.
+        error: String,
+    },
+    /// The target of a backup or a restore contains files.
+    #[error("{} is not empty; choose another directory, or move its files away", .0.display())]
+    NotEmpty(PathBuf),
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),

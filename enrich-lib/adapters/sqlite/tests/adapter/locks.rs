@@ -1,13 +1,64 @@
-//! Commands that wait for the writer of a server.
+//! The lock of a served directory, and commands that wait for the writer of a server.
 
+use std::fs;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use enrich_sqlite::SqliteError;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::world::{Files, START, totals, workspace};
+
+#[test]
+fn lock_check_accepts_unchanged_files() {
+    let files = Files::new();
+    let lock = files.dir.lock().unwrap();
+    assert!(lock.check().is_ok(), "there are no accounts yet");
+    files.create_workspace("demo", 10);
+    assert!(lock.check().is_ok());
+    assert!(lock.check().is_ok());
+}
+
+#[test]
+fn lock_check_fails_after_accounts_are_replaced() {
+    let files = Files::with_credits(10);
+    let lock = files.dir.lock().unwrap();
+    fs::copy(files.path("accounts.db"), files.path("copy")).unwrap();
+    fs::rename(files.path("copy"), files.path("accounts.db")).unwrap();
+    let Err(error) = lock.check() else { panic!("a copy has another inode") };
+    assert!(matches!(&error, SqliteError::Replaced(path) if *path == files.path("accounts.db")));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+            files.path("accounts.db").display()
+        )
+    );
+}
+
+#[test]
+fn lock_check_fails_after_new_accounts_are_replaced() {
+    let files = Files::new();
+    let lock = files.dir.lock().unwrap();
+    files.create_workspace("demo", 10);
+    lock.check().unwrap();
+    fs::remove_file(files.path("accounts.db")).unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
+}
+
+#[test]
+fn lock_check_fails_after_directory_is_replaced() {
+    let files = Files::with_credits(10);
+    let lock = files.dir.lock().unwrap();
+    fs::rename(files.dir.path(), files.path("../old")).unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(path)) if path == files.path("serve.lock")));
+    fs::create_dir(files.dir.path()).unwrap();
+    let new_lock = files.dir.lock().unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
+    assert!(new_lock.check().is_ok());
+}
 
 /// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses each gap until the
 /// command fails.
