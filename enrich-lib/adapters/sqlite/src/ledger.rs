@@ -50,8 +50,11 @@ impl Ledger {
     ///
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`].
     ///
+    /// If the last process that used the directory was killed, checks the database files first (see
+    /// [`DataDir::ended_uncleanly`]).
+    ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
-    /// moved to another store.
+    /// moved to another store, [`SqliteError::Damaged`].
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
@@ -60,6 +63,7 @@ impl Ledger {
     ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
+        dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now));
         let (queue, jobs) = queue();

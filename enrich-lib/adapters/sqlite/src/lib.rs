@@ -8,8 +8,8 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
-//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
+//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations · `verify`
+//! damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
 //! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `admin` · `users` ·
 //! `audit` · `durability` · `shared` accounts in memory · `spend` pending spends · `totals` spent totals · `rows` statements of
 //! the writer · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
@@ -23,6 +23,8 @@ mod error;
 mod dir;
 
 mod database;
+
+mod verify;
 
 mod column;
 
@@ -82,3 +84,4 @@ pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::Ledger;
 pub use people::{People, Stats};
+pub use verify::FileCheck;

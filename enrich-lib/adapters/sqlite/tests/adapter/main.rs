@@ -13,4 +13,5 @@ mod people;
 mod relaxed;
 mod spends;
 mod usage;
+mod verify;
 mod world;
