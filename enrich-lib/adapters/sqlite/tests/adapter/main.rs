@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 mod audit;
+mod backup;
 mod batches;
 mod disk;
 mod import;
