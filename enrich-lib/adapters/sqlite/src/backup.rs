@@ -89,32 +89,38 @@ impl DataDir {
 /// Copies a database as of one moment and checks the copy.
 fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
     write_private(to, b"").map_err(SqliteError::file(to))?;
-    let source = open_unchanged(from)?;
-    let mut copy = open_unchanged(to)?;
+    let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
+    copied.map_err(|error| match error {
+        SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
+        error => error.or_damaged(from),
+    })
+}
+
+fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
+    let (source, mut copy) = (open_unchanged(from)?, open_unchanged(to)?);
     // The caller syncs the finished file.
     copy.pragma_update(None, "synchronous", "OFF")?;
-    {
-        let backup = Backup::new(&source, &mut copy)?;
-        let give_up = Instant::now() + WAIT_MAX;
-        // All pages in one step, so that a commit of another process does not restart the copy.
-        while backup.step(-1)? != StepResult::Done {
-            if Instant::now() > give_up {
-                return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None).into());
-            }
-            thread::sleep(WAIT_STEP);
+    let backup = Backup::new(&source, &mut copy)?;
+    let give_up = Instant::now() + WAIT_MAX;
+    // All pages in one step, so that a commit of another process does not restart the copy.
+    while backup.step(-1)? != StepResult::Done {
+        if Instant::now() > give_up {
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None).into());
         }
+        thread::sleep(WAIT_STEP);
     }
-    // The copy is one file, which can be read on a medium without write access.
+    Ok(())
+}
+
+/// Makes the copy one file, which can be read on a medium without write access. Fails if it has no tables.
+fn finish_copy(path: &Path) -> Result<(), SqliteError> {
+    let copy = open_unchanged(path)?;
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     let tables: u64 = copy.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    drop(copy);
-    if tables == 0 {
-        return Err(SqliteError::Damaged { path: from.to_owned(), error: "it has no tables".to_owned() });
+    if tables > 0 {
+        return Ok(());
     }
-    verify::check(to).map_err(|error| match error {
-        SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
-        error => error,
-    })
+    Err(SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() })
 }
 
 /// The directory beside the target in which the copy is made. It is removed when it is dropped unfinished.

@@ -1,7 +1,7 @@
 //! Errors of the SQLite store. Every message states what to do, and none contains an email or a key.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use enrich_lib::credit::AccountError;
 use enrich_lib::refusal::PortError;
@@ -78,6 +78,21 @@ impl SqliteError {
             Self::Store(StoreError::Account(_)) => true,
             Self::Database(error) => error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation),
             _ => false,
+        }
+    }
+
+    /// Converts SQLite's report of a damaged file to an error that names the file.
+    pub(crate) fn or_damaged(self, path: &Path) -> Self {
+        match self {
+            Self::Database(error)
+                if matches!(
+                    error.sqlite_error_code(),
+                    Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                ) =>
+            {
+                Self::Damaged { path: path.to_owned(), error: error.to_string() }
+            }
+            error => error,
         }
     }
 

@@ -2,31 +2,34 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::dir::DataDir;
 use crate::error::SqliteError;
 
-/// The errors in one database file.
+/// The errors in one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCheck {
     /// The file.
     pub path: PathBuf,
-    /// The errors that SQLite found, at most a few of them. Empty if the file is intact.
+    /// The first errors. Empty if the file is intact.
     pub errors: Vec<String>,
 }
 
 /// Maximum number of errors of one file. A damaged file can have one for each page.
 const ERRORS_MAX: usize = 10;
 
+/// Size of the key for hashing emails.
+const KEY_BYTES: u64 = 16;
+
 /// How long a check waits for a process that recovers the write-ahead log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl DataDir {
-    /// Checks the structure and the foreign keys of each database file. Reads all of them, and can run while another process
-    /// serves.
+    /// Checks the structure and the foreign keys of each database file, and that the people have a key. Reads all files, and
+    /// can run while another process serves.
     pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
         let files = [self.accounts(), self.people()].into_iter().filter(|path| path.is_file());
         let checks = files.map(|path| {
@@ -36,7 +39,18 @@ impl DataDir {
             }
             Ok(FileCheck { path, errors })
         });
-        checks.collect()
+        let mut checks = checks.collect::<Result<Vec<_>, SqliteError>>()?;
+        if self.people().is_file() {
+            let path = self.people_key();
+            let bytes = fs::metadata(&path).map(|meta| meta.len());
+            let errors = match bytes {
+                Ok(KEY_BYTES) => Vec::new(),
+                Ok(bytes) => vec![format!("it has {bytes} bytes instead of {KEY_BYTES}")],
+                Err(error) => vec![error.to_string()],
+            };
+            checks.push(FileCheck { path, errors });
+        }
+        Ok(checks)
     }
 
     /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it before the files
@@ -48,15 +62,22 @@ impl DataDir {
         has_log(&self.accounts())
     }
 
-    /// Checks the database files after an unclean end. People without a write-ahead log have not changed, and are not checked.
+    /// Checks the database files after an unclean end, and logs the duration. People without a write-ahead log have not changed, and are not checked.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
         if !self.ended_uncleanly() {
             return Ok(());
         }
+        let started = Instant::now();
+        tracing::info!(dir = %self.path().display(), "the accounts were not closed in order; checking the database files");
         check(&self.accounts())?;
-        if has_log(&self.people()) { check(&self.people()) } else { Ok(()) }
+        if has_log(&self.people()) {
+            check(&self.people())?;
+        }
+        let duration_ms = started.elapsed().as_millis();
+        tracing::info!(duration_ms, "the database files have no errors");
+        Ok(())
     }
 }
 
@@ -89,13 +110,9 @@ fn damage(path: &Path) -> Result<Vec<String>, SqliteError> {
         let lines = select.query_map([], |row| row.get::<_, String>(0))?;
         Ok(lines.collect::<Result<Vec<_>, _>>()?)
     };
-    let is_damage =
-        |code: Option<ErrorCode>| matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
-    match read() {
+    match read().map_err(|error: SqliteError| error.or_damaged(path)) {
         Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
-        Err(SqliteError::Database(error)) if is_damage(error.sqlite_error_code()) => {
-            Ok(vec![error.to_string()])
-        }
+        Err(SqliteError::Damaged { error, .. }) => Ok(vec![error]),
         Err(error) => Err(error),
     }
 }

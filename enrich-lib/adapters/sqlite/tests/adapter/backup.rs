@@ -89,6 +89,9 @@ fn failed_copy_leaves_nothing() {
     fs::write(files.path("people.key"), [7; 16]).unwrap();
     let error = message(files.dir.copy_to(&target));
     assert!(error.contains("people.db is damaged: it has no tables; restore"), "{error}");
+    fs::write(files.path("people.db"), [b'x'; 8192]).unwrap();
+    let error = message(files.dir.copy_to(&target));
+    assert!(error.contains("people.db is damaged: file is not a database; restore"), "{error}");
     assert_eq!(names_in(&files.path("..")), ["data"]);
 }
 
