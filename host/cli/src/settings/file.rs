@@ -1,6 +1,5 @@
 //! The settings file of `enrich serve --config`. Missing settings have defaults; unknown settings are errors.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::range::{check_range, ms};
 use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
-use crate::listen;
+use crate::listen::{self, Listen};
 use crate::sources::Sources;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
@@ -29,7 +28,7 @@ use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESO
 pub struct Config {
     /// The address to listen on.
     #[serde(deserialize_with = "listen::deserialize")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
     /// The data directory.
     pub data: Option<PathBuf>,
     /// Number of threads that serve connections. Defaults to one per core.

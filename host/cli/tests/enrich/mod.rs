@@ -271,8 +271,13 @@ impl Server {
     }
 
     /// Requests a graceful shutdown, waits for its end and returns the log.
-    pub fn stop(mut self) -> String {
+    pub fn stop(self) -> String {
         self.terminate();
+        self.wait()
+    }
+
+    /// Waits for the end of a graceful shutdown and returns the log.
+    pub fn wait(mut self) -> String {
         let status = eventually("it stops", || self.child.try_wait().unwrap());
         assert!(status.success(), "the server failed to stop gracefully: {status}");
         self.take_log()

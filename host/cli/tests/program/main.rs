@@ -30,5 +30,6 @@ mod open_files;
 mod output;
 mod people;
 mod reload;
+mod restart;
 mod vendors;
 mod vendors_try;

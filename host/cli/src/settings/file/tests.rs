@@ -44,7 +44,7 @@ fn mistakes(text: &str) -> String {
 }
 
 fn defaults() -> Config {
-    Config { listen: Some(crate::values::LISTEN), ..Config::default() }
+    Config { listen: Some(crate::listen::Listen::Address(crate::values::LISTEN)), ..Config::default() }
 }
 
 #[test]
