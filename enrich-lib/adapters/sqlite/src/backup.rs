@@ -6,12 +6,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::ffi;
+use rusqlite::{ErrorCode, ffi};
 
+use crate::database;
 use crate::dir::{DataDir, FILES, write_private};
 use crate::error::SqliteError;
 use crate::verify::{self, open_unchanged};
@@ -24,10 +23,6 @@ pub struct BackupFile {
     /// Its size in bytes.
     pub bytes: u64,
 }
-
-/// How long a copy waits for a process that holds an exclusive lock, for example to recover the write-ahead log.
-const WAIT_MAX: Duration = Duration::from_secs(60);
-const WAIT_STEP: Duration = Duration::from_millis(2);
 
 impl DataDir {
     /// Copies the directory to `target`, which must be missing or empty. Another process can serve the directory meanwhile.
@@ -92,6 +87,9 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
     let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
     copied.map_err(|error| match error {
         SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
+        SqliteError::Database(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            SqliteError::file(to)(io::ErrorKind::StorageFull.into())
+        }
         error => error.or_damaged(from),
     })
 }
@@ -101,13 +99,14 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
     // The caller syncs the finished file.
     copy.pragma_update(None, "synchronous", "OFF")?;
     let backup = Backup::new(&source, &mut copy)?;
-    let give_up = Instant::now() + WAIT_MAX;
+    let mut attempts = 0;
     // All pages in one step, so that a commit of another process does not restart the copy.
     while backup.step(-1)? != StepResult::Done {
-        if Instant::now() > give_up {
+        // Another process holds an exclusive lock, for example to recover the write-ahead log.
+        if !database::retry(attempts) {
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None).into());
         }
-        thread::sleep(WAIT_STEP);
+        attempts += 1;
     }
     Ok(())
 }

@@ -68,8 +68,12 @@ pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
     Ok(db.busy_handler(Some(retry))?)
 }
 
-/// Sleeps before the next attempt. `attempts` counts those since the statement began to wait.
-fn retry(attempts: i32) -> bool {
+/// Sleeps before the next attempt, or returns `false` after about a minute. `attempts` is the number of earlier attempts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command blocks its thread; the server's writer does not call this"
+)]
+pub(crate) fn retry(attempts: i32) -> bool {
     let pause = if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE };
     thread::sleep(pause);
     attempts < ATTEMPTS_MAX

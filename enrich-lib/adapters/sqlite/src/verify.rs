@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -62,21 +62,19 @@ impl DataDir {
         has_log(&self.accounts())
     }
 
-    /// Checks the database files after an unclean end, and logs the duration. People without a write-ahead log have not changed, and are not checked.
+    /// Checks the database files after an unclean end, and logs the start and the end of the check. People without a write-ahead log have not changed, and are not checked.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
         if !self.ended_uncleanly() {
             return Ok(());
         }
-        let started = Instant::now();
-        tracing::info!(dir = %self.path().display(), "the accounts were not closed in order; checking the database files");
+        tracing::info!("the accounts were not closed in order; checking the database files");
         check(&self.accounts())?;
         if has_log(&self.people()) {
             check(&self.people())?;
         }
-        let duration_ms = started.elapsed().as_millis();
-        tracing::info!(duration_ms, "the database files have no errors");
+        tracing::info!("the database files have no errors");
         Ok(())
     }
 }

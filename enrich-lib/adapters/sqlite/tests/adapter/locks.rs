@@ -63,6 +63,7 @@ fn lock_check_fails_after_directory_is_replaced() {
 /// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses each gap until the
 /// command fails.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "another process writes at certain times")]
 fn commands_wait_for_short_gaps_between_commits() {
     const COMMIT: Duration = Duration::from_millis(47);
     const GAP: Duration = Duration::from_millis(3);
