@@ -9,7 +9,6 @@ use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_middleware::timeouts::RetryingCredits;
 
 use crate::dataset::{self, Keys};
 
@@ -34,10 +33,7 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
         policy: Arc::new(Policy::default()),
         keys: Arc::new(known),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits {
-            credits: accounts.clone(),
-            timeout: RetryingCredits::DEFAULT_TIMEOUT,
-        }),
+        credits: accounts.clone(),
         resolver: Arc::new(directory),
     };
     Ok((service, accounts))

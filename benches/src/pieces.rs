@@ -162,7 +162,7 @@ impl Pieces {
         self.runs += 1;
         let now = self.now + Duration::from_millis(self.runs);
         if self.runs.is_multiple_of(1_024) {
-            self.account.advance(now); // periodic, as in a server
+            self.account.advance(Duration::from_millis(now.unix_ms())); // periodic, as in a server
         }
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.runs.to_be_bytes());
@@ -172,7 +172,7 @@ impl Pieces {
             key: KeyId::from_number(1),
             credits: 1,
             placed_at: now,
-            expires_at: now + Duration::from_secs(30),
+            ttl: Duration::from_secs(30),
         };
         self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
     }
@@ -210,7 +210,7 @@ impl Chain {
         self.runs += 1;
         if self.runs.is_multiple_of(1_024) {
             // Far enough ahead that settled holds are dropped, as they are in a server.
-            self.accounts.advance(arrival.now + Duration::from_secs(60));
+            self.accounts.advance(Duration::from_millis(arrival.now.unix_ms()) + Duration::from_secs(60));
         }
         let request = wire::request(black_box(&self.headers), Ok(self.body.clone()));
         let reply = self.service.answer(arrival, request).now_or_never();

@@ -8,7 +8,6 @@ use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::window::Quota;
-use enrich_middleware::timeouts::RetryingCredits;
 use enrich_sqlite::{Admin, DataDir, Ledger};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
@@ -179,7 +178,7 @@ async fn sqlite_service(dir: &DataDir) -> Result<Service, Box<dyn Error>> {
         policy: Arc::default(),
         keys: ledger.clone(),
         windows: Arc::new(WindowTable::default()),
-        credits: Arc::new(RetryingCredits { credits: ledger, timeout: RetryingCredits::DEFAULT_TIMEOUT }),
+        credits: ledger,
         resolver: Arc::new(pieces::people(dir, PEOPLE)?),
     })
 }

@@ -207,7 +207,7 @@ impl<'p> Lookup<'p, Admitted> {
                     key: self.state.key,
                     credits: self.policy.price.most(),
                     placed_at: self.arrival.now,
-                    expires_at: self.arrival.now + self.policy.hold_ttl,
+                    ttl: self.policy.hold_ttl,
                 };
                 Ok(self.with(|admitted| {
                     let query = Query { lookup_id: hold.lookup_id, workspace: admitted.workspace, email };

@@ -1,6 +1,8 @@
 //! In-memory implementations of the ports, for tests, simulations and examples. A server with a single node also uses
 //! [`WindowTable`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use std::{fmt, iter, mem};
 
 use async_trait::async_trait;
@@ -130,7 +132,11 @@ fn take(list: &mut Option<Box<Counter>>, window: u64) -> Option<Box<Counter>> {
 
 /// Accounts in memory.
 #[derive(Debug, Default)]
-pub struct AccountTable(ShardedMap<Account>);
+pub struct AccountTable {
+    accounts: ShardedMap<Account>,
+    /// The time of new accounts, in milliseconds on a monotonic clock.
+    now_ms: AtomicU64,
+}
 
 impl AccountTable {
     /// Grants `credits` to `workspace`. Fails with [`AccountError::TooLarge`].
@@ -140,19 +146,26 @@ impl AccountTable {
 
     /// Returns the totals of `workspace`.
     pub fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        self.0.lock(workspace).get(workspace).map(Account::balance).unwrap_or_default()
+        self.accounts.lock(workspace).get(workspace).map(Account::balance).unwrap_or_default()
     }
 
-    /// Advances all accounts to `now`, so that overdue holds expire.
-    pub fn advance(&self, now: Timestamp) {
-        self.0.shards().for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));
+    /// Advances all accounts to `now`, the time on a monotonic clock, so that overdue holds expire.
+    pub fn advance(&self, now: Duration) {
+        self.now_ms.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.accounts
+            .shards()
+            .for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));
     }
 
     fn with<T>(&self, workspace: &WorkspaceId, act: impl FnOnce(&mut Account) -> T) -> T {
-        let mut accounts = self.0.lock(workspace);
+        let mut accounts = self.accounts.lock(workspace);
         match accounts.get_mut(workspace) {
             Some(account) => act(account),
-            None => act(accounts.entry(workspace.clone()).or_default()),
+            None => {
+                let account = accounts.entry(workspace.clone()).or_default();
+                account.advance(Duration::from_millis(self.now_ms.load(Ordering::Relaxed)));
+                act(account)
+            }
         }
     }
 }

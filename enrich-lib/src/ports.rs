@@ -32,15 +32,17 @@ pub trait Windows: Send + Sync {
 
 /// Holds and settles credits. A failed hold and a failed spend result in 500 `server_error`.
 ///
-/// Both operations are idempotent by lookup id and behave like [`crate::credit::Account`]. Attempts for one lookup are
-/// sequential: a caller drops the future of one attempt before it starts the next. A spend that the caller has given up must
-/// not remain committed, because its lookup results in a 500.
+/// Both operations are idempotent by lookup id and behave like [`crate::credit::Account`].
 #[async_trait]
 pub trait Credits: Send + Sync {
-    /// Holds credits, if the workspace has enough.
+    /// Holds credits, if the workspace has enough. Dropping the future may leave the hold in place until it expires.
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError>;
 
-    /// Settles a hold. A spend is durable when this returns `Ok`.
+    /// Settles a hold.
+    ///
+    /// A spend is durable when this returns `Ok`. When it returns an error, nothing was spent, and nothing will be: the
+    /// lookup results in a 500, which promises that. While the outcome is unknown, for example because the disk does not
+    /// respond, the future is pending. Dropping it does not withdraw the spend.
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError>;
 }
 

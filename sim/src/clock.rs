@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
+use enrich_store::Clocks;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -33,6 +34,12 @@ impl Clock {
     /// Returns the clock's current time. Panics outside of a simulated machine.
     pub(crate) fn now(self) -> Timestamp {
         self.at(turmoil::sim_elapsed().expect("called on a simulated machine"), correct_time())
+    }
+
+    /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated machine.
+    pub(crate) fn read(self) -> Clocks {
+        let elapsed = turmoil::sim_elapsed().expect("called on a simulated machine");
+        Clocks { wall: self.now(), elapsed }
     }
 
     /// Returns the clock's time, given the time since the start of the run and the correct time.

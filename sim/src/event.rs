@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use enrich_lib::credit::{Balance, HoldOutcome, Settlement};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
@@ -46,8 +47,8 @@ pub enum Event {
     SettlementFault(LookupId, PortFault),
     /// The credit store executed an operation for a lookup. The host may not receive the result.
     StoreEffect(LookupId, StoreEffect),
-    /// The balance of a workspace at this time, without the holds that have expired by then.
-    Balance(WorkspaceId, Timestamp, Balance),
+    /// The balance of a workspace, without the holds that had expired at this simulated time, the last tick of its store.
+    Balance(WorkspaceId, Duration, Balance),
     /// A workspace's shared account, as stored in PostgreSQL.
     SharedAccount(WorkspaceId, SharedAccount),
     /// A node placed a hold on its lease.
@@ -145,10 +146,8 @@ pub enum StoreEffect {
         workspace: WorkspaceId,
         /// The number of credits.
         credits: u64,
-        /// When the hold was requested.
-        placed_at: Timestamp,
-        /// When the hold expires.
-        expires_at: Timestamp,
+        /// When the hold expires, in simulated time since the start of the run.
+        expires_at: Duration,
     },
     /// The store settled a hold.
     Settled(WorkspaceId, Settlement),
@@ -156,8 +155,6 @@ pub enum StoreEffect {
     HoldRefused {
         /// The workspace.
         workspace: WorkspaceId,
-        /// When the hold was requested.
-        placed_at: Timestamp,
         /// The reason, for example too few credits or a tombstone.
         reason: String,
     },

@@ -23,6 +23,9 @@ use crate::event::Event;
 use crate::fault::{Port, PortFault};
 use crate::trace::Trace;
 
+/// How long a spend takes if its store does not respond.
+const SPEND_DELAY: Duration = Duration::from_secs(8);
+
 /// The active faults of one node's ports, or of the vendor. They persist through crashes of the node.
 #[derive(Debug)]
 pub(crate) struct ActiveFaults {
@@ -84,9 +87,17 @@ impl ActiveFaults {
     async fn settle(
         &self,
         lookup: LookupId,
+        settlement: Settlement,
         call: impl Future<Output = Result<(), PortError>> + Send + 'static,
     ) -> Result<(), PortError> {
         let (latency, fault) = self.draw(Port::Credits, 0..8);
+        let fault = match (settlement, fault) {
+            // A spend has no result while its outcome is unknown.
+            (Settlement::Spend(_), Some(PortFault::Hang | PortFault::ResponseLost)) => {
+                Some(PortFault::Delay(SPEND_DELAY))
+            }
+            (_, fault) => fault,
+        };
         if let Some(fault) = fault {
             self.trace.record(Event::SettlementFault(lookup, fault));
         }
@@ -154,7 +165,8 @@ impl Credits for FaultyPort<dyn Credits> {
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
         let (port, lookup, hold) = (self.port.clone(), hold.lookup_id, hold.clone());
-        self.faults.settle(lookup, async move { port.settle(&hold, settlement).await }).await
+        let call = async move { port.settle(&hold, settlement).await };
+        self.faults.settle(lookup, settlement, call).await
     }
 }
 

@@ -30,9 +30,8 @@ struct PlacedHold {
     epoch: i64,
     workspace: WorkspaceId,
     credits: u64,
-    expires_at: Timestamp,
-    /// The node's clock.
-    clock: Clock,
+    /// The simulated time since the start of the run.
+    expires_at: Duration,
 }
 
 impl LeaseAuditor {
@@ -41,7 +40,7 @@ impl LeaseAuditor {
     }
 
     /// Records a hold placed by the node `name`. A node places holds under its newest epoch.
-    fn record_hold(&self, hold: &Hold, name: &str, clock: Clock) {
+    fn record_hold(&self, hold: &Hold, name: &str) {
         let now = millis(self.clock.now());
         let newest = self.postgres.with(|database| {
             let nodes = database.nodes().iter().rev();
@@ -50,8 +49,9 @@ impl LeaseAuditor {
         let lease_is_valid = newest.as_ref().is_some_and(|(_, node)| node.expires_at > now);
         self.trace.record(Event::HoldPlaced { lookup: hold.lookup_id, lease_is_valid });
         if let Some((epoch, _)) = newest {
-            let (workspace, credits, expires_at) = (hold.workspace.clone(), hold.credits, hold.expires_at);
-            let placed = PlacedHold { epoch, workspace, credits, expires_at, clock };
+            let (workspace, credits) = (hold.workspace.clone(), hold.credits);
+            let expires_at = turmoil::sim_elapsed().unwrap_or_default() + hold.ttl;
+            let placed = PlacedHold { epoch, workspace, credits, expires_at };
             lock(&self.holds).insert(hold.lookup_id, placed);
         }
     }
@@ -64,10 +64,10 @@ impl LeaseAuditor {
     pub(crate) fn audit(&self, at: Duration, correct: Timestamp) {
         let now = millis(self.clock.at(at, correct));
         let mut holds = lock(&self.holds);
-        holds.retain(|_, placed| placed.clock.at(at, correct) < placed.expires_at);
+        holds.retain(|_, placed| at < placed.expires_at);
         let accounts = self.postgres.with(|database| {
-            // Once PostgreSQL has recorded the spend or void, the hold is over, even if the node has not received the
-            // response yet.
+            // Once PostgreSQL has committed or rejected the spend, the hold is over, even if the node has not received
+            // the response yet.
             holds.retain(|lookup, _| !database.is_settled(lookup.as_bytes()));
             workspace_ids().map(|workspace| {
                 shared_account(database, &workspace, &holds, now).map(|account| (workspace, account))
@@ -129,7 +129,6 @@ pub(crate) struct AuditedCredits {
     pub(crate) auditor: Arc<LeaseAuditor>,
     /// The node's name in PostgreSQL.
     pub(crate) name: String,
-    pub(crate) clock: Clock,
 }
 
 #[async_trait]
@@ -137,7 +136,7 @@ impl Credits for AuditedCredits {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let outcome = self.credits.hold(hold).await?;
         if outcome == HoldOutcome::Granted {
-            self.auditor.record_hold(hold, &self.name, self.clock);
+            self.auditor.record_hold(hold, &self.name);
         }
         Ok(outcome)
     }

@@ -7,7 +7,6 @@ use enrich_lib::credit::{Balance, Settlement};
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use crate::event::{Event, LogLine, PortCall, PortResult, StoreEffect};
-use crate::fault::PortFault;
 use crate::trace::Entry;
 
 /// The events of one lookup.
@@ -17,16 +16,12 @@ pub struct LookupHistory {
     pub node: usize,
     /// The host's port calls and their results, in order.
     pub port_events: Vec<PortEvent>,
-    /// The faults that affected its settlement, one per affected attempt.
-    pub settlement_faults: Vec<PortFault>,
     /// The operations of the credit store, with their times.
     pub store_effects: Vec<(Duration, StoreEffect)>,
     /// The statuses in the host's log lines for the end of the lookup. Exactly one unless there is a bug or a crash.
     pub logged_statuses: Vec<u16>,
     /// True if the node crashed before the lookup ended.
     pub is_interrupted: bool,
-    /// True if the node crashed at any time after the lookup began.
-    pub node_crashed: bool,
     /// The credits of its committed spend at the end of the run, if the stores are on servers.
     pub committed_credits: Option<i64>,
 }
@@ -89,9 +84,6 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
             Event::PortReturned(lookup, result) => {
                 history(&mut histories, lookup).port_events.push(PortEvent::Returned(*result));
             }
-            Event::SettlementFault(lookup, fault) => {
-                history(&mut histories, lookup).settlement_faults.push(*fault);
-            }
             Event::StoreEffect(lookup, effect) => {
                 history(&mut histories, lookup).store_effects.push((*at, effect.clone()));
             }
@@ -101,7 +93,6 @@ pub(crate) fn lookup_histories(entries: &[Entry]) -> BTreeMap<LookupId, LookupHi
             Event::NodeCrashed(node) => {
                 for history in histories.values_mut().filter(|history| history.node == *node) {
                     history.is_interrupted |= !history.has_ended();
-                    history.node_crashed = true;
                 }
             }
             Event::CommittedSpends(spends) => {

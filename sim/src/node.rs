@@ -9,7 +9,7 @@ use enrich_host::{Limits, Listener, Services};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
 use enrich_lib::ports::{Credits, Keys, Resolver};
-use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{Deadline, HashedOptOuts, Suppress};
 use turmoil::net::{TcpListener, TcpStream};
 
@@ -63,7 +63,7 @@ impl Node {
         let keys: Arc<dyn Keys> =
             Arc::new(KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT });
         let credits: Arc<dyn Credits> =
-            Arc::new(RetryingCredits { credits, timeout: RetryingCredits::DEFAULT_TIMEOUT });
+            Arc::new(CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT });
         let vendor: Arc<dyn Resolver> = Arc::new(VendorClient);
         let vendor: Arc<dyn Resolver> = Arc::new(FaultyPort { port: vendor, faults: self.faults.clone() });
         let opt_outs = self.opt_outs.clone();

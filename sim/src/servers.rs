@@ -96,7 +96,7 @@ impl Servers {
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
         let config = Config { name: name.to_owned(), lease: self.lease, ..Config::default() };
         loop {
-            if let Ok(ledger) = Ledger::open(server.clone(), config.clone(), clock.now()).await {
+            if let Ok(ledger) = Ledger::open(server.clone(), config.clone(), clock.read()).await {
                 return Ok(Arc::new(ledger));
             }
             sleep(RETRY_INTERVAL).await;
@@ -108,7 +108,7 @@ impl Servers {
 pub(crate) async fn run_ticks(ledger: Arc<Ledger>, clock: Clock) {
     loop {
         // The next successful tick makes up for a failed one.
-        let _ = ledger.tick(clock.now()).await;
+        let _ = ledger.tick(clock.read()).await;
         let _ = timeout(TICK_INTERVAL, ledger.changed()).await;
     }
 }

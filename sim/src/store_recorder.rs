@@ -2,6 +2,8 @@
 //! host.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
@@ -12,10 +14,25 @@ use enrich_lib::refusal::PortError;
 use crate::event::{Event, StoreEffect};
 use crate::trace::Trace;
 
+/// The simulated time of a store: that of its last tick.
+#[derive(Debug, Default)]
+pub(crate) struct StoreTime(AtomicU64);
+
+impl StoreTime {
+    pub(crate) fn set(&self, now: Duration) {
+        self.0.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// A credit store whose operations are recorded in the trace.
 pub(crate) struct StoreRecorder {
     pub(crate) credits: Arc<dyn Credits>,
     pub(crate) trace: Trace,
+    pub(crate) time: Arc<StoreTime>,
 }
 
 impl StoreRecorder {
@@ -28,16 +45,16 @@ impl StoreRecorder {
 impl Credits for StoreRecorder {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         let held = self.credits.hold(hold).await;
-        let (workspace, placed_at) = (hold.workspace.clone(), hold.placed_at);
+        let workspace = hold.workspace.clone();
         let effect = match &held {
             Ok(HoldOutcome::Granted) => {
-                let (credits, expires_at) = (hold.credits, hold.expires_at);
-                StoreEffect::Held { workspace, credits, placed_at, expires_at }
+                let (credits, expires_at) = (hold.credits, self.time.get() + hold.ttl);
+                StoreEffect::Held { workspace, credits, expires_at }
             }
             Ok(HoldOutcome::Insufficient) => {
-                StoreEffect::HoldRefused { workspace, placed_at, reason: "too few credits".to_owned() }
+                StoreEffect::HoldRefused { workspace, reason: "too few credits".to_owned() }
             }
-            Err(error) => StoreEffect::HoldRefused { workspace, placed_at, reason: error.to_string() },
+            Err(error) => StoreEffect::HoldRefused { workspace, reason: error.to_string() },
         };
         self.record(hold.lookup_id, effect);
         held

@@ -14,6 +14,7 @@ use enrich_sqlite::{Admin, DataDir, Ledger};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::disk;
@@ -22,7 +23,7 @@ use crate::faulty_port::ActiveFaults;
 use crate::lease_auditor::{AuditedCredits, LeaseAuditor};
 use crate::plan::Plan;
 use crate::servers::{self, Servers};
-use crate::store_recorder::StoreRecorder;
+use crate::store_recorder::{StoreRecorder, StoreTime};
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
 use crate::windows::SharedWindows;
@@ -30,6 +31,9 @@ use crate::workspaces::{InitialWorkspace, client_key, initial_workspaces, worksp
 
 /// The interval between two ticks of a ledger, the same as in the host's command line.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long a node waits for a tick, as in the host's command line.
+const TICK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node's store ports, without injected faults.
 pub(crate) struct Ports {
@@ -42,7 +46,8 @@ pub(crate) struct Ports {
 pub(crate) struct Stores {
     kind: Kind,
     trace: Trace,
-    recorded: Mutex<BTreeMap<WorkspaceId, (Timestamp, Balance)>>,
+    recorded: Mutex<BTreeMap<WorkspaceId, (Duration, Balance)>>,
+    time: Arc<StoreTime>,
 }
 
 enum Kind {
@@ -66,7 +71,7 @@ impl Stores {
         for InitialWorkspace { workspace, credits, .. } in initial_workspaces(plan) {
             trace.record_at(Duration::ZERO, Event::CreditsGranted(workspace.id, credits));
         }
-        Ok(Self { kind, trace: trace.clone(), recorded: Mutex::default() })
+        Ok(Self { kind, trace: trace.clone(), recorded: Mutex::default(), time: Arc::default() })
     }
 
     /// Opens the ports of a starting node that uses `clock`. Must run on the node's simulated machine.
@@ -80,7 +85,7 @@ impl Stores {
             Kind::Memory { keys, windows, accounts } => (keys.clone(), windows.clone(), accounts.clone()),
             Kind::Sqlite { dir, .. } => {
                 let spawn = |work| drop(tokio::spawn(disk::run_writer(work, faults)));
-                let ledger = Arc::new(Ledger::open(dir, clock.now(), spawn)?);
+                let ledger = Arc::new(Ledger::open(dir, clock.read(), spawn)?);
                 tokio::spawn(self.clone().run_ticks(ledger.clone(), clock));
                 (ledger.clone(), Arc::new(WindowTable::default()), ledger)
             }
@@ -90,11 +95,11 @@ impl Stores {
                 let ledger = servers.ledger(&name, clock).await?;
                 tokio::spawn(servers::run_ticks(ledger.clone(), clock));
                 let (credits, auditor) = (ledger.clone(), auditor.clone());
-                let credits = Arc::new(AuditedCredits { credits, auditor, name, clock });
+                let credits = Arc::new(AuditedCredits { credits, auditor, name });
                 (ledger, Arc::new(Servers::windows(start as u64)), credits)
             }
         };
-        let credits = Arc::new(StoreRecorder { credits, trace: self.trace.clone() });
+        let credits = Arc::new(StoreRecorder { credits, trace: self.trace.clone(), time: self.time.clone() });
         Ok(Ports { keys, windows, credits })
     }
 
@@ -107,9 +112,10 @@ impl Stores {
     pub(crate) fn audit(&self, at: Duration, now: Timestamp) {
         match &self.kind {
             Kind::Memory { accounts, .. } => {
-                accounts.advance(now);
+                self.time.set(at);
+                accounts.advance(at);
                 for workspace in workspace_ids() {
-                    self.record_balance(at, &workspace, now, accounts.balance(&workspace));
+                    self.record_balance(at, at, &workspace, accounts.balance(&workspace));
                 }
             }
             Kind::Sqlite { .. } => {}
@@ -161,29 +167,32 @@ impl Stores {
 
     async fn run_ticks(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
         loop {
-            let now = clock.now();
-            // A failed tick is one of the faults under test. The balances show whether it caused damage.
-            let _ = ledger.tick(now).await;
+            let now = clock.read();
+            self.time.set(now.elapsed);
+            // A failed tick is one of the faults under test, and one that takes too long is given up, as in the program. The
+            // balances show whether it caused damage.
+            let _ = timeout(TICK_TIMEOUT, ledger.tick(now)).await;
             // Lets the tasks whose spends were just committed run first, so that their events precede the balances.
             tokio::task::yield_now().await;
             for workspace in workspace_ids() {
                 if let Ok(balance) = ledger.balance(&workspace) {
-                    self.record_balance(turmoil::sim_elapsed().unwrap_or_default(), &workspace, now, balance);
+                    let at = turmoil::sim_elapsed().unwrap_or_default();
+                    self.record_balance(at, now.elapsed, &workspace, balance);
                 }
             }
             tokio::time::sleep(TICK_INTERVAL).await;
         }
     }
 
-    /// Records a balance if it has changed or was last recorded a second ago.
-    fn record_balance(&self, at: Duration, workspace: &WorkspaceId, now: Timestamp, balance: Balance) {
+    /// Records the balance of the last tick if it has changed or was last recorded a second ago.
+    fn record_balance(&self, at: Duration, ticked_at: Duration, workspace: &WorkspaceId, balance: Balance) {
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = recorded
             .get(workspace)
-            .is_some_and(|&(time, b)| b == balance && now < time + Duration::from_secs(1));
+            .is_some_and(|&(time, b)| b == balance && at < time + Duration::from_secs(1));
         if !is_recent {
-            recorded.insert(workspace.clone(), (now, balance));
-            self.trace.record_at(at, Event::Balance(workspace.clone(), now, balance));
+            recorded.insert(workspace.clone(), (at, balance));
+            self.trace.record_at(at, Event::Balance(workspace.clone(), ticked_at, balance));
         }
     }
 }

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use enrich_benches::{dataset, memory};
+use enrich_host::Services;
 use enrich_host::workers::Workers;
-use enrich_host::{Services, SystemArrivals};
 use tokio::net::TcpListener;
 
 /// How often the accounts are advanced, as in `enrich serve`.
@@ -25,10 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         eprintln!("serving http://{}", listener.local_addr()?);
         tokio::spawn(async move {
+            let started = Instant::now();
             let mut ticks = tokio::time::interval(TICK);
             loop {
                 ticks.tick().await;
-                accounts.advance(SystemArrivals::now());
+                accounts.advance(started.elapsed());
             }
         });
         workers.run(listener, Services::new(service), std::future::pending()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::entries::Entries;
 use super::expiry_queue::ExpiryQueue;
 use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
-use crate::model::{LookupId, Timestamp};
+use crate::model::LookupId;
 
 /// The credits of one workspace.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub struct Account {
     granted: u64,
     spent: u64,
     /// The latest time passed to this account.
-    now: Timestamp,
+    now_ms: u64,
     /// `None` while no lookup is tracked. Most accounts are in this state, which keeps them small.
     lookups: Option<Box<Lookups>>,
 }
@@ -44,15 +44,14 @@ enum State {
         attempts: u32,
     },
     Spent(u64),
-    /// Released or expired. A tombstone for a late hold or a late spend.
+    /// Released, expired, or spent without success. A tombstone for a late hold or a late spend.
     Ended,
 }
 
 /// The outcome of [`Account::begin_spend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpendStart {
-    /// The caller must make the spend durable and then call [`Account::commit_spend`], [`Account::abort_spend`] or
-    /// [`Account::void_spend`].
+    /// The caller must make the spend durable, and then call [`Account::commit_spend`] or [`Account::abort_spend`].
     Begun,
     /// The same spend was committed before. The caller has nothing left to do.
     AlreadySpent,
@@ -104,38 +103,30 @@ impl Account {
         self.lookups.as_ref().is_some_and(|lookups| lookups.entries.get(lookup_id).is_some())
     }
 
-    /// Returns `true` if a spend of the lookup's hold has begun and was not yet committed, aborted or voided.
-    pub fn is_spending(&self, lookup_id: LookupId) -> bool {
-        let entry = self.lookups.as_ref().and_then(|lookups| lookups.entries.get(lookup_id));
-        entry.is_some_and(|entry| matches!(entry.state, State::Spending { .. }))
-    }
-
     /// Returns `true` if no hold is tracked and no ended hold is remembered.
     pub fn is_at_rest(&self) -> bool {
         self.lookups.is_none()
     }
 
     /// Returns the time at which [`Account::advance`] next has work to do, if any.
-    pub fn next_due(&self) -> Option<Timestamp> {
+    pub fn next_due(&self) -> Option<Duration> {
         let lookups = self.lookups.as_ref()?;
-        [&lookups.expiring, &lookups.tombstones].into_iter().filter_map(ExpiryQueue::next_due).min()
+        let due_ms =
+            [&lookups.expiring, &lookups.tombstones].into_iter().filter_map(ExpiryQueue::next_due).min();
+        due_ms.map(Duration::from_millis)
     }
 
     /// Holds credits. A repeated call with the same hold returns the same outcome.
     ///
-    /// Fails with [`AccountError::OtherHold`] if the lookup holds another number of credits, and with
-    /// [`AccountError::Ended`] if the hold was settled or has expired.
+    /// The hold expires [`Hold::ttl`] after the account's current time. Fails with [`AccountError::OtherHold`] if the lookup
+    /// holds another number of credits, and with [`AccountError::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
-        self.pass(hold.placed_at);
         if let Some((known, _)) = self.find(hold) {
             return match known.state {
                 State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
                 State::Held => Err(AccountError::OtherHold),
                 State::Spending { .. } | State::Spent(_) | State::Ended => Err(AccountError::Ended),
             };
-        }
-        if hold.expires_at <= self.now {
-            return Err(AccountError::Ended);
         }
         if hold.credits > self.available() {
             return Ok(HoldOutcome::Insufficient);
@@ -174,9 +165,7 @@ impl Account {
                 State::Spending { .. } | State::Spent(_) => Err(AccountError::Ended),
             },
             None => {
-                if hold.expires_at > self.now {
-                    self.remember(hold, hold.credits, State::Ended);
-                }
+                self.remember(hold, hold.credits, State::Ended);
                 Ok(())
             }
         }
@@ -217,73 +206,26 @@ impl Account {
         }
     }
 
-    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the credits are held as before, at
-    /// most [`Account::TOMBSTONE_TTL`] past their expiry.
+    /// Aborts one attempt to make a spend durable (second step). After the last attempt, the hold has ended, and its credits
+    /// are available again: a spend that failed cannot succeed later.
     pub fn abort_spend(&mut self, hold: &Hold) {
-        if let Some((entry, _)) = self.find(hold)
+        if let Some((entry, held)) = self.find(hold)
             && let State::Spending { attempts, .. } = &mut entry.state
         {
             *attempts -= 1;
             if *attempts == 0 {
-                entry.state = State::Held;
+                entry.state = State::Ended;
+                *held -= entry.credits;
             }
         }
     }
 
-    /// Reopens a durable spend that was not acknowledged, so that it can be voided. If the lookup was forgotten, it is
-    /// tracked again.
-    pub fn reopen_spend(&mut self, hold: &Hold, credits: u64) {
-        let state = State::Spending { credits, attempts: 1 };
-        match self.find(hold) {
-            Some((entry, held)) if entry.state == State::Spent(credits) => {
-                *entry = Entry { credits, state };
-                *held += credits;
-            }
-            Some(_) => return,
-            None => self.remember(hold, credits, state),
-        }
-        self.spent -= credits;
-    }
-
-    /// Voids a spend (second step). The spend was durable but not acknowledged, and it was durably undone. Its credits are
-    /// available again, and the hold has ended.
-    pub fn void_spend(&mut self, hold: &Hold) {
-        if let Some((entry, held)) = self.find(hold)
-            && let State::Spending { .. } = entry.state
-        {
-            entry.state = State::Ended;
-            *held -= entry.credits;
-        }
-    }
-
-    /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten.
-    ///
-    /// If the clock was set back by more than [`Account::TOMBSTONE_TTL`], all deadlines move back with it. After a smaller step
-    /// back, the account's time stands still until the clock has caught up.
-    pub fn advance(&mut self, now: Timestamp) {
-        let back = Duration::from_millis(self.now.unix_ms().saturating_sub(now.unix_ms()));
-        if back > Self::TOMBSTONE_TTL {
-            self.now = now;
-            if let Some(lookups) = &mut self.lookups {
-                lookups.expiring.move_back(back);
-                lookups.tombstones.move_back(back);
-            }
-        }
-        self.pass(now);
-    }
-
-    /// Applies an [`Account::advance`] to `now` that this account missed. Does nothing if `now` is in the account's past.
-    pub fn catch_up(&mut self, now: Timestamp) {
-        if now > self.now {
-            self.pass(now);
-        }
-    }
-
-    /// Advances the time. An earlier `now` is ignored, because a hold may just be late.
-    fn pass(&mut self, now: Timestamp) {
-        self.now = self.now.max(now);
+    /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten. `now` is the time since
+    /// an arbitrary origin, on a monotonic clock. An earlier time than the account's is ignored.
+    pub fn advance(&mut self, now: Duration) {
+        self.now_ms = self.now_ms.max(ms(now));
         if let Some(lookups) = &mut self.lookups {
-            lookups.pass(self.now);
+            lookups.advance(self.now_ms);
             if lookups.entries.is_empty() {
                 self.lookups = None;
             }
@@ -301,34 +243,35 @@ impl Account {
         let lookups = self.lookups.get_or_insert_default();
         lookups.held += entry.held();
         lookups.entries.insert(hold.lookup_id, entry);
-        lookups.expiring.push(hold.expires_at, hold.lookup_id);
+        lookups.expiring.push(self.now_ms.saturating_add(ms(hold.ttl)), hold.lookup_id);
     }
 }
 
 impl Lookups {
-    fn pass(&mut self, now: Timestamp) {
+    fn advance(&mut self, now_ms: u64) {
         // A spend in progress is left as it is and checked again at this time.
-        let again_at = now + Account::TOMBSTONE_TTL;
-        while let Some((due, id)) = self.expiring.pop_due(now) {
+        let later = |due_ms: u64| due_ms.saturating_add(ms(Account::TOMBSTONE_TTL));
+        let again_at = later(now_ms);
+        while let Some((due, id)) = self.expiring.pop_due(now_ms) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
             match entry.state {
                 State::Spending { .. } => self.tombstones.push(again_at, id),
                 State::Held => {
                     self.held -= entry.credits;
                     entry.state = State::Ended;
-                    self.tombstones.push(due + Account::TOMBSTONE_TTL, id);
+                    self.tombstones.push(later(due), id);
                 }
-                State::Spent(_) | State::Ended => self.tombstones.push(due + Account::TOMBSTONE_TTL, id),
+                State::Spent(_) | State::Ended => self.tombstones.push(later(due), id),
             }
         }
         let mut spending = Vec::new();
-        while let Some((_, id)) = self.tombstones.pop_due(now) {
+        while let Some((_, id)) = self.tombstones.pop_due(now_ms) {
             match self.entries.get(id) {
                 Some(Entry { state: State::Spending { .. }, .. }) => spending.push(id),
                 _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
             }
         }
-        // Pushed last, because `again_at` is due at once at the largest timestamp.
+        // Pushed last, because `again_at` is due at once at the largest time.
         spending.into_iter().for_each(|id| self.tombstones.push(again_at, id));
         self.expiring.shrink();
         self.tombstones.shrink();
@@ -343,4 +286,8 @@ impl Entry {
             State::Spent(_) | State::Ended => 0,
         }
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -14,6 +14,8 @@ mod account;
 mod entries;
 mod expiry_queue;
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 pub use self::account::{Account, SpendStart};
@@ -57,8 +59,8 @@ pub struct Hold {
     pub credits: u64,
     /// The time of the request.
     pub placed_at: Timestamp,
-    /// The time at which the hold expires unless it is settled.
-    pub expires_at: Timestamp,
+    /// How long the hold lasts unless it is settled. An account measures it on a monotonic clock.
+    pub ttl: Duration,
 }
 
 /// The outcome of a hold.

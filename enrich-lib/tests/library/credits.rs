@@ -1,5 +1,7 @@
 //! An account's behaviour when operations arrive late, twice, out of order or not at all.
 
+use std::time::Duration;
+
 use enrich_lib::credit::AccountError::{Ended, NoHold, OtherHold, OverHold, TooLarge};
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::{Account, Balance, Hold, Settlement};
@@ -79,18 +81,10 @@ fn rejects_hold_after_its_release() {
 }
 
 #[test]
-fn rejects_hold_after_its_expiry() {
-    let mut account = with_credits(5);
-    account.advance(at(10));
-    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
 fn unsettled_hold_expires_at_its_deadline() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
-    account.advance(Timestamp::from_unix_ms(9_999));
+    account.advance(Duration::from_millis(9_999));
     assert_balance(&account, [4, 1, 0]);
     account.advance(at(10));
     assert_balance(&account, [5, 0, 0]);
@@ -107,79 +101,35 @@ fn rejects_spend_but_not_release_after_expiry() {
 }
 
 #[test]
-fn late_release_leaves_no_entry() {
+fn hold_lasts_from_the_current_time_of_the_account() {
     let mut account = with_credits(5);
-    account.advance(at(10));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
-    assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
-}
-
-#[test]
-fn hold_advances_the_clock() {
-    let mut account = with_credits(1);
+    account.advance(at(100));
     account.hold(&hold(1, 1)).unwrap();
-    let later = Hold { placed_at: at(10), expires_at: at(20), ..hold(2, 1) };
-    assert_eq!(account.hold(&later), Ok(Granted), "the first has run out");
+    account.advance(at(109));
+    assert_balance(&account, [4, 1, 0]);
+    account.advance(at(110));
+    assert_balance(&account, [5, 0, 0]);
 }
 
 #[test]
-fn clock_never_goes_back() {
+fn ignores_an_earlier_time() {
     let mut account = with_credits(5);
-    account.advance(at(10));
+    account.advance(at(100));
+    account.hold(&hold(1, 1)).unwrap();
     account.advance(at(0));
-    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
-}
-
-#[test]
-fn clock_set_back_moves_deadlines_back() {
-    let mut account = with_credits(5);
-    account.advance(at(10_000));
-    let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 2) };
-    account.hold(&before).unwrap();
-    account.advance(at(1_000));
-    let after = Hold { placed_at: at(1_005), expires_at: at(1_015), ..hold(2, 1) };
-    assert_eq!(account.hold(&after), Ok(Granted), "a hold does not wait until the clock has caught up");
-    account.advance(at(1_009));
-    assert_balance(&account, [2, 3, 0]);
-    account.advance(at(1_010));
+    account.advance(at(109));
     assert_balance(&account, [4, 1, 0]);
-    account.advance(at(1_015));
+    account.advance(at(110));
     assert_balance(&account, [5, 0, 0]);
 }
 
 #[test]
-fn waits_for_clock_set_back_by_less_than_retention() {
+fn release_without_hold_is_forgotten() {
     let mut account = with_credits(5);
-    account.advance(at(30));
-    let placed = Hold { placed_at: at(30), expires_at: at(40), ..hold(1, 1) };
-    account.hold(&placed).unwrap();
-    account.advance(Timestamp::from_unix_ms(at(30).unix_ms() - Account::TOMBSTONE_TTL.as_millis() as u64));
-    account.advance(at(39));
-    assert_balance(&account, [4, 1, 0]);
-    account.advance(at(40));
-    assert_balance(&account, [5, 0, 0]);
-}
-
-#[test]
-fn clock_set_back_does_not_extend_retention() {
-    let mut account = with_credits(5);
-    account.advance(at(10_000));
-    let before = Hold { placed_at: at(10_000), expires_at: at(10_010), ..hold(1, 1) };
-    account.hold(&before).unwrap();
-    account.settle(&before, Settlement::Spend(1)).unwrap();
-    account.advance(at(1_000));
-    account.advance(at(1_010));
-    assert_eq!(account.settle(&before, Settlement::Spend(1)), Ok(()), "still remembered");
-    account.advance(at(1_010) + Account::TOMBSTONE_TTL);
-    assert_eq!(account.settle(&before, Settlement::Spend(1)), Err(NoHold));
-}
-
-#[test]
-fn late_hold_does_not_set_clock_back() {
-    let mut account = with_credits(5);
-    account.advance(at(10_000));
-    assert_eq!(account.hold(&hold(1, 1)), Err(Ended));
-    assert_balance(&account, [5, 0, 0]);
+    assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Ok(()));
+    assert!(!account.is_at_rest());
+    account.advance(at(10) + Account::TOMBSTONE_TTL);
+    assert!(account.is_at_rest());
 }
 
 #[test]
@@ -187,11 +137,10 @@ fn removes_settled_hold_after_retention() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     account.settle(&hold(1, 1), Settlement::Spend(1)).unwrap();
-    account.advance(Timestamp::from_unix_ms((at(10) + Account::TOMBSTONE_TTL).unix_ms() - 1));
+    account.advance(at(10) + Account::TOMBSTONE_TTL - Duration::from_millis(1));
     assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Ok(()), "still remembered");
     account.advance(at(10) + Account::TOMBSTONE_TTL);
     assert_eq!(account.settle(&hold(1, 1), Settlement::Spend(1)), Err(NoHold));
-    assert_eq!(account.hold(&hold(1, 1)), Err(Ended), "nor can it be held again");
     assert_balance(&account, [4, 0, 1]);
 }
 
@@ -226,7 +175,7 @@ fn keeps_lookup_from_hold_to_end_of_retention() {
 fn next_due_is_earliest_expiry_or_end_of_retention() {
     let mut account = with_credits(5);
     assert_eq!(account.next_due(), None);
-    account.hold(&Hold { expires_at: at(20), ..hold(1, 1) }).unwrap();
+    account.hold(&Hold { ttl: at(20), ..hold(1, 1) }).unwrap();
     account.hold(&hold(2, 1)).unwrap();
     for (now, next) in [(0, 10), (10, 20), (20, 40), (40, 50)] {
         account.advance(at(now));
@@ -234,20 +183,6 @@ fn next_due_is_earliest_expiry_or_end_of_retention() {
     }
     account.advance(at(50));
     assert_eq!(account.next_due(), None);
-}
-
-#[test]
-fn catching_up_ignores_an_earlier_time() {
-    let mut account = with_credits(5);
-    account.hold(&hold(1, 1)).unwrap();
-    account.catch_up(at(9));
-    assert_balance(&account, [4, 1, 0]);
-    account.catch_up(at(10));
-    assert_balance(&account, [5, 0, 0]);
-
-    account.advance(at(1_000));
-    account.catch_up(at(0));
-    assert_eq!(account.hold(&hold(2, 1)), Err(Ended), "unlike a clock set back");
 }
 
 #[test]
@@ -289,20 +224,20 @@ pub(crate) fn with_credits(credits: u64) -> Account {
     Account::new(credits, 0).expect("an account")
 }
 
-/// Returns a hold that lasts from second 0 to second 10.
+/// Returns a hold that lasts for 10 seconds.
 pub(crate) fn hold(lookup: u8, credits: u64) -> Hold {
     Hold {
         lookup_id: LookupId::from_bytes([lookup; 16]),
         workspace: "demo".parse().expect("a name"),
         key: KeyId::from_number(1),
         credits,
-        placed_at: at(0),
-        expires_at: at(10),
+        placed_at: Timestamp::from_unix_ms(0),
+        ttl: at(10),
     }
 }
 
-pub(crate) fn at(seconds: u64) -> Timestamp {
-    Timestamp::from_unix_ms(seconds * 1_000)
+pub(crate) fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
 }
 
 #[track_caller]

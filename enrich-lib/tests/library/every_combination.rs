@@ -250,7 +250,7 @@ impl Combination {
             key: api_key().digest().key_id(),
             credits: self.price.found.max(self.price.not_found),
             placed_at: arrival().now,
-            expires_at: arrival().now + Duration::from_secs(30),
+            ttl: Duration::from_secs(30),
         };
         let settlement = if self.cost() > 0 { Settlement::Spend(self.cost()) } else { Settlement::Release };
         [

@@ -100,13 +100,6 @@ impl Run<'_> {
             self.blocking(|runtime, copy| runtime.block_on(copy.add_grants(&grants)))?;
         }
         loop {
-            let voids = self.export.voids(self.copy.progress().voids, CHUNK_ROWS_MAX)?;
-            if voids.is_empty() {
-                break;
-            }
-            self.blocking(|runtime, copy| runtime.block_on(copy.add_voids(&voids)))?;
-        }
-        loop {
             let spends = self.export.spends(self.copy.progress().spends, CHUNK_ROWS_MAX)?;
             if spends.is_empty() {
                 break;
@@ -149,14 +142,14 @@ fn audit(runtime: &Runtime, dir: &DataDir, to: &ServerUrl) -> Result<(), Failure
 }
 
 fn difference_error(differences: &[CopyDifference]) -> Failure {
-    let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent, c.voids].map(grouped);
+    let figures = |c: &Contents| [c.keys, c.grants, c.granted, c.spends, c.spent].map(grouped);
     let rows = differences.iter().flat_map(|difference| {
         [("source", &difference.source), ("target", &difference.target)].map(|(side, contents)| {
-            let [keys, grants, granted, spends, spent, voids] = figures(contents);
-            [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent, voids]
+            let [keys, grants, granted, spends, spent] = figures(contents);
+            [difference.workspace.to_string(), side.to_owned(), keys, grants, granted, spends, spent]
         })
     });
-    let header = ["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT", "VOIDS"];
+    let header = ["WORKSPACE", "", "KEYS", "GRANTS", "GRANTED", "SPENDS", "SPENT"];
     // The error below matters more than a table that cannot be written.
     let _ = output::table(header, rows);
     Failure::new("the copy differs from the data directory, so it is not released for lookups")
@@ -164,7 +157,7 @@ fn difference_error(differences: &[CopyDifference]) -> Failure {
 }
 
 fn rows(contents: &Contents) -> u64 {
-    contents.grants + contents.spends + contents.voids
+    contents.grants + contents.spends
 }
 
 fn go_on(failure: Failure, dir: &DataDir, to: &ServerUrl) -> Failure {

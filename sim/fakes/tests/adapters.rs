@@ -75,9 +75,9 @@ async fn ledger(postgres: &Postgres) -> Ledger {
 
 fn hold(lookup: u8) -> Hold {
     let lookup_id = LookupId::from_bytes([lookup; 16]);
-    let expires_at = now() + Duration::from_secs(30);
+    let ttl = Duration::from_secs(30);
     let key = KeyId::from_number(1);
-    Hold { lookup_id, workspace: demo(), key, credits: 1, placed_at: now(), expires_at }
+    Hold { lookup_id, workspace: demo(), key, credits: 1, placed_at: now(), ttl }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,20 +6,15 @@ use enrich_lib::model::LookupId;
 
 use super::ensure::ensure;
 use crate::event::{Event, PortResult, Reply, parse_lookup_id};
-use crate::fault::PortFault;
-use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
+use crate::lookup_history::{PortEvent, lookup_histories};
 use crate::trace::Entry;
 
 /// Checks that a 200 is sent if and only if its lookup is spent. Repeated spends of a lookup have no further effect, which
 /// the balances show.
 ///
-/// A spend may lack a 200 in only two cases. First, the node crashed in between. Second, the store executed the spend, but
-/// the faulty wrapper around it lost or delayed the responses, so the host replied 500 to avoid giving the result away for
-/// free. If the host gives up on the store itself, the store must void the spend; this case is not excused.
-///
-/// With shared accounts, the accounts at the end of the run determine which spends are committed; responses to nodes are
-/// ignored. There is no wrapper, so a spend may lack a 200 only if the node crashed: before it replied, or after it replied
-/// 500 and before PostgreSQL received the void.
+/// A spend lacks a 200 only if the node crashed before the lookup ended. In particular, no lookup with another status is spent,
+/// however late the store responded. With shared accounts, the accounts at the end of the run determine which spends are
+/// committed; responses to nodes are ignored.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let histories = lookup_histories(entries);
     let is_shared = entries.iter().any(|entry| matches!(entry.event, Event::CommittedSpends(_)));
@@ -31,10 +26,7 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         let is_replied = history.logged_statuses.contains(&200);
         let is_spent = if is_shared { history.committed_credits == Some(1) } else { history.is_spent() };
         ensure(!is_replied || is_spent, || format!("{lookup} is not charged for its 200: {history:?}"))?;
-        let is_lost = has_failed_spend(history)
-            && if is_shared { history.node_crashed } else { lost_store_response(history) };
-        let is_excused = history.is_interrupted || is_lost;
-        ensure(!is_spent || is_replied || is_excused, || {
+        ensure(!is_spent || is_replied || history.is_interrupted, || {
             format!("{lookup} is charged without a 200: {history:?}")
         })?;
     }
@@ -51,18 +43,6 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Returns whether the faulty wrapper lost or delayed a response of the store.
-fn lost_store_response(history: &LookupHistory) -> bool {
-    let is_loss = |fault: &PortFault| matches!(fault, PortFault::ResponseLost | PortFault::Delay(_));
-    history.settlement_faults.iter().any(is_loss)
-}
-
-/// Returns whether the host requested the spend, received a failure and replied 500.
-fn has_failed_spend(history: &LookupHistory) -> bool {
-    let mut events = history.port_events.iter().skip_while(|event| !event.requests_spend()).skip(1);
-    history.logged_statuses == [500] && events.next() == Some(&PortEvent::Returned(PortResult::Failed))
 }
 
 fn lookup_of(reply: &Reply) -> Option<LookupId> {

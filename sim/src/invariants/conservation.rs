@@ -1,9 +1,10 @@
 //! Invariant 1.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use enrich_lib::credit::{Balance, Settlement};
-use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::ensure::ensure;
 use crate::event::{Event, StoreEffect};
@@ -18,16 +19,16 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             Event::NodeStarted { loses_holds: true, .. } => {
                 accounts.values_mut().for_each(|account| account.held.clear());
             }
-            Event::StoreEffect(lookup, StoreEffect::Held { workspace, credits, placed_at, expires_at }) => {
+            Event::StoreEffect(lookup, StoreEffect::Held { workspace, credits, expires_at }) => {
                 let account = account(&mut accounts, workspace);
-                account.advance(*placed_at);
                 account.held.insert(*lookup, (*credits, *expires_at));
-            }
-            Event::StoreEffect(_, StoreEffect::HoldRefused { workspace, placed_at, .. }) => {
-                account(&mut accounts, workspace).advance(*placed_at);
             }
             Event::StoreEffect(lookup, StoreEffect::Settled(workspace, settlement)) => {
                 account(&mut accounts, workspace).settle(*lookup, *settlement);
+            }
+            // A failed spend ends its hold as well.
+            Event::StoreEffect(lookup, StoreEffect::SettleRefused(_)) => {
+                accounts.values_mut().for_each(|account| drop(account.held.remove(lookup)));
             }
             Event::Balance(workspace, now, actual) => {
                 let account = account(&mut accounts, workspace);
@@ -48,7 +49,7 @@ struct ExpectedAccount {
     granted: u64,
     spent: u64,
     spent_lookups: BTreeSet<LookupId>,
-    held: BTreeMap<LookupId, (u64, Timestamp)>,
+    held: BTreeMap<LookupId, (u64, Duration)>,
 }
 
 impl ExpectedAccount {
@@ -61,8 +62,8 @@ impl ExpectedAccount {
         }
     }
 
-    /// Expires holds. Accounts trust the caller's time, so a node whose clock is ahead expires all holds early.
-    fn advance(&mut self, now: Timestamp) {
+    /// Expires holds.
+    fn advance(&mut self, now: Duration) {
         self.held.retain(|_, (_, expires_at)| *expires_at > now);
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_lib::credit::{HoldOutcome, Settlement};
-use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::model::LookupId;
 
 use super::ensure::ensure;
 use crate::event::{Event, PortCall, PortResult, StoreEffect};
@@ -54,8 +54,8 @@ fn check_store_effects(lookup: LookupId, history: &LookupHistory) -> Result<(), 
 }
 
 fn check_no_spend_after_expiry(entries: &[Entry]) -> Result<(), String> {
-    let mut now = Timestamp::default();
-    let mut expiries = BTreeMap::<LookupId, Timestamp>::new();
+    let mut now = Duration::ZERO;
+    let mut expiries = BTreeMap::<LookupId, Duration>::new();
     let mut spent = BTreeSet::<LookupId>::new();
     for entry in entries {
         match &entry.event {

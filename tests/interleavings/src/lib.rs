@@ -24,8 +24,8 @@ use shuttle::{Config, MaxSteps, Runner};
 mod fixture;
 
 pub use fixture::{
-    GRANTED, LedgerFixture, RemainingData, START, SpendOutcome, SpendResult, TestLookup, expiry, hold, key,
-    poll, spawn_writer, workspace,
+    GRANTED, HOLD_TTL, LedgerFixture, RemainingData, START, SpendOutcome, SpendResult, TestLookup, expiry,
+    hold, key, poll, spawn_writer, workspace,
 };
 
 const SEED: u64 = 0x5eed;

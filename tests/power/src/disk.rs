@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::file::File;
 use crate::shm::lock;
-use crate::state::{State, SyncFault};
+use crate::state::{LogError, State, SyncFault};
 use crate::vfs;
 
 /// A simulated disk for one directory. All databases in the directory are on it until it is dropped.
@@ -32,6 +32,16 @@ impl Disk {
     /// Schedules a power cut: `steps` more writes, syncs and deletions succeed, and the next one is interrupted.
     pub fn cut_after(&self, steps: u32) {
         lock(&self.state).cut_after(steps);
+    }
+
+    /// Schedules an error: `count` more writes or syncs of write-ahead logs succeed, and the next one fails.
+    pub fn fail_log_after(&self, count: u32, error: LogError) {
+        lock(&self.state).set_log_error(Some((error, count)));
+    }
+
+    /// Cancels a scheduled error.
+    pub fn cancel_error(&self) {
+        lock(&self.state).set_log_error(None);
     }
 
     /// Returns whether the disk has power.

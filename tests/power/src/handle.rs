@@ -7,7 +7,7 @@ use rusqlite::ffi;
 
 use crate::locks::{Busy, HandleId, Level};
 use crate::shm::{Shm, lock};
-use crate::state::{Inode, Kind, Node, PowerOff, State};
+use crate::state::{DiskError, Inode, Kind, Node, State};
 
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -32,7 +32,7 @@ impl Handle {
         // A database always exists: the adapter creates the empty file itself, so that only its owner can read it.
         let create = has(ffi::SQLITE_OPEN_CREATE) || kind == Kind::Database;
         let mut disk = lock(state);
-        let inode = disk.open(name, kind, create).map_err(|PowerOff| ffi::SQLITE_CANTOPEN)?;
+        let inode = disk.open(name, kind, create).map_err(|DiskError| ffi::SQLITE_CANTOPEN)?;
         let inode = inode.ok_or(ffi::SQLITE_CANTOPEN)?;
         let id = disk.new_id();
         Ok(Self { state: state.clone(), inode, id, syncs_directory: is_journal && create, shm: None })
@@ -109,7 +109,7 @@ impl Handle {
         }
     }
 
-    fn with_node<T>(&self, act: impl FnOnce(&mut Node) -> T) -> Result<T, PowerOff> {
+    fn with_node<T>(&self, act: impl FnOnce(&mut Node) -> T) -> Result<T, DiskError> {
         self.disk().node(self.inode).map(act)
     }
 

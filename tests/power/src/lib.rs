@@ -32,4 +32,4 @@ mod vfs;
 mod disk;
 
 pub use disk::{Disk, Image};
-pub use state::SyncFault;
+pub use state::{LogError, SyncFault};

@@ -22,9 +22,20 @@ pub enum SyncFault {
     DatabaseNotSynced,
 }
 
-/// The power is off. Every operation fails.
+/// An error of one operation on a write-ahead log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogError {
+    /// A write fails and writes nothing, as on a full disk.
+    Write,
+    /// A write reports an error, but its data is in the cache.
+    WriteDone,
+    /// A sync fails. Any of the data that it was to sync may be durable.
+    Sync,
+}
+
+/// The operation failed, because the power is off or an error was injected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PowerOff;
+pub(crate) struct DiskError;
 
 /// The id of a file while the power is on. A cut invalidates all ids.
 pub(crate) type Inode = u64;
@@ -44,6 +55,8 @@ pub(crate) struct State {
     is_on: bool,
     /// Number of writes, syncs and deletions before the power cut.
     steps_left: Option<u32>,
+    /// The next error of a log, after a number of other writes or syncs of logs.
+    log_error: Option<(LogError, u32)>,
     nodes: BTreeMap<Inode, Node>,
     names: BTreeMap<String, Inode>,
     /// The directory entries that survive any cut.
@@ -68,6 +81,7 @@ impl State {
             rng: StdRng::seed_from_u64(seed),
             is_on: true,
             steps_left: None,
+            log_error: None,
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -88,6 +102,23 @@ impl State {
 
     pub(crate) fn cut_after(&mut self, steps: u32) {
         self.steps_left = Some(steps);
+    }
+
+    pub(crate) fn set_log_error(&mut self, error: Option<(LogError, u32)>) {
+        self.log_error = error;
+    }
+
+    /// Returns whether this operation on a file of `kind` fails. Counts it.
+    fn fails(&mut self, kind: Kind, possible: &[LogError]) -> Option<LogError> {
+        let (error, left) = self.log_error.as_mut()?;
+        if kind != Kind::Log || !possible.contains(error) {
+            return None;
+        }
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        self.log_error.take().map(|(error, _)| error)
     }
 
     pub(crate) fn power_on(&mut self) {
@@ -115,7 +146,7 @@ impl State {
         self.durable_names = self.names.clone();
     }
 
-    pub(crate) fn open(&mut self, name: &str, kind: Kind, create: bool) -> Result<Option<Inode>, PowerOff> {
+    pub(crate) fn open(&mut self, name: &str, kind: Kind, create: bool) -> Result<Option<Inode>, DiskError> {
         self.check_power()?;
         let inode = match self.names.get(name) {
             Some(inode) => *inode,
@@ -126,13 +157,13 @@ impl State {
         Ok(Some(inode))
     }
 
-    pub(crate) fn exists(&self, name: &str) -> Result<bool, PowerOff> {
+    pub(crate) fn exists(&self, name: &str) -> Result<bool, DiskError> {
         self.check_power()?;
         Ok(self.names.contains_key(name))
     }
 
     /// Deletes a file. Returns whether it existed.
-    pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, PowerOff> {
+    pub(crate) fn delete(&mut self, name: &str, sync_directory: bool) -> Result<bool, DiskError> {
         self.check_power()?;
         let existed = self.names.remove(name).is_some();
         self.step()?;
@@ -142,28 +173,42 @@ impl State {
         Ok(existed)
     }
 
-    pub(crate) fn read(&mut self, inode: Inode, offset: usize, buffer: &mut [u8]) -> Result<usize, PowerOff> {
+    pub(crate) fn read(
+        &mut self,
+        inode: Inode,
+        offset: usize,
+        buffer: &mut [u8],
+    ) -> Result<usize, DiskError> {
         Ok(self.node(inode)?.content.read(offset, buffer))
     }
 
     /// Writes to the cache. A write that a cut interrupts is unsynced like earlier ones.
-    pub(crate) fn write(&mut self, inode: Inode, offset: usize, bytes: &[u8]) -> Result<(), PowerOff> {
+    pub(crate) fn write(&mut self, inode: Inode, offset: usize, bytes: &[u8]) -> Result<(), DiskError> {
         if self.sync_fault == SyncFault::LogNotSynced && self.node(inode)?.kind == Kind::Database {
             let logs = self.nodes.values_mut().filter(|node| node.kind == Kind::Log);
             logs.for_each(|log| log.content.sync());
         }
-        self.node(inode)?.content.write(offset, bytes);
-        self.step()
+        let kind = self.node(inode)?.kind;
+        let error = self.fails(kind, &[LogError::Write, LogError::WriteDone]);
+        if error != Some(LogError::Write) {
+            self.node(inode)?.content.write(offset, bytes);
+        }
+        self.step()?;
+        if error.is_some() { Err(DiskError) } else { Ok(()) }
     }
 
-    pub(crate) fn truncate(&mut self, inode: Inode, size: usize) -> Result<(), PowerOff> {
+    pub(crate) fn truncate(&mut self, inode: Inode, size: usize) -> Result<(), DiskError> {
         self.node(inode)?.content.truncate(size);
         self.step()
     }
 
-    pub(crate) fn sync(&mut self, inode: Inode) -> Result<(), PowerOff> {
+    pub(crate) fn sync(&mut self, inode: Inode) -> Result<(), DiskError> {
         self.check_power()?;
         self.step()?;
+        let kind = self.node(inode)?.kind;
+        if self.fails(kind, &[LogError::Sync]).is_some() {
+            return Err(DiskError);
+        }
         let sync_fault = self.sync_fault;
         let node = self.node(inode)?;
         let is_skipped = matches!(
@@ -183,12 +228,12 @@ impl State {
         self.durable_names = self.names.clone();
     }
 
-    pub(crate) fn len(&mut self, inode: Inode) -> Result<usize, PowerOff> {
+    pub(crate) fn len(&mut self, inode: Inode) -> Result<usize, DiskError> {
         Ok(self.node(inode)?.content.len())
     }
 
     /// Returns the memory shared by the connections to a database. Creates it if no connection uses it.
-    pub(crate) fn shm(&mut self, inode: Inode) -> Result<Arc<Shm>, PowerOff> {
+    pub(crate) fn shm(&mut self, inode: Inode) -> Result<Arc<Shm>, DiskError> {
         let node = self.node(inode)?;
         Ok(node.shm.upgrade().unwrap_or_else(|| {
             let shm = Arc::default();
@@ -197,20 +242,20 @@ impl State {
         }))
     }
 
-    pub(crate) fn node(&mut self, inode: Inode) -> Result<&mut Node, PowerOff> {
+    pub(crate) fn node(&mut self, inode: Inode) -> Result<&mut Node, DiskError> {
         self.check_power()?;
-        self.nodes.get_mut(&inode).ok_or(PowerOff)
+        self.nodes.get_mut(&inode).ok_or(DiskError)
     }
 
-    fn check_power(&self) -> Result<(), PowerOff> {
-        if self.is_on { Ok(()) } else { Err(PowerOff) }
+    fn check_power(&self) -> Result<(), DiskError> {
+        if self.is_on { Ok(()) } else { Err(DiskError) }
     }
 
-    fn step(&mut self) -> Result<(), PowerOff> {
+    fn step(&mut self) -> Result<(), DiskError> {
         match &mut self.steps_left {
             Some(0) => {
                 self.cut();
-                return Err(PowerOff);
+                return Err(DiskError);
             }
             Some(steps) => *steps -= 1,
             None => {}

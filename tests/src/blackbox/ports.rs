@@ -30,10 +30,6 @@ pub enum Behavior {
     #[default]
     Works,
     Fails,
-    /// Fails the next call, then works again.
-    FailsOnce,
-    /// Executes the next call but returns an error, then works again.
-    LosesReply,
     /// Does not return until the behavior changes.
     Hangs,
 }
@@ -88,14 +84,6 @@ impl Ports {
         match behavior.unwrap() {
             Behavior::Works | Behavior::Hangs => answer.await,
             Behavior::Fails => Err(PortError::new(FAULT_MESSAGE)),
-            Behavior::FailsOnce => {
-                self.set(call, Behavior::Works);
-                Err(PortError::new(FAULT_MESSAGE))
-            }
-            Behavior::LosesReply => {
-                self.set(call, Behavior::Works);
-                answer.await.and(Err(PortError::new(FAULT_MESSAGE)))
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Resolver, Windows};
 use enrich_lib::window::Quota;
-use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{Deadline, ResolverStack, VendorPolicy};
 use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
 use enrich_store::Actor;
@@ -212,7 +212,7 @@ fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, .. }: Setti
         policy: Arc::new(policy),
         keys: Arc::new(KeysWithTimeout { keys: ports.clone(), timeout: deadline }),
         windows: Arc::new(WindowsWithTimeout { windows: ports.clone(), timeout: deadline }),
-        credits: Arc::new(RetryingCredits { credits: ports.clone(), timeout: deadline }),
+        credits: Arc::new(CreditsWithTimeout { credits: ports.clone(), timeout: deadline }),
         resolver: Arc::new(Deadline::new(ports.clone(), deadline)),
     };
     Services { limits, ..Services::new(service) }

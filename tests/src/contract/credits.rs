@@ -36,7 +36,6 @@ macro_rules! credits_contract {
             spend_of_more_than_held_is_refused
             hold_after_its_release_is_refused
             hold_after_its_spend_is_refused
-            hold_after_its_expiry_is_refused
             hold_lasts_until_its_expiry
             expired_hold_returns_its_credits
             expired_hold_cannot_be_spent
@@ -215,14 +214,6 @@ pub async fn hold_after_its_spend_is_refused<S: Store>(store: Arc<S>) {
     assert_eq!(fixture.spend(&hold, 3).await, Ok(()));
     assert_eq!(fixture.hold(&hold).await, Err(Refused));
     assert_eq!(fixture.totals().await, (7, 0, 3));
-}
-
-pub async fn hold_after_its_expiry_is_refused<S: Store>(store: Arc<S>) {
-    let fixture = Fixture::open(store, 10).await;
-    fixture.place(1, 1).await; // loads the workspace, so that the tick advances its clock
-    fixture.tick(START + HOLD_TTL).await;
-    assert_eq!(fixture.hold(&fixture.lookup(2, 3)).await, Err(Refused));
-    assert_eq!(fixture.totals().await, (10, 0, 0));
 }
 
 pub async fn hold_lasts_until_its_expiry<S: Store>(store: Arc<S>) {

@@ -41,7 +41,7 @@ impl<S: Store> Fixture<S> {
             key: KeyId::from_number(1),
             credits,
             placed_at: START,
-            expires_at: START + HOLD_TTL,
+            ttl: HOLD_TTL,
         }
     }
 

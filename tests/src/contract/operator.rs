@@ -100,7 +100,7 @@ impl<S: Administered> Operator<S> {
             key,
             credits,
             placed_at: at,
-            expires_at: at + HOLD_TTL,
+            ttl: HOLD_TTL,
         };
         assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
         self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();

@@ -136,7 +136,7 @@ pub async fn repeated_spend_is_counted_once<S: Administered>(store: Arc<S>) {
         key,
         credits: 1,
         placed_at: START,
-        expires_at: after_seconds(60),
+        ttl: Duration::from_secs(60),
     };
     operator.store.credits().hold(&hold).await.unwrap();
     for _ in 0..2 {

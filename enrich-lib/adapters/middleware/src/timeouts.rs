@@ -1,11 +1,10 @@
-//! Timeouts of the other ports, and retries of settlements. The timeout of a resolver is [`Deadline`](crate::Deadline).
+//! Timeouts of the other ports. The timeout of a resolver is [`Deadline`](crate::Deadline).
 //!
 //! The library has no clock, so the server applies these timeouts. The sum of all timeouts must stay below
 //! [`Policy::hold_ttl`](enrich_lib::lookup::Policy::hold_ttl). Otherwise a hold could expire while its lookup is still
 //! running.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,6 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Window, Workspace};
-use enrich_store::Backoff;
-use tokio::time::sleep;
 
 use crate::timeout::timeout;
 
@@ -60,42 +57,31 @@ impl Windows for WindowsWithTimeout {
     }
 }
 
-/// Credits that retry settlements, with the same lookup id, until one succeeds or the timeout elapses.
-///
-/// Retries ensure that every result is billed and that transient failures are not visible to the client.
-pub struct RetryingCredits {
+/// Credits with a timeout for holds and releases. A spend has none: the store alone knows whether it can still be withdrawn.
+pub struct CreditsWithTimeout {
     /// The wrapped credits.
     pub credits: Arc<dyn Credits>,
-    /// Timeout of a hold, and of a settlement with all its retries.
+    /// Timeout of a hold or a release.
     pub timeout: Duration,
 }
 
-impl RetryingCredits {
+impl CreditsWithTimeout {
     /// The default timeout.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-
-    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 }
 
 #[async_trait]
-impl Credits for RetryingCredits {
+impl Credits for CreditsWithTimeout {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
         within(self.timeout, "credit hold", self.credits.hold(hold)).await
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        let mut last_error = None;
-        let settled = {
-            let retries = pin!(async {
-                let mut backoff = Self::BACKOFF;
-                while let Err(error) = self.credits.settle(hold, settlement).await {
-                    last_error = Some(error);
-                    Box::pin(sleep(backoff.next_pause())).await; // boxed because it is rarely needed
-                }
-            });
-            timeout(self.timeout, retries).await
-        };
-        settled.ok_or_else(|| last_error.unwrap_or_else(|| timed_out("settlement", self.timeout)))
+        let settled = self.credits.settle(hold, settlement);
+        match settlement {
+            Settlement::Release => within(self.timeout, "credit release", settled).await,
+            Settlement::Spend(_) => settled.await,
+        }
     }
 }
 
@@ -124,8 +110,8 @@ impl fmt::Debug for WindowsWithTimeout {
     }
 }
 
-impl fmt::Debug for RetryingCredits {
+impl fmt::Debug for CreditsWithTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetryingCredits").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("CreditsWithTimeout").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

@@ -57,10 +57,10 @@ CREATE TABLE credit_spend (
     at        timestamptz NOT NULL -- when the lookup arrived
 );
 
--- Voided spends. A spend that arrives after its void is rejected.
-CREATE TABLE credit_void (
+-- Spends that were rejected for good. A statement may be executed long after the node gave up its connection; one that arrives
+-- after the rejection must not commit the spend.
+CREATE TABLE rejected_spend (
     lookup_id uuid        PRIMARY KEY,
-    workspace bigint      NOT NULL,
     at        timestamptz NOT NULL -- when the lookup arrived
 );
 
@@ -116,7 +116,7 @@ END $$;
 CREATE TRIGGER workspace_revised AFTER UPDATE OF quota_limit, window_seconds ON workspace EXECUTE FUNCTION revise();
 CREATE TRIGGER api_key_revised AFTER UPDATE OF expires_at, disabled_at, revoked_at ON api_key EXECUTE FUNCTION revise();
 
--- Grants, spends and voids are append-only.
+-- Grants and spends are append-only.
 CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% is append-only', tg_table_name USING ERRCODE = 'restrict_violation';
@@ -124,7 +124,6 @@ END $$;
 
 CREATE TRIGGER credit_grant_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant EXECUTE FUNCTION reject_change();
 CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_spend EXECUTE FUNCTION reject_change();
-CREATE TRIGGER credit_void_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_void EXECUTE FUNCTION reject_change();
 
 -- Begins a session and returns its epoch, which identifies it in all other calls.
 CREATE FUNCTION node_begin(node_name text, ttl_ms bigint) RETURNS bigint LANGUAGE sql AS $$
@@ -274,15 +273,13 @@ END $$;
 
 -- Commits a batch of spends. `epochs`, `workspaces` and `sums` are the leases to charge, in lock order, and the amount for
 -- each. The other arrays are the lookups, each with the index of its lease from 1. Returns for each lookup whether its spend
--- is committed: true if it was committed now or before, false if it was voided, NULL if its lease has ended or has too few
--- credits (see `charge`).
+-- is committed, now or before. Otherwise, its lease has ended or has too few credits (see `charge`).
 CREATE FUNCTION settle(
     epochs bigint[], workspaces bigint[], sums bigint[],
     lookups uuid[], leases integer[], keys bigint[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
-    voided  uuid[];
 BEGIN
     -- The common case: all spends are new and covered by their leases.
     BEGIN
@@ -293,7 +290,7 @@ BEGIN
                 RAISE check_violation;
             END IF;
         END LOOP;
-        PERFORM FROM credit_void WHERE lookup_id BETWEEN lookups[1] AND lookups[cardinality(lookups)];
+        PERFORM FROM rejected_spend WHERE lookup_id BETWEEN lookups[1] AND lookups[cardinality(lookups)];
         IF FOUND THEN
             RAISE unique_violation;
         END IF;
@@ -306,12 +303,11 @@ BEGIN
     END;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
-    voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
     -- All spends of a lease are charged, or none.
     WITH fresh AS (
         SELECT DISTINCT ON (i.lookup) i.*, workspaces[i.lease] AS workspace, epochs[i.lease] AS epoch
         FROM unnest(lookups, leases, keys, costs, arrivals) AS i (lookup, lease, key, cost, arrival)
-        WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
+        WHERE i.lookup <> ALL (settled) AND i.lookup NOT IN (SELECT lookup_id FROM rejected_spend WHERE lookup_id = ANY (lookups))
     ), charges AS (
         SELECT workspace, epoch, sum(cost)::bigint AS cost FROM fresh GROUP BY workspace, epoch
     ), paid AS (
@@ -327,29 +323,27 @@ BEGIN
     )
     SELECT settled || coalesce(array_agg(lookup_id), '{}') INTO settled FROM written;
     RETURN ARRAY (
-        SELECT CASE WHEN i.lookup = ANY (voided) THEN false WHEN i.lookup = ANY (settled) THEN true END
+        SELECT i.lookup = ANY (settled)
         FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n
     );
 END $$;
 
 -- Commits spends that `settle` could not, one by one: each is charged to its lease if that has enough credits, or else to its
--- workspace. Returns for each whether it is committed: false if neither has enough credits.
+-- workspace. Returns for each whether it is committed: false if neither has enough credits, and then it is rejected for good.
 CREATE FUNCTION charge(
     epochs bigint[], workspaces bigint[], lookups uuid[], keys bigint[], costs bigint[], arrivals timestamptz[]
 ) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     settled uuid[];
-    voided  uuid[];
     spend   record;
 BEGIN
     PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
-    voided := ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY (lookups));
     FOR spend IN
         SELECT DISTINCT ON (i.lookup) i.* FROM unnest(epochs, workspaces, lookups, keys, costs, arrivals)
             AS i (epoch, workspace, lookup, key, cost, arrival)
-        WHERE i.lookup <> ALL (settled) AND i.lookup <> ALL (voided)
+        WHERE i.lookup <> ALL (settled) AND i.lookup NOT IN (SELECT lookup_id FROM rejected_spend WHERE lookup_id = ANY (lookups))
         ORDER BY i.lookup
     LOOP
         UPDATE lease l SET spent = l.spent + spend.cost
@@ -359,42 +353,17 @@ BEGIN
             spend.epoch := NULL;
             UPDATE workspace w SET spent = w.spent + spend.cost
             WHERE w.rowid = spend.workspace AND w.granted - w.spent - w.leased >= spend.cost;
-            CONTINUE WHEN NOT FOUND;
+            IF NOT FOUND THEN
+                INSERT INTO rejected_spend VALUES (spend.lookup, spend.arrival);
+                CONTINUE;
+            END IF;
         END IF;
         INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
         VALUES (spend.lookup, spend.workspace, spend.key, spend.cost, spend.epoch, spend.arrival);
         settled := settled || spend.lookup;
     END LOOP;
     RETURN ARRAY (
-        SELECT i.lookup = ANY (settled) AND i.lookup <> ALL (voided)
+        SELECT i.lookup = ANY (settled)
         FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n
     );
-END $$;
-
--- Voids spends, whether they were committed, are in transit or never arrive. Their credits return to the lease that was
--- charged, or to the workspace if that lease has ended. It takes the same locks as `settle` and `charge`, so that a spend
--- that arrives later finds its void.
-CREATE FUNCTION void(epochs bigint[], workspaces bigint[], lookups uuid[], arrivals timestamptz[])
-RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-    spend record;
-BEGIN
-    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
-    PERFORM lock_leases(epochs, workspaces);
-    FOR spend IN
-        WITH fresh AS (
-            INSERT INTO credit_void (lookup_id, workspace, at)
-            SELECT DISTINCT ON (i.lookup) i.lookup, i.workspace, i.arrival FROM unnest(workspaces, lookups, arrivals)
-                AS i (workspace, lookup, arrival)
-            ON CONFLICT DO NOTHING
-            RETURNING lookup_id
-        )
-        SELECT s.* FROM fresh f JOIN credit_spend s ON s.lookup_id = f.lookup_id
-    LOOP
-        UPDATE lease l SET spent = l.spent - spend.credits
-        WHERE l.workspace = spend.workspace AND l.epoch = spend.epoch;
-        IF NOT FOUND THEN
-            UPDATE workspace w SET spent = w.spent - spend.credits WHERE w.rowid = spend.workspace;
-        END IF;
-    END LOOP;
 END $$;

@@ -7,7 +7,6 @@ CREATE TABLE copied_store (
     rows        bigint      NOT NULL DEFAULT 0, -- copied so far
     -- The last row copied of each table, in the order of the source store.
     grants      bigint      NOT NULL DEFAULT 0,
-    voids       uuid,
     spends      uuid
 );
 

@@ -29,28 +29,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Subtracts spends from the usage. Lookups without a spend have no effect.
-CREATE FUNCTION subtract_usage(of_lookups uuid[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
-BEGIN
-    UPDATE usage_day u SET lookups = u.lookups - v.lookups, credits = u.credits - v.credits
-    FROM (
-        SELECT s.workspace, (s.at AT TIME ZONE 'UTC')::date AS day, s.key, coalesce(s.epoch, 0) AS epoch,
-            count(*) AS lookups, sum(s.credits)::bigint AS credits
-        FROM credit_spend s WHERE s.lookup_id = ANY (of_lookups) GROUP BY 1, 2, 3, 4
-    ) AS v
-    WHERE u.workspace = v.workspace AND u.day = v.day AND u.key = v.key AND u.outcome = 'billed' AND u.epoch = v.epoch;
-END $$;
-
-CREATE FUNCTION subtract_voided() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM subtract_usage(ARRAY (SELECT lookup_id FROM voids));
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER credit_spend_counted AFTER INSERT ON credit_spend
     REFERENCING NEW TABLE AS spends FOR EACH STATEMENT EXECUTE FUNCTION add_usage();
-CREATE TRIGGER credit_void_counted AFTER INSERT ON credit_void
-    REFERENCING NEW TABLE AS voids FOR EACH STATEMENT EXECUTE FUNCTION subtract_voided();
 
 -- Adds free lookups of a node to the usage of the current day. Workspaces that do not exist are ignored.
 CREATE FUNCTION count_free(

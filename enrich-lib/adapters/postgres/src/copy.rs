@@ -30,12 +30,10 @@ pub struct Copy {
 /// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// The number of rows copied: grants, spends, and voids.
+    /// The number of rows copied: grants and spends.
     pub rows: u64,
     /// The source row id of the last grant copied.
     pub grants: i64,
-    /// The lookup id of the last void copied.
-    pub voids: Option<LookupId>,
     /// The lookup id of the last spend copied.
     pub spends: Option<LookupId>,
     /// True if the copy is complete and its workspaces are usable.
@@ -76,15 +74,13 @@ impl Copy {
                 create_workspace(&tx, &store, workspace).await?;
             }
         }
-        let select =
-            "SELECT grants, voids, spends, finished_at IS NOT NULL, rows FROM copied_store WHERE id = $1";
+        let select = "SELECT grants, spends, finished_at IS NOT NULL, rows FROM copied_store WHERE id = $1";
         let row = tx.query_one(select, &[&store]).await?;
         let progress = CopyProgress {
             grants: row.get(0),
-            voids: row.get::<_, Option<Uuid>>(1).map(|id| id.0),
-            spends: row.get::<_, Option<Uuid>>(2).map(|id| id.0),
-            is_finished: row.get(3),
-            rows: credits(row.get(4)),
+            spends: row.get::<_, Option<Uuid>>(1).map(|id| id.0),
+            is_finished: row.get(2),
+            rows: credits(row.get(3)),
         };
         let select = "SELECT source_rowid, workspace FROM copied_workspace WHERE store = $1";
         let rowids = tx.query(select, &[&store]).await?.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -122,29 +118,6 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies voids. They must be ordered by lookup id. A voided spend does not count when it is copied later.
-    pub async fn add_voids(&mut self, voids: &[CopiedSpend]) -> Result<(), PostgresError> {
-        let Some(last) = voids.last() else { return Ok(()) };
-        let count = bigint(voids.len() as u64);
-        let workspaces = self.rowids(voids.iter().map(|void| void.workspace))?;
-        let lookups: Vec<_> = voids.iter().map(|void| Uuid(void.lookup_id)).collect();
-        let times: Vec<_> = voids.iter().map(|void| at(void.at)).collect();
-        let tx = self.admin.client.transaction().await?;
-        let update = "UPDATE copied_store SET voids = $3, rows = rows + $4 WHERE id = $1 AND voids IS NOT DISTINCT FROM $2";
-        let before = self.progress.voids.map(Uuid);
-        check_progress(tx.execute(update, &[&self.store, &before, &Uuid(last.lookup_id), &count]).await?)?;
-        tx.execute(
-            "INSERT INTO credit_void (workspace, lookup_id, at)
-             SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[])",
-            &[&workspaces, &lookups, &times],
-        )
-        .await?;
-        tx.commit().await?;
-        self.progress.rows += voids.len() as u64;
-        self.progress.voids = Some(last.lookup_id);
-        Ok(())
-    }
-
     /// Copies spends. They must be ordered by lookup id.
     pub async fn add_spends(&mut self, spends: &[CopiedSpend]) -> Result<(), PostgresError> {
         let Some(last) = spends.last() else { return Ok(()) };
@@ -164,10 +137,6 @@ impl Copy {
             &[&workspaces, &lookups, &ids, &costs, &times],
         )
         .await?;
-        // The voids are copied before the spends.
-        let call =
-            "SELECT subtract_usage(ARRAY (SELECT lookup_id FROM credit_void WHERE lookup_id = ANY ($1)))";
-        tx.execute(call, &[&lookups]).await?;
         tx.commit().await?;
         self.progress.rows += spends.len() as u64;
         self.progress.spends = Some(last.lookup_id);
@@ -214,7 +183,7 @@ impl Copy {
         // Update the planner's statistics after the bulk load.
         self.admin
             .client
-            .batch_execute("ANALYZE credit_grant, credit_spend, credit_void, api_key, usage_day, audit_event")
+            .batch_execute("ANALYZE credit_grant, credit_spend, api_key, usage_day, audit_event")
             .await?;
         Ok(differences)
     }
@@ -274,20 +243,17 @@ async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Co
     let select = "
         WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
              g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
-             s AS (SELECT s.workspace, count(*) AS n,
-                          (sum(s.credits) FILTER (WHERE v.lookup_id IS NULL))::bigint AS credits
-                   FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id) GROUP BY s.workspace),
-             v AS (SELECT workspace, count(*) AS n FROM credit_void GROUP BY workspace)
+             s AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_spend GROUP BY workspace)
         SELECT c.source_rowid, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
-               coalesce(s.credits, 0), coalesce(v.n, 0)
+               coalesce(s.credits, 0)
         FROM copied_workspace c LEFT JOIN k USING (workspace) LEFT JOIN g USING (workspace) LEFT JOIN s USING (workspace)
-        LEFT JOIN v USING (workspace) WHERE c.store = $1";
+        WHERE c.store = $1";
     let rows = tx.query(select, &[store]).await?;
     let counted = rows.iter().map(|row| {
         let number = |column| credits(row.get(column));
         let [keys, grants, granted] = [1, 2, 3].map(number);
-        let [spends, spent, voids] = [4, 5, 6].map(number);
-        (row.get(0), Contents { keys, grants, granted, spends, spent, voids })
+        let [spends, spent] = [4, 5].map(number);
+        (row.get(0), Contents { keys, grants, granted, spends, spent })
     });
     Ok(counted.collect())
 }

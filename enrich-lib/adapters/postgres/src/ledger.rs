@@ -4,21 +4,18 @@
 //! when it is durable in PostgreSQL.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use enrich_store::StoreError;
 use enrich_store::usage::UsageCounter;
+use enrich_store::{Clocks, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -32,12 +29,12 @@ use crate::listener;
 use crate::pool::{Pool, Value};
 use crate::session::{Heartbeat, Session, Sessions};
 use crate::workspace::{LeaseOutcome, WorkspaceState};
-use crate::writer::{Job, Spend, UnacknowledgedSpend, Writer};
+use crate::writer::{Job, Spend, Writer};
 
 /// The interval at which the node reports its holds and the use of keys, and ends the leases of expired nodes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long [`Ledger::close`] waits for pending spends and voids.
+/// How long [`Ledger::close`] waits for pending spends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of rows in one statement that writes usage.
@@ -84,17 +81,19 @@ pub struct Ledger {
 
 impl Ledger {
     /// Registers the node with the database, and starts the writer task and the listener task. The ledger reads no wall
-    /// clock: `now` is the initial time, and [`Ledger::tick`] advances it.
+    /// clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`](enrich_lib::model::Timestamp)
+    /// stands for both clocks.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
-    pub async fn open(server: Server, config: Config, now: Timestamp) -> Result<Self, PostgresError> {
+    pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
+        let now = now.into();
         let Config { name, lease, timeout, connections_max } = config;
         let pool = Pool::new(server.clone(), connections_max, timeout);
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, timeout);
         database::check(&own_pool).await?;
-        let sessions = Sessions::begin(own_pool.clone(), name, lease, now).await?;
+        let sessions = Sessions::begin(own_pool.clone(), name, lease, now.elapsed).await?;
         let (keys, usage) = (NodeKeys::default(), Arc::default());
-        keys.set_time(now);
+        keys.set_time(now.wall);
         let (queue, jobs) = mpsc::unbounded_channel();
         let changed = Arc::new(Notify::new());
         let tasks = [
@@ -107,9 +106,10 @@ impl Ledger {
 
     /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
     /// other nodes need. Call it at least four times a second, and whenever [`Ledger::changed`] returns.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), PostgresError> {
-        self.keys.set_time(now);
-        self.sessions.advance(now);
+    pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
+        let now = now.into();
+        self.keys.set_time(now.wall);
+        self.sessions.advance(now.elapsed);
         let mut reported_at = self.reported_at.lock().await;
         self.heartbeat().await?;
         let states = self.sessions.newest().states();
@@ -154,12 +154,12 @@ impl Ledger {
         Ok(Balance { granted, available: granted - spent - held, held, spent })
     }
 
-    /// Closes the ledger: waits for pending spends and voids, writes the usage, then returns all leases. Call it after the last lookup has
-    /// finished.
+    /// Closes the ledger: waits for pending spends, writes the usage, then returns all leases. Call it after the last lookup
+    /// has finished.
     pub async fn close(&self) -> Result<(), PostgresError> {
         let (done, flushed) = oneshot::channel();
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
-        // A spend that is not voided by then stays committed, as after a crash.
+        // The outcome of a spend that is still pending stays unknown, as after a crash.
         let _ = timeout(CLOSE_TIMEOUT, flushed).await;
         let written = self.write_usage().await;
         self.sessions.close().await?;
@@ -282,14 +282,18 @@ impl Ledger {
             rowid
         };
         let (reply, result) = oneshot::channel();
-        let (state_, hold_) = (state.clone(), hold.clone());
-        let spend =
-            Spend { state: state_, rowid, hold: hold_, credits, reply, is_ambiguous: false, is_late: false };
-        if self.queue.send(Job::Spend(spend)).is_err() {
-            state.lease().account.abort_spend(hold);
+        let queued_at = Instant::now();
+        let (hold, is_ambiguous, is_late) = (hold.clone(), false, false);
+        let spend = Spend { state, rowid, hold, credits, reply, queued_at, is_ambiguous, is_late };
+        if let Err(mpsc::error::SendError(Job::Spend(spend))) = self.queue.send(Job::Spend(spend)) {
+            spend.state.lease().account.abort_spend(&spend.hold);
             return Err(StoreError::Stopped.into());
         }
-        PendingSpend { ledger: self, state: &state, rowid, hold, credits, result }.await
+        match result.await {
+            Ok(result) => result,
+            // The writer has ended or has given up, and the outcome is unknown.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -313,40 +317,6 @@ impl Credits for Ledger {
             Settlement::Spend(credits) => self.spend(state, hold, credits).await,
         };
         Ok(settled?)
-    }
-}
-
-/// Waits for the result of a spend. If the caller drops this future, the spend must not take effect: the writer discards or
-/// voids a spend still in its queue, and `drop` voids a result that was sent but not received.
-struct PendingSpend<'a> {
-    ledger: &'a Ledger,
-    state: &'a Arc<WorkspaceState>,
-    rowid: i64,
-    hold: &'a Hold,
-    credits: u64,
-    result: oneshot::Receiver<Result<(), PostgresError>>,
-}
-
-impl Future for PendingSpend<'_> {
-    type Output = Result<(), PostgresError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(Pin::new(&mut self.result).poll(cx));
-        Poll::Ready(result.unwrap_or_else(|_| Err(StoreError::Stopped.into())))
-    }
-}
-
-impl Drop for PendingSpend<'_> {
-    fn drop(&mut self) {
-        self.result.close();
-        // `try_recv` returns a result only if `poll` has not returned it.
-        if let Ok(Ok(())) = self.result.try_recv() {
-            self.state.lease().account.reopen_spend(self.hold, self.credits);
-            let (state, hold) = (self.state.clone(), self.hold.clone());
-            let spend = UnacknowledgedSpend { state, rowid: self.rowid, hold, is_final: false };
-            // If the writer has stopped, the spend stays committed, as after a crash.
-            let _ = self.ledger.queue.send(Job::Void(spend));
-        }
     }
 }
 

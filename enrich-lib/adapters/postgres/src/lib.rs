@@ -17,7 +17,7 @@
 //! | PostgreSQL is unreachable | |
 //! |---|---|
 //! | before the hold | holds on leased credits succeed while the session is active; others fail (500), and nothing runs |
-//! | between hold and settle | the spend is retried under its id; if its caller stops waiting, it is voided (500) |
+//! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent is retried under its id until its outcome is known |
 //! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
 //!
 //! # Layout

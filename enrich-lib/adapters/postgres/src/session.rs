@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::Hold;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use tokio::time::Instant;
 
 use crate::column::credits;
@@ -60,7 +60,7 @@ pub(crate) struct Sessions {
 struct State {
     /// Ordered from oldest to newest.
     sessions: Vec<Arc<Session>>,
-    now: Timestamp,
+    now: Duration,
 }
 
 /// The reply to a heartbeat.
@@ -84,7 +84,7 @@ impl Sessions {
         pool: Pool,
         name: String,
         ttl: Duration,
-        now: Timestamp,
+        now: Duration,
     ) -> Result<Self, PostgresError> {
         let state = Mutex::new(State { sessions: Vec::new(), now });
         let sessions = Self { pool, name, ttl, state, heartbeat_lock: tokio::sync::Mutex::default() };
@@ -127,8 +127,8 @@ impl Sessions {
         states.find(|state| state.lease().account.tracks(hold.lookup_id))
     }
 
-    /// Sets the time to `now` and expires holds. Removes expired sessions that no longer remember a lookup.
-    pub(crate) fn advance(&self, now: Timestamp) {
+    /// Sets the time to `now`, on a monotonic clock, and expires holds. Removes expired sessions that no longer remember a lookup.
+    pub(crate) fn advance(&self, now: Duration) {
         self.state.lock().now = now;
         let sessions = self.all();
         for state in sessions.iter().flat_map(|session| session.states()) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use enrich_store::{Backoff, StoreError};
 use tokio::time::{Instant, sleep};
 
@@ -97,7 +97,7 @@ pub(crate) struct Return {
 }
 
 impl WorkspaceState {
-    pub(crate) fn new(workspace: WorkspaceId, epoch: i64, now: Timestamp) -> Self {
+    pub(crate) fn new(workspace: WorkspaceId, epoch: i64, now: Duration) -> Self {
         let mut account = Account::default();
         account.advance(now);
         let lease = Lease {

@@ -1,20 +1,23 @@
 //! Group commit. One statement is in progress at a time; spends that arrive meanwhile form the next one. There is no
 //! batching delay: a single spend is sent at once.
 //!
-//! A statement without a reply may have been executed, or may still be executed later. Its spends are retried under the same
-//! ids while their callers wait. A spend whose caller has stopped waiting, or that was rejected on a retry, is voided. A
-//! void cancels the spend even if it arrives first. A committed spend therefore stays in effect only if its caller received
-//! the acknowledgement.
+//! ```text
+//! queued ──► sent ──► committed      the reply says so
+//!    │         └────► rejected       the reply says so, and no earlier statement can commit it any more
+//!    └──► withdrawn                  it was queued for too long
+//! ```
+//!
+//! A statement without a reply may have been executed, or may still be executed later. Its spends are *ambiguous*: they are
+//! sent again under the same ids until a reply says that they are committed. Their callers have no result until then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::credit::Hold;
-use enrich_lib::model::LookupId;
 use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::column::{Uuid, at, bigint, key_number};
 use crate::error::PostgresError;
@@ -27,9 +30,11 @@ const BATCH_MAX: usize = 512;
 /// The backoff before a retry.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
+/// How long a spend waits to be sent. Afterwards, its lookup is answered with 500.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
 pub(crate) enum Job {
     Spend(Spend),
-    Void(UnacknowledgedSpend),
     /// Replied to when no work is left.
     Flush(oneshot::Sender<()>),
 }
@@ -42,19 +47,11 @@ pub(crate) struct Spend {
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
     pub(crate) reply: ReplySender,
+    pub(crate) queued_at: Instant,
     /// True if the spend was sent and may have been committed.
     pub(crate) is_ambiguous: bool,
     /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
     pub(crate) is_late: bool,
-}
-
-/// An unacknowledged spend that may have been committed.
-pub(crate) struct UnacknowledgedSpend {
-    pub(crate) state: Arc<WorkspaceState>,
-    pub(crate) rowid: i64,
-    pub(crate) hold: Hold,
-    /// True if the void was sent, or if a caller received an error for this spend. The spend can no longer succeed.
-    pub(crate) is_final: bool,
 }
 
 /// The channel for the result. The receiver may be closed.
@@ -63,19 +60,18 @@ type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
 pub(crate) struct Writer {
     pool: Pool,
     spends: Vec<Spend>,
-    unacknowledged: BTreeMap<LookupId, UnacknowledgedSpend>,
     flushes: Vec<oneshot::Sender<()>>,
 }
 
 impl Writer {
     pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, spends: Vec::new(), unacknowledged: BTreeMap::new(), flushes: Vec::new() }
+        Self { pool, spends: Vec::new(), flushes: Vec::new() }
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
         let mut backoff = BACKOFF;
         loop {
-            if self.spends.is_empty() && self.unacknowledged.is_empty() {
+            if self.spends.is_empty() {
                 for flush in self.flushes.drain(..) {
                     let _ = flush.send(());
                 }
@@ -85,59 +81,27 @@ impl Writer {
             while let Ok(job) = jobs.try_recv() {
                 self.enqueue(job);
             }
-            self.remove_abandoned();
-            // Spends go first because their callers wait.
-            let settled = self.settle().await;
-            let voided = self.void().await;
-            match (settled, voided) {
-                (Ok(()), Ok(())) => backoff.reset(),
-                (Err(_), _) => sleep(backoff.next_pause()).await,
-                // New spends do not wait for the void's backoff.
-                (Ok(()), Err(_)) => {
-                    if let Ok(Some(job)) = timeout(backoff.next_pause(), jobs.recv()).await {
-                        self.enqueue(job);
-                    }
-                }
+            self.withdraw_overdue();
+            match self.settle().await {
+                Ok(()) => backoff.reset(),
+                Err(_) => sleep(backoff.next_pause()).await,
             }
         }
     }
 
     fn enqueue(&mut self, job: Job) {
         match job {
-            Job::Spend(mut spend) => match self.unacknowledged.get(&spend.hold.lookup_id) {
-                Some(earlier) if earlier.is_final => reject_voided(spend),
-                Some(_) => {
-                    // The void was not sent yet, so this attempt can still succeed.
-                    self.unacknowledged.remove(&spend.hold.lookup_id);
-                    spend.is_ambiguous = true;
-                    self.spends.push(spend);
-                }
-                None => self.spends.push(spend),
-            },
-            Job::Void(spend) => {
-                self.unacknowledged.insert(spend.hold.lookup_id, spend);
-            }
+            Job::Spend(spend) => self.spends.push(spend),
             Job::Flush(done) => self.flushes.push(done),
         }
     }
 
-    /// Removes spends whose callers have stopped waiting. Those that may have been committed are queued for a void.
-    fn remove_abandoned(&mut self) {
-        let (waiting, abandoned): (Vec<_>, Vec<_>) =
-            self.spends.drain(..).partition(|spend| !spend.reply.is_closed());
-        self.spends = waiting;
-        for spend in abandoned {
-            let id = spend.hold.lookup_id;
-            let next = self.spends.iter_mut().find(|next| next.hold.lookup_id == id);
-            match next {
-                Some(next) => next.is_ambiguous |= spend.is_ambiguous,
-                None if spend.is_ambiguous => {
-                    self.unacknowledged.insert(id, spend.unacknowledged(false));
-                    continue;
-                }
-                None => {}
-            }
-            spend.state.lease().account.abort_spend(&spend.hold);
+    /// Withdraws spends that were never sent and have waited for too long.
+    fn withdraw_overdue(&mut self) {
+        let is_overdue =
+            |spend: &mut Spend| !spend.is_ambiguous && spend.queued_at.elapsed() >= QUEUE_TIMEOUT;
+        for spend in self.spends.extract_if(.., is_overdue) {
+            spend.fail(StoreError::Withdrawn.into());
         }
     }
 
@@ -194,54 +158,32 @@ impl Writer {
         }
     }
 
-    /// Reports decided spends to their callers, and requeues undecided ones as late. The account stays locked while the
-    /// result is sent, so that a caller that receives it finds the hold spent.
-    fn reply(&mut self, batch: Vec<Spend>, committed: Vec<Option<bool>>) {
-        let (mut acknowledged, mut unacknowledged) = (Vec::with_capacity(batch.len()), Vec::new());
+    /// Reports committed spends to their callers. `settle` requeues the others as late, and `charge` rejects them. The account
+    /// stays locked while the result is sent, so that a caller that receives it finds the hold spent.
+    fn reply(&mut self, batch: Vec<Spend>, committed: Vec<bool>) {
         for (spend, is_committed) in batch.into_iter().zip(committed) {
             match is_committed {
-                Some(true) => {}
-                Some(false) => {
-                    self.reject(spend, PostgresError::LeaseEnded);
-                    continue;
+                true => {
+                    let mut lease = spend.state.lease();
+                    lease.account.commit_spend(&spend.hold);
+                    let _ = spend.reply.send(Ok(()));
                 }
-                None => {
-                    self.spends.push(Spend { is_late: true, ..spend });
-                    continue;
-                }
+                // No earlier statement can commit it either.
+                false if spend.is_late => spend.fail(PostgresError::LeaseEnded),
+                false => self.spends.push(Spend { is_late: true, ..spend }),
             }
-            let Spend { state, rowid, hold, reply, .. } = spend;
-            let mut lease = state.lease();
-            if reply.send(Ok(())).is_ok() {
-                lease.account.commit_spend(&hold);
-                acknowledged.push(hold.lookup_id);
-            } else {
-                drop(lease);
-                unacknowledged.push(UnacknowledgedSpend { state, rowid, hold, is_final: false });
-            }
-        }
-        unacknowledged.retain(|spend| !acknowledged.contains(&spend.hold.lookup_id));
-        for spend in unacknowledged {
-            self.unacknowledged.insert(spend.hold.lookup_id, spend);
         }
     }
 
-    /// Rejects a spend. If an earlier attempt may still be executed, it is voided as well.
-    fn reject(&mut self, spend: Spend, error: PostgresError) {
-        if spend.is_ambiguous {
-            self.unacknowledged.insert(spend.hold.lookup_id, spend.unacknowledged(true));
-        } else {
-            spend.state.lease().account.abort_spend(&spend.hold);
-        }
-        let _ = spend.reply.send(Err(error));
-    }
-
-    /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is retried, and
-    /// becomes ambiguous unless connecting failed.
+    /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is sent again, and is
+    /// ambiguous unless connecting failed.
     fn fail(&mut self, batch: Vec<Spend>, error: PostgresError) -> Result<(), PostgresError> {
         if error.is_constraint() {
             for spend in batch {
-                self.reject(spend, StoreError::NotCommitted(error.to_string()).into());
+                // An earlier statement could still commit an ambiguous spend, which therefore has no result.
+                if !spend.is_ambiguous {
+                    spend.fail(StoreError::NotCommitted(error.to_string()).into());
+                }
             }
             return Ok(());
         }
@@ -251,29 +193,6 @@ impl Writer {
             .map(|spend| Spend { is_ambiguous: spend.is_ambiguous || is_ambiguous, ..spend });
         self.spends.splice(..0, again);
         Err(error)
-    }
-
-    /// Voids unacknowledged spends. Their credits stay held until the store has replied.
-    async fn void(&mut self) -> Result<(), PostgresError> {
-        if self.unacknowledged.is_empty() {
-            return Ok(());
-        }
-        let mut batch = Vec::new();
-        for (id, spend) in self.unacknowledged.iter_mut().take(BATCH_MAX) {
-            spend.is_final = true;
-            batch.push((spend.state.epoch, spend.rowid, *id, at(spend.hold.placed_at)));
-        }
-        let epochs: Vec<_> = batch.iter().map(|(epoch, ..)| *epoch).collect();
-        let workspaces: Vec<_> = batch.iter().map(|(_, rowid, ..)| *rowid).collect();
-        let lookups: Vec<_> = batch.iter().map(|(_, _, id, _)| Uuid(*id)).collect();
-        let arrivals: Vec<_> = batch.iter().map(|(.., at)| *at).collect();
-        self.pool.query("SELECT void($1, $2, $3, $4)", &[&epochs, &workspaces, &lookups, &arrivals]).await?;
-        for (_, _, id, _) in batch {
-            if let Some(UnacknowledgedSpend { state, hold, .. }) = self.unacknowledged.remove(&id) {
-                state.lease().account.void_spend(&hold);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -308,18 +227,9 @@ impl Leases {
 }
 
 impl Spend {
-    fn unacknowledged(&self, is_final: bool) -> UnacknowledgedSpend {
-        UnacknowledgedSpend {
-            state: self.state.clone(),
-            rowid: self.rowid,
-            hold: self.hold.clone(),
-            is_final,
-        }
+    /// Fails a spend that is not committed and never will be.
+    fn fail(self, error: PostgresError) {
+        self.state.lease().account.abort_spend(&self.hold);
+        let _ = self.reply.send(Err(error));
     }
-}
-
-/// Rejects a spend that has already been voided.
-fn reject_voided(spend: Spend) {
-    spend.state.lease().account.abort_spend(&spend.hold);
-    let _ = spend.reply.send(Err(StoreError::NotCommitted("it was voided before".to_owned()).into()));
 }

@@ -9,19 +9,17 @@ use crate::column::parsed;
 use crate::error::SqliteError;
 
 /// The triggers that keep the ledger tables and the audit log append-only.
-const TRIGGERS: [&str; 8] = [
+const TRIGGERS: [&str; 6] = [
     "credit_grant_no_update",
     "credit_grant_no_delete",
     "credit_spend_no_update",
     "credit_spend_no_delete",
-    "credit_void_no_update",
-    "credit_void_no_delete",
     "audit_event_no_update",
     "audit_event_no_delete",
 ];
 
 /// Queries that count inconsistent rows.
-const ORPHANS: [(&str, &str); 4] = [
+const ORPHANS: [(&str, &str); 3] = [
     (
         "grants without a workspace",
         "SELECT count(*) FROM credit_grant WHERE workspace NOT IN (SELECT rowid FROM workspace)",
@@ -29,10 +27,6 @@ const ORPHANS: [(&str, &str); 4] = [
     (
         "spends without a workspace",
         "SELECT count(*) FROM credit_spend WHERE workspace NOT IN (SELECT rowid FROM workspace)",
-    ),
-    (
-        "voids without a spend",
-        "SELECT count(*) FROM credit_void WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_spend)",
     ),
     ("workspaces with more credits spent than granted", "SELECT count(*) FROM account WHERE spent > granted"),
 ];
@@ -53,8 +47,7 @@ impl Admin {
 fn workspaces(db: &Connection, errors: &mut Vec<String>) -> Result<Vec<AuditRow>, SqliteError> {
     let mut select = db.prepare(
         "WITH grants AS (SELECT workspace, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
-              spends AS (SELECT workspace, sum(credits) AS credits, count(*) AS lookups FROM credit_spend
-                         WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void) GROUP BY workspace),
+              spends AS (SELECT workspace, sum(credits) AS credits, count(*) AS lookups FROM credit_spend GROUP BY workspace),
               usage AS (SELECT workspace, sum(credits) AS credits, sum(lookups) AS lookups
                         FROM (SELECT workspace, credits, lookups FROM usage_day WHERE outcome = ?
                               UNION ALL SELECT workspace, credits, lookups FROM usage_in_tail) GROUP BY workspace)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use enrich_store::StoreError;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
 
 use crate::dir::write_private;
 use crate::error::SqliteError;
@@ -86,6 +86,20 @@ const SHORT_PAUSES: i32 = 1_000;
 const LONG_PAUSE: Duration = Duration::from_millis(2);
 /// With the pauses before, about a minute.
 const ATTEMPTS_MAX: i32 = 30_000;
+
+/// Moves all commits from the write-ahead log into the database and empties the log.
+///
+/// Errors: the database is busy, because another connection is reading it.
+pub(crate) fn empty_log(db: &Connection) -> Result<(), SqliteError> {
+    let is_busy: bool = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if is_busy {
+        let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+        return Err(
+            rusqlite::Error::SqliteFailure(busy, Some("the write-ahead log is in use".to_owned())).into()
+        );
+    }
+    Ok(())
+}
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
     let migrations = schema.migrations();

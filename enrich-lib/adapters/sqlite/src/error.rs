@@ -66,6 +66,17 @@ pub enum SqliteError {
         /// The I/O error.
         source: io::Error,
     },
+    /// The disk failed to store a commit, so that its outcome is unknown, and the ledger has stopped. It works again after
+    /// a restart, which determines the outcome.
+    #[error(
+        "the disk failed to store a commit, and the ledger has stopped: {0}; check the disk, then restart"
+    )]
+    SyncFailed(String),
+    /// Some spends that were acknowledged before they were durable could not be written before the ledger was closed.
+    #[error(
+        "{0} acknowledged spends could not be written, and are lost; their workspaces are not billed for them"
+    )]
+    SpendsLost(usize),
     /// SQLite returned an error.
     #[error("the database returned an error: {0}")]
     Database(#[from] rusqlite::Error),
@@ -94,6 +105,11 @@ impl SqliteError {
             }
             error => error,
         }
+    }
+
+    /// Returns whether the ledger has stopped for good, so that its process must be restarted.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Self::SyncFailed(_) | Self::Replaced(_))
     }
 
     /// Returns a closure for `map_err` that wraps an I/O error of the file at `path`.

@@ -71,11 +71,9 @@ impl Export {
         let mut select = self.db.prepare(
             "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
                   g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
-                  s AS (SELECT s.workspace, count(*) AS n, count(v.lookup_id) AS voids,
-                               sum(CASE WHEN v.lookup_id IS NULL THEN s.credits ELSE 0 END) AS credits
-                        FROM credit_spend s LEFT JOIN credit_void v USING (lookup_id) GROUP BY s.workspace)
+                  s AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_spend GROUP BY workspace)
              SELECT w.rowid, w.id, w.quota_limit, w.window_seconds, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0),
-                    coalesce(g.credits, 0), coalesce(s.n, 0), coalesce(s.credits, 0), coalesce(s.voids, 0)
+                    coalesce(g.credits, 0), coalesce(s.n, 0), coalesce(s.credits, 0)
              FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
              LEFT JOIN s ON s.workspace = w.rowid ORDER BY w.id",
         )?;
@@ -91,7 +89,6 @@ impl Export {
                     granted: row.get(7)?,
                     spends: row.get(8)?,
                     spent: row.get(9)?,
-                    voids: row.get(10)?,
                 },
             })
         })?;
@@ -124,14 +121,6 @@ impl Export {
     /// Returns up to `limit` spends with a lookup id greater than `after`.
     pub fn spends(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
         let select = "SELECT lookup_id, workspace, key, credits, at FROM credit_spend WHERE lookup_id > ? ORDER BY lookup_id LIMIT ?";
-        self.by_lookup(select, after, limit)
-    }
-
-    /// Returns up to `limit` voided spends with a lookup id greater than `after`. The time of each is the one recorded
-    /// in its void: the arrival of its lookup.
-    pub fn voids(&self, after: Option<LookupId>, limit: u32) -> Result<Vec<CopiedSpend>, SqliteError> {
-        let select = "SELECT v.lookup_id, s.workspace, s.key, s.credits, v.at FROM credit_void v JOIN credit_spend s USING (lookup_id)
-             WHERE v.lookup_id > ? ORDER BY v.lookup_id LIMIT ?";
         self.by_lookup(select, after, limit)
     }
 

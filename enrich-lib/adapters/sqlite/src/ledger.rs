@@ -9,16 +9,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
-use enrich_store::StoreError;
+use enrich_store::sync::Mutex;
 use enrich_store::usage::UsageCounter;
+use enrich_store::{Clocks, StoreError};
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
@@ -26,7 +28,7 @@ use crate::durability::{Durability, Work};
 use crate::error::SqliteError;
 use crate::queue::{self, queue};
 use crate::shared::{Shared, WorkspaceState};
-use crate::spend::{QueuedSpend, Spend};
+use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::writer::{Job, Writer};
 
@@ -38,17 +40,24 @@ pub struct Ledger {
     shared: Arc<Shared>,
     durability: Durability,
     queue: queue::Sender<Job>,
+    /// The result of the writer. `None` if [`Ledger::close`] was called.
+    end: Mutex<Option<oneshot::Receiver<Result<(), SqliteError>>>>,
 }
 
 impl Ledger {
     /// Calls [`Ledger::open_with`] with [`Durability::Strict`].
-    pub fn open(dir: &DataDir, now: Timestamp, spawn: impl FnOnce(Work)) -> Result<Self, SqliteError> {
+    pub fn open(
+        dir: &DataDir,
+        now: impl Into<Clocks>,
+        spawn: impl FnOnce(Work),
+    ) -> Result<Self, SqliteError> {
         Self::open_with(Durability::Strict, dir, now, spawn)
     }
 
     /// Locks the data directory and starts its writer with `spawn`.
     ///
-    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`].
+    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A [`Timestamp`](enrich_lib::model::Timestamp) stands
+    /// for both clocks.
     ///
     /// If the last process that used the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).
@@ -58,32 +67,77 @@ impl Ledger {
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
-        now: Timestamp,
+        now: impl Into<Clocks>,
         spawn: impl FnOnce(Work),
     ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
         dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
-        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now));
+        let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into()));
         let (queue, jobs) = queue();
-        let writer = Writer::new(writer_db, shared.clone(), durability)?;
+        let (ended, end) = oneshot::channel();
+        let writer = Writer::new(writer_db, shared.clone(), durability, ended)?;
         spawn(Box::pin(writer.run(jobs)));
-        Ok(Self { shared, durability, queue })
+        Ok(Self { shared, durability, queue, end: Mutex::new(Some(end)) })
     }
 
     /// Advances the ledger's time to `now`. Call it at least twice a second.
     ///
-    /// Overdue holds expire, and changes by other processes since the last tick take effect. Spends that were queued
-    /// before the call are durable when it returns.
+    /// Overdue holds expire, spends that were queued for [`QUEUE_TIMEOUT`](Self::QUEUE_TIMEOUT) are withdrawn, and changes by
+    /// other processes since the last tick take effect. Spends that were queued before the call are durable when it returns.
+    /// While the disk does not respond, it is pending; drop it after a while, and call it again.
     ///
     /// Errors: [`StoreError::NotCommitted`] if a spend could not be written, [`StoreError::Stopped`] if the writer has
-    /// ended, or an error of the database.
-    pub async fn tick(&self, now: Timestamp) -> Result<(), SqliteError> {
+    /// ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections without an answer and end the
+    /// process: some lookups may or may not be billed, and only the next start determines it.
+    pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), SqliteError> {
+        let now = now.into();
+        self.shared.set_time(now);
+        self.withdraw_overdue(now.elapsed);
         let (done, reply) = oneshot::channel();
-        self.queue.send(Job::Tick { now, done }).map_err(|_| StoreError::Stopped)?;
+        let sent = self.queue.send(Job::Tick { now, done });
         self.queue.notify();
-        reply.await.map_err(|_| StoreError::Stopped)?
+        match sent {
+            Ok(_) => reply.await.unwrap_or_else(|_| Err(self.stopped())),
+            Err(_) => Err(self.stopped()),
+        }
+    }
+
+    /// How long a spend waits for the transaction before its own. Afterwards, its lookup is answered with 500.
+    pub const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+    fn withdraw_overdue(&self, now: Duration) {
+        let Some(time) = now.checked_sub(Self::QUEUE_TIMEOUT) else { return };
+        let is_overdue = |job: &mut Job| matches!(job, Job::Spend(spend) if spend.is_overdue(time));
+        let mut wakes = WakeBatch::default();
+        for job in self.queue.remove(is_overdue) {
+            if let Job::Spend(spend) = job
+                && let Some(spend) = spend.begin()
+            {
+                let mut account = self.shared.account(&spend.state);
+                spend.fail(&mut account, StoreError::Withdrawn, &mut wakes);
+            }
+        }
+        wakes.wake();
+    }
+
+    fn stopped(&self) -> SqliteError {
+        self.shared.failure().err().unwrap_or_else(|| StoreError::Stopped.into())
+    }
+
+    /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is then complete
+    /// without its write-ahead log. Later calls of the ledger fail. Call it when no lookup is in flight.
+    ///
+    /// Errors: [`SqliteError::SpendsLost`] if spends were acknowledged before they were durable and cannot be written. To give
+    /// the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
+    pub async fn close(&self) -> Result<(), SqliteError> {
+        let end = self.end.lock().take();
+        self.queue.close();
+        match end {
+            Some(end) => end.await.unwrap_or_else(|_| Err(self.stopped())),
+            None => Err(self.stopped()),
+        }
     }
 
     /// Returns the current credits of a workspace, including spends that are not durable yet.
@@ -108,6 +162,7 @@ impl Keys for Ledger {
 #[async_trait]
 impl Credits for Ledger {
     async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+        self.shared.check_writable()?;
         let state = self.shared.workspace(&hold.workspace)?;
         let held = self.shared.account(&state).hold(hold);
         held.map_err(|error| SqliteError::from(error).into())
@@ -135,9 +190,6 @@ impl Ledger {
         credits: u64,
     ) -> Result<Option<PendingSpend<'_>>, StoreError> {
         let mut account = self.shared.account(&state);
-        // A repeated attempt waits for the disk, because an earlier one may be about to be voided.
-        let may_acknowledge_early =
-            self.durability == Durability::Relaxed && !account.is_spending(hold.lookup_id);
         if account.begin_spend(hold, credits)? == SpendStart::AlreadySpent {
             return Ok(None);
         }
@@ -146,11 +198,17 @@ impl Ledger {
             account.commit_spend(hold);
             return Ok(None);
         }
-        let is_acknowledged = may_acknowledge_early && self.shared.unflushed.add();
-        let spend = Arc::new(Spend::new(state.clone(), hold.clone(), credits, is_acknowledged));
-        let Ok(is_first) = self.queue.send(Job::Spend(QueuedSpend(spend.clone()))) else {
-            account.abort_spend(hold);
-            return Err(StoreError::Stopped);
+        let is_acknowledged = self.durability == Durability::Relaxed && self.shared.unflushed.add();
+        let queued_at = self.shared.elapsed();
+        let spend = Arc::new(Spend::new(state.clone(), hold.clone(), credits, queued_at, is_acknowledged));
+        let is_first = match self.queue.send(Job::Spend(QueuedSpend::new(spend.clone()))) {
+            Ok(is_first) => is_first,
+            Err(job) => {
+                // Dropping the job locks the account.
+                drop(account);
+                drop(job);
+                return Err(StoreError::Stopped);
+            }
         };
         let is_strict = self.durability == Durability::Strict;
         if is_first && !is_strict {
@@ -166,10 +224,7 @@ impl Ledger {
     }
 }
 
-/// Waits for the result of a queued spend.
-///
-/// If it is dropped, the caller receives no result, so the spend must not count. The writer skips the spend if it is
-/// still queued. A spend whose result was ready but not received is voided.
+/// Waits for the result of a spend. Dropping it does not withdraw the spend.
 struct PendingSpend<'a> {
     ledger: &'a Ledger,
     spend: Arc<Spend>,
@@ -207,13 +262,7 @@ impl Drop for PendingSpend<'_> {
         if self.notify_after.is_some() {
             self.ledger.queue.notify();
         }
-        if let Some(Ok(())) = self.spend.abandon() {
-            let Spend { state, hold, credits, .. } = &*self.spend;
-            self.ledger.shared.account(state).reopen_spend(hold, *credits);
-            // Without a writer the spend remains committed, as if the process had ended just before.
-            let _ = self.ledger.queue.send(Job::Void(self.spend.clone()));
-            self.ledger.queue.notify();
-        }
+        self.spend.stop_waiting();
     }
 }
 

@@ -12,7 +12,7 @@
 //! damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
 //! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `backup` · `admin` · `users` ·
 //! `audit` · `durability` · `shared` accounts in memory · `spend` pending spends · `totals` spent totals · `rows` statements of
-//! the writer · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
+//! the writer · `wal` the write-ahead log · `commit` transactions of spends · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
 //! people in memory · `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
@@ -61,6 +61,10 @@ mod spend;
 mod totals;
 
 mod rows;
+
+mod wal;
+
+mod commit;
 
 mod writer;
 

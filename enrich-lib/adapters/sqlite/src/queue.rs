@@ -24,7 +24,7 @@ struct State<T> {
     writer: Option<Waker>,
 }
 
-/// The sending side of a queue. When it is dropped, the writer finishes the queued jobs and ends.
+/// The sending side of a queue. Dropping it closes the queue.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Sender<T> {
@@ -53,10 +53,22 @@ impl<T> Sender<T> {
     }
 }
 
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
+impl<T> Sender<T> {
+    /// Removes the jobs that the writer has not taken and for which `is_removed` is true, and returns them.
+    pub(crate) fn remove(&self, is_removed: impl FnMut(&mut T) -> bool) -> Vec<T> {
+        self.0.lock().jobs.extract_if(.., is_removed).collect()
+    }
+
+    /// Closes the queue. The writer finishes the queued jobs and ends.
+    pub(crate) fn close(&self) {
         self.0.lock().is_closed = true;
         self.notify();
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -1,19 +1,16 @@
 //! The writer's statements.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use enrich_lib::credit::Hold;
-use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_store::KeyUse;
 use rusqlite::{Connection, Transaction, params};
 
-use crate::column::{ms, parsed, time};
+use crate::column::{ms, parsed};
 use crate::error::SqliteError;
 use crate::shared::Shared;
-use crate::spend::{QueuedSpend, Spend};
-use crate::usage::BilledLookup;
+use crate::spend::Spend;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
@@ -41,14 +38,14 @@ pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> R
 }
 
 /// Inserts spends. Returns how many of them are new.
-pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[QueuedSpend]) -> Result<usize, SqliteError> {
+pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[Arc<Spend>]) -> Result<usize, SqliteError> {
     static ONE: LazyLock<String> = LazyLock::new(|| insert_of(1));
     static MANY: LazyLock<String> = LazyLock::new(|| insert_of(ROWS));
     let mut insert = tx.prepare_cached(if spends.len() == 1 { &ONE } else { &MANY })?;
     let mut places = 1..;
     let mut place = || places.next().unwrap_or_default();
     for spend in spends {
-        let Spend { state, hold, credits, .. } = &***spend;
+        let Spend { state, hold, credits, .. } = &**spend;
         insert.raw_bind_parameter(place(), hold.lookup_id.as_bytes())?;
         insert.raw_bind_parameter(place(), state.rowid)?;
         insert.raw_bind_parameter(place(), hold.key.number())?;
@@ -63,31 +60,6 @@ fn insert_of(rows: usize) -> String {
     format!(
         "INSERT INTO credit_spend (lookup_id, workspace, key, credits, at) VALUES {rows} ON CONFLICT (lookup_id) DO NOTHING"
     )
-}
-
-pub(crate) fn is_voided(tx: &Transaction<'_>, hold: &Hold) -> Result<bool, SqliteError> {
-    let select = "SELECT EXISTS (SELECT 1 FROM credit_void WHERE lookup_id = ?)";
-    Ok(tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| row.get(0))?)
-}
-
-/// Voids a spend. Returns it, unless it was voided before.
-pub(crate) fn insert_void(tx: &Transaction<'_>, spend: &Spend) -> Result<Option<BilledLookup>, SqliteError> {
-    let Spend { state, hold, .. } = spend;
-    let insert = "INSERT INTO credit_void (lookup_id, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
-    if tx.prepare_cached(insert)?.execute(params![hold.lookup_id.as_bytes(), ms(hold.placed_at)])? == 0 {
-        return Ok(None);
-    }
-    let select = "SELECT key, at, credits FROM credit_spend WHERE lookup_id = ?";
-    let voided = tx.prepare_cached(select)?.query_row([hold.lookup_id.as_bytes()], |row| {
-        Ok(BilledLookup {
-            lookup_id: hold.lookup_id,
-            workspace: state.rowid,
-            key: KeyId::from_number(row.get(0)?),
-            at: time(row.get(1)?),
-            credits: row.get(2)?,
-        })
-    })?;
-    Ok(Some(voided))
 }
 
 /// Writes when keys were last used.

@@ -1,8 +1,9 @@
 //! State shared between requests and the writer: the accounts and the keys in memory.
 
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
@@ -10,7 +11,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{KeyCache, StoreError};
+use enrich_store::{Clocks, KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::dir::ServeLock;
@@ -25,8 +26,14 @@ pub(crate) struct Shared {
     states: ShardedMap<Arc<WorkspaceState>>,
     /// Workspaces that were used since the last tick.
     touched: Mutex<Vec<Arc<WorkspaceState>>>,
-    /// Time of the last tick, in Unix milliseconds.
-    now_ms: AtomicU64,
+    /// The wall clock at the last tick, in Unix milliseconds.
+    wall_ms: AtomicU64,
+    /// The monotonic clock at the last tick, in milliseconds.
+    elapsed_ms: AtomicU64,
+    /// Set while a commit that failed has not been overwritten.
+    is_unwritable: AtomicBool,
+    /// The error of a failed sync, after which the ledger works no more.
+    failure: OnceLock<String>,
     /// Reads keys and workspaces that are not in memory yet.
     reader: Mutex<Connection>,
     /// Held here because the writer may still have spends to write after the ledger is dropped.
@@ -38,34 +45,71 @@ pub(crate) struct WorkspaceState {
     pub(crate) rowid: i64,
     account: Mutex<Account>,
     is_touched: AtomicBool,
-    /// When the writer processes the account next, in Unix milliseconds. Only the writer uses it.
-    pub(crate) due_ms: AtomicU64,
+    /// When the writer processes the account next, in milliseconds of the monotonic clock. Only the writer uses it.
+    due_ms: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Timestamp) -> Self {
+    pub(crate) fn new(reader: Connection, serve: ServeLock, now: Clocks) -> Self {
         Self {
             keys: KeyCache::default(),
             usage: Arc::default(),
             unflushed: Unflushed::default(),
             states: ShardedMap::default(),
             touched: Mutex::default(),
-            now_ms: AtomicU64::new(now.unix_ms()),
+            wall_ms: AtomicU64::new(now.wall.unix_ms()),
+            elapsed_ms: AtomicU64::new(ms(now.elapsed)),
+            is_unwritable: AtomicBool::new(false),
+            failure: OnceLock::new(),
             reader: Mutex::new(reader),
             _serve: serve,
         }
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
+    /// Returns the wall clock at the last tick.
+    pub(crate) fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.wall_ms.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_time(&self, now: Timestamp) {
-        self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
+    /// Returns the monotonic clock at the last tick.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_time(&self, now: Clocks) {
+        self.wall_ms.store(now.wall.unix_ms(), Ordering::Relaxed);
+        self.elapsed_ms.fetch_max(ms(now.elapsed), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_unwritable(&self, is_unwritable: bool) {
+        self.is_unwritable.store(is_unwritable, Ordering::Relaxed);
+    }
+
+    /// Fails if a hold would be pointless, because its spend could not be written.
+    pub(crate) fn check_writable(&self) -> Result<(), SqliteError> {
+        self.failure()?;
+        if self.is_unwritable.load(Ordering::Relaxed) {
+            return Err(StoreError::Unwritable("the last commit failed".to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// Records a failed sync.
+    pub(crate) fn fail(&self, error: &rusqlite::Error) -> SqliteError {
+        SqliteError::SyncFailed(self.failure.get_or_init(|| error.to_string()).clone())
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Returns the error of a failed sync.
+    pub(crate) fn failure(&self) -> Result<(), SqliteError> {
+        self.failure.get().map_or(Ok(()), |error| Err(SqliteError::SyncFailed(error.clone())))
     }
 
     pub(crate) fn find_key(&self, key: &KeyDigest) -> Result<Option<Workspace>, SqliteError> {
-        keys::find(&self.keys, key, self.now(), &self.reader)
+        keys::find(&self.keys, key, self.wall(), &self.reader)
     }
 
     /// Returns the account of a workspace. Reads it from disk the first time.
@@ -102,17 +146,11 @@ impl Shared {
     /// Locks the account to change its holds. Advances its time to the last tick and marks it for the next one.
     pub(crate) fn account<'s>(&self, state: &'s Arc<WorkspaceState>) -> MutexGuard<'s, Account> {
         let mut account = state.account.lock();
-        account.catch_up(self.now());
+        account.advance(self.elapsed());
         if !state.is_touched.load(Ordering::Relaxed) && !state.is_touched.swap(true, Ordering::Relaxed) {
             self.touched.lock().push(state.clone());
         }
         account
-    }
-
-    /// Returns all accounts in memory.
-    pub(crate) fn all(&self) -> Vec<Arc<WorkspaceState>> {
-        #[expect(clippy::disallowed_methods, reason = "this map has the same order in every run")]
-        self.states.shards().flat_map(|shard| shard.values().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Returns the accounts used since the last call.
@@ -132,6 +170,16 @@ impl WorkspaceState {
 
     pub(crate) fn balance(&self) -> Balance {
         self.account().balance()
+    }
+
+    /// Schedules the account, unless it is scheduled for the same time or an earlier one.
+    pub(crate) fn set_due(&self, due: Duration) -> bool {
+        self.due_ms.fetch_min(ms(due), Ordering::Relaxed) > ms(due)
+    }
+
+    /// Returns whether the account is scheduled for `due`, and ends the schedule.
+    pub(crate) fn take_due(&self, due: Duration) -> bool {
+        self.due_ms.compare_exchange(ms(due), u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -164,4 +212,8 @@ impl Unflushed {
         self.is_failing.store(is_failing, Ordering::Relaxed);
         self.count.fetch_sub(written, Ordering::Relaxed);
     }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

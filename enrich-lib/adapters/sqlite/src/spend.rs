@@ -1,12 +1,12 @@
 //! Pending spends: the state shared between a lookup that waits and the writer that replies.
 
 use std::mem;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use enrich_lib::credit::Hold;
+use enrich_lib::credit::{Account, Hold};
 
 use crate::shared::WorkspaceState;
 use crate::usage::BilledLookup;
@@ -18,6 +18,8 @@ pub(crate) struct Spend {
     pub(crate) state: Arc<WorkspaceState>,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
+    /// When it was queued, on the ledger's monotonic clock.
+    pub(crate) queued_at: Duration,
     /// Acknowledged before it was durable (relaxed mode).
     pub(crate) is_acknowledged: bool,
     result: Mutex<SpendResult>,
@@ -27,7 +29,7 @@ enum SpendResult {
     Pending(Option<Waiter>),
     /// The result, and the tasks that the receiver of the result must wake.
     Ready(Result<(), StoreError>, Vec<PendingWake>),
-    /// The result was received, or the caller stopped waiting.
+    /// The result was received, or no task waits for it.
     Taken,
 }
 
@@ -40,9 +42,15 @@ struct Waiter {
 type PendingWake = (Arc<Spend>, Waker);
 
 impl Spend {
-    pub(crate) fn new(state: Arc<WorkspaceState>, hold: Hold, credits: u64, is_acknowledged: bool) -> Self {
+    pub(crate) fn new(
+        state: Arc<WorkspaceState>,
+        hold: Hold,
+        credits: u64,
+        queued_at: Duration,
+        is_acknowledged: bool,
+    ) -> Self {
         let result = if is_acknowledged { SpendResult::Taken } else { SpendResult::Pending(None) };
-        Self { state, hold, credits, is_acknowledged, result: Mutex::new(result) }
+        Self { state, hold, credits, queued_at, is_acknowledged, result: Mutex::new(result) }
     }
 
     /// Returns the spend as usage counts it.
@@ -55,10 +63,6 @@ impl Spend {
             at: hold.placed_at,
             credits: *credits,
         }
-    }
-
-    pub(crate) fn is_abandoned(&self) -> bool {
-        !self.is_acknowledged && matches!(*self.result.lock(), SpendResult::Taken)
     }
 
     /// Polls the result. Returns [`StoreError::Stopped`] if it was received before.
@@ -79,12 +83,12 @@ impl Spend {
         }
     }
 
-    /// Stops waiting for the result. Returns the result if it was ready but not received.
-    pub(crate) fn abandon(&self) -> Option<Result<(), StoreError>> {
+    /// Stops waiting for the result. The spend itself continues.
+    pub(crate) fn stop_waiting(&self) {
         let previous = mem::replace(&mut *self.result.lock(), SpendResult::Taken);
-        let SpendResult::Ready(result, others) = previous else { return None };
-        others.into_iter().for_each(|(_, waker)| waker.wake());
-        Some(result)
+        if let SpendResult::Ready(_, others) = previous {
+            others.into_iter().for_each(|(_, waker)| waker.wake());
+        }
     }
 
     /// Makes the receiver of this spend's result wake `others` too.
@@ -99,38 +103,60 @@ impl Spend {
             SpendResult::Pending(_) | SpendResult::Taken => Err(others),
         }
     }
-}
 
-/// A spend owned by the writer. Dropping it without a result reports that the writer has ended.
-pub(crate) struct QueuedSpend(pub(crate) Arc<Spend>);
+    /// Ends a spend that is durable. `account` is its workspace's, which stays locked, so that a caller that receives the
+    /// result finds the credits spent.
+    pub(crate) fn succeed(self: &Arc<Self>, account: &mut Account, wakes: &mut WakeBatch) {
+        account.commit_spend(&self.hold);
+        self.complete(Ok(()), wakes);
+    }
 
-impl QueuedSpend {
-    /// Sets the result and adds the waiting task to `wakes`. Returns `false` if the caller stopped waiting.
-    pub(crate) fn complete(&self, result: Result<(), StoreError>, wakes: &mut WakeBatch) -> bool {
+    /// Ends a spend that is not durable and never will be. A spend that was acknowledged before is lost.
+    pub(crate) fn fail(self: &Arc<Self>, account: &mut Account, error: StoreError, wakes: &mut WakeBatch) {
+        account.abort_spend(&self.hold);
+        self.complete(Err(error), wakes);
+    }
+
+    /// Sets the result and adds the waiting task, if any, to `wakes`.
+    fn complete(self: &Arc<Self>, result: Result<(), StoreError>, wakes: &mut WakeBatch) {
         let mut current = self.result.lock();
-        let SpendResult::Pending(waiter) = &mut *current else { return false };
+        let SpendResult::Pending(waiter) = &mut *current else { return };
         let waiter = waiter.take();
         *current = SpendResult::Ready(result, Vec::new());
         if let Some(Waiter { waker, thread }) = waiter {
-            wakes.on(thread).push((self.0.clone(), waker));
+            wakes.on(thread).push((self.clone(), waker));
         }
-        true
     }
 }
 
-impl Deref for QueuedSpend {
-    type Target = Arc<Spend>;
+/// A spend in the queue. Its transaction has not begun, so that it can still be withdrawn. Dropping it reports that the
+/// writer has ended.
+pub(crate) struct QueuedSpend(Option<Arc<Spend>>);
 
-    fn deref(&self) -> &Arc<Spend> {
-        &self.0
+impl QueuedSpend {
+    pub(crate) fn new(spend: Arc<Spend>) -> Self {
+        Self(Some(spend))
+    }
+
+    /// Takes the spend out of the queue. From then on, it has no result until its outcome is known. If the outcome stays
+    /// unknown, its caller waits for ever.
+    pub(crate) fn begin(mut self) -> Option<Arc<Spend>> {
+        self.0.take()
+    }
+
+    /// Returns whether the spend was queued at `time` or earlier and its caller still waits for it.
+    pub(crate) fn is_overdue(&self, time: Duration) -> bool {
+        self.0.as_ref().is_some_and(|spend| spend.queued_at <= time && !spend.is_acknowledged)
     }
 }
 
 impl Drop for QueuedSpend {
     fn drop(&mut self) {
-        let mut wakes = WakeBatch::default();
-        self.complete(Err(StoreError::Stopped), &mut wakes);
-        wakes.wake();
+        if let Some(spend) = self.0.take() {
+            let mut wakes = WakeBatch::default();
+            spend.fail(&mut spend.state.account(), StoreError::Stopped, &mut wakes);
+            wakes.wake();
+        }
     }
 }
 

@@ -39,6 +39,11 @@ pub(crate) mod oneshot {
             switch();
             sent
         }
+
+        pub(crate) fn is_closed(&self) -> bool {
+            switch();
+            self.0.is_closed()
+        }
     }
 
     impl<T> Future for Receiver<T> {

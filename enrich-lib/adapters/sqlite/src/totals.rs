@@ -67,7 +67,7 @@ pub(crate) struct Change {
     newest: LookupId,
 }
 
-/// Credits of one workspace, by destination. Negative if credits are returned.
+/// Credits of one workspace, by destination.
 #[derive(Default)]
 struct Amounts {
     /// Spends that are older than the progress of the row. They are added to the row at once.
@@ -94,11 +94,6 @@ impl Change {
         *self.sum(row, lookup_id) += credits.cast_signed();
         self.spends += usize::from(lookup_id > self.progress.next);
         self.newest = self.newest.max(lookup_id);
-    }
-
-    /// Records the void of a spend of `credits`.
-    pub(crate) fn add_void(&mut self, row: i64, lookup_id: LookupId, credits: u64) {
-        *self.sum(row, lookup_id) -= credits.cast_signed();
     }
 
     fn sum(&mut self, row: i64, lookup_id: LookupId) -> &mut i64 {

@@ -27,7 +27,7 @@ pub(crate) struct Usage {
 
 type Counts = BTreeMap<(Day, i64, KeyId), Count>;
 
-/// A number of lookups and their credits. Negative if spends are voided.
+/// A number of lookups and their credits.
 #[derive(Clone, Copy, Default)]
 struct Count {
     lookups: i64,
@@ -66,18 +66,9 @@ impl UsageChange {
     /// Records a new spend.
     pub(crate) fn add(&mut self, lookup: &BilledLookup) {
         self.newest = self.newest.max(lookup.lookup_id);
-        self.count(lookup, 1);
-    }
-
-    /// Records the void of a spend.
-    pub(crate) fn add_void(&mut self, lookup: &BilledLookup) {
-        self.count(lookup, -1);
-    }
-
-    fn count(&mut self, lookup: &BilledLookup, lookups: i64) {
         let counts = if lookup.lookup_id <= self.until { &mut self.late } else { &mut self.pending };
         let count = counts.entry((Day::of(lookup.at), lookup.workspace, lookup.key)).or_default();
-        count.add(Count { lookups, credits: lookups * lookup.credits.cast_signed() });
+        count.add(Count { lookups: 1, credits: lookup.credits.cast_signed() });
     }
 
     /// Adds late spends to `usage_day`.
@@ -143,10 +134,7 @@ impl Usage {
 
 fn add_billed(tx: &Transaction<'_>, counts: &Counts) -> Result<(), SqliteError> {
     for ((day, workspace, key), count) in counts {
-        // All spends may have been voided.
-        if count.lookups != 0 {
-            add(tx, *day, *workspace, *key, BILLED, *count)?;
-        }
+        add(tx, *day, *workspace, *key, BILLED, *count)?;
     }
     Ok(())
 }

@@ -3,34 +3,39 @@
 //! A strict ledger has no fixed waiting window. A single spend is committed at once. Otherwise the first spend of a
 //! batch lets all ready tasks queue theirs before it notifies the writer ([`crate::queue`]).
 //!
-//! A spend counts only if it is acknowledged. The writer skips a spend whose caller stopped waiting. It voids a spend
-//! that is durable but could not be acknowledged, because the lookup was answered with status 500. A spend that was
-//! acknowledged before it is durable is *unflushed*; the writer retries it until it is committed.
+//! ```text
+//! queued ──► committing ──► committed      the spend is durable
+//!    │           └────────► failed         nothing that it may have left on disk can be recovered
+//!    └──► withdrawn                        it was queued for too long
+//! ```
+//!
+//! A spend whose transaction has begun is never given up: its caller has no result until the outcome is known. If a sync
+//! fails, the outcome is unknown until the next start, and the writer ends.
+//!
+//! A spend that was acknowledged before it is durable is *unflushed*. The writer retries it until it is committed.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
-use enrich_lib::credit::{Account, AccountError};
-use enrich_lib::model::Timestamp;
 use enrich_store::usage::{Day, UsageCount};
-use enrich_store::{KeyUse, StoreError};
-use rusqlite::{Connection, TransactionBehavior};
+use enrich_store::{Clocks, KeyUse, StoreError};
+use rusqlite::Connection;
 use rustc_hash::FxHashMap;
 
-use crate::database::ChangeDetector;
+use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
+use crate::database::{self, ChangeDetector};
 use crate::durability::Durability;
 use crate::error::SqliteError;
 use crate::queue::Receiver;
-use crate::rows::{self, ROWS};
+use crate::rows;
 use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
-use crate::totals::Totals;
-use crate::usage::{self, Usage};
+use crate::usage;
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
@@ -40,12 +45,7 @@ const BATCH_MAX: usize = 512;
 
 pub(crate) enum Job {
     Spend(QueuedSpend),
-    /// A durable spend whose reply was never sent.
-    Void(Arc<Spend>),
-    Tick {
-        now: Timestamp,
-        done: oneshot::Sender<Result<(), SqliteError>>,
-    },
+    Tick { now: Clocks, done: oneshot::Sender<Result<(), SqliteError>> },
 }
 
 pub(crate) struct Writer {
@@ -53,19 +53,21 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     durability: Durability,
     detector: ChangeDetector,
-    totals: Totals,
-    usage: Usage,
+    spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
-    /// Unflushed spends, and the error of the last attempt to write them.
-    unflushed: Vec<QueuedSpend>,
-    flush_error: Option<String>,
-    /// Durable, unacknowledged spends to void as soon as the disk accepts it.
-    unacknowledged: Vec<Arc<Spend>>,
+    /// Unflushed spends.
+    unflushed: Vec<Arc<Spend>>,
+    /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
+    in_doubt: Vec<Arc<Spend>>,
+    /// The last error of a commit of unflushed spends or of spends in doubt.
+    commit_error: Option<String>,
     /// Accounts by the time when they next have a hold to expire or to forget.
-    expiry_queue: BTreeMap<Timestamp, Vec<Arc<WorkspaceState>>>,
+    expiry_queue: BTreeMap<Duration, Vec<Arc<WorkspaceState>>>,
     /// The nonzero values of the `held` column, by rowid of the workspace.
     held_written: FxHashMap<i64, u64>,
+    /// Receives the result when the writer has ended.
+    ended: oneshot::Sender<Result<(), SqliteError>>,
 }
 
 impl Writer {
@@ -73,13 +75,13 @@ impl Writer {
         mut db: Connection,
         shared: Arc<Shared>,
         durability: Durability,
+        ended: oneshot::Sender<Result<(), SqliteError>>,
     ) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
-        let totals = Totals::open(&mut db)?;
-        let usage = Usage::open(&mut db)?;
+        let spends = SpendTable::open(&mut db)?;
         let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
@@ -88,208 +90,163 @@ impl Writer {
             shared,
             durability,
             detector,
-            totals,
-            usage,
+            spends,
             grants_seen,
             unflushed: Vec::new(),
-            flush_error: None,
-            unacknowledged: Vec::new(),
+            in_doubt: Vec::new(),
+            commit_error: None,
             expiry_queue: BTreeMap::new(),
             held_written: FxHashMap::default(),
+            ended,
         })
     }
 
     pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
         let mut batch = Vec::new();
-        while jobs.take(&mut batch, BATCH_MAX).await {
+        while !self.shared.has_failed() && jobs.take(&mut batch, BATCH_MAX).await {
             let mut spends = Vec::new();
             let mut ticks = Vec::new();
             for job in batch.drain(..) {
                 match job {
-                    Job::Spend(spend) if spend.is_acknowledged => self.unflushed.push(spend),
-                    Job::Spend(spend) if spend.is_abandoned() => {
-                        self.shared.account(&spend.state).abort_spend(&spend.hold);
-                    }
-                    Job::Spend(spend) => spends.push(spend),
-                    Job::Void(spend) => self.unacknowledged.push(spend),
+                    Job::Spend(spend) => spends.extend(spend.begin()),
                     Job::Tick { now, done } => ticks.push((now, done)),
                 }
             }
             self.commit(spends);
-            // The next tick retries a failed void and reports the error.
-            let _ = self.void();
-            for (now, done) in ticks {
+            // While the disk did not respond, each caller of a tick may have given up.
+            for (now, done) in ticks.into_iter().filter(|(_, done)| !done.is_closed()) {
                 let _ = done.send(self.tick(now));
             }
             if self.durability == Durability::Relaxed {
                 yield_once().await;
             }
         }
+        let closed = self.close();
+        let Self { db, ended, .. } = self;
+        drop(db);
+        let _ = ended.send(closed);
+    }
+
+    /// Writes the remaining state, and moves all commits from the write-ahead log into the database.
+    fn close(&mut self) -> Result<(), SqliteError> {
+        self.shared.failure()?;
+        self.commit(Vec::new());
         // If it fails, the next process counts the billed lookups again.
-        let _ = self.write_statistics(&[]);
+        let written = self.write_statistics(&[]);
+        self.shared.failure()?;
+        if !self.unflushed.is_empty() {
+            return Err(SqliteError::SpendsLost(self.unflushed.len()));
+        }
+        written?;
+        database::empty_log(&self.db)
     }
 
     /// Writes unflushed and new spends as one batch.
-    fn commit(&mut self, waiting: Vec<QueuedSpend>) {
-        let mut spends = mem::take(&mut self.unflushed);
-        if spends.is_empty() && waiting.is_empty() {
-            return;
-        }
-        let unflushed_before = spends.len();
-        spends.extend(waiting);
-        self.flush_error = None;
+    fn commit(&mut self, new: Vec<Arc<Spend>>) {
+        let early = self.unflushed.len() + new.iter().filter(|spend| spend.is_acknowledged).count();
         let mut wakes = WakeBatch::default();
-        self.write(spends, &mut wakes);
-        self.shared.unflushed.settle(unflushed_before - self.unflushed.len(), self.flush_error.is_some());
+        match self.resolve_doubt(&mut wakes) {
+            Ok(()) => {
+                let mut spends = mem::take(&mut self.unflushed);
+                spends.extend(new);
+                if !spends.is_empty() {
+                    self.commit_error = None;
+                    self.write(spends, &mut wakes);
+                    // If it fails, the next commit or tick tries again.
+                    let _ = self.resolve_doubt(&mut wakes);
+                }
+            }
+            Err(error) => self.reject(new, &error, &mut wakes),
+        }
+        let is_failing = self.commit_error.is_some();
+        self.shared.set_unwritable(!self.in_doubt.is_empty());
+        self.shared.unflushed.settle(early - self.unflushed.len(), is_failing);
         wakes.wake();
     }
 
-    fn write(&mut self, spends: Vec<QueuedSpend>, wakes: &mut WakeBatch) {
-        match self.write_spends(&spends) {
-            Ok(committed) => {
-                spends
-                    .into_iter()
-                    .zip(committed)
-                    .for_each(|(spend, is_committed)| self.reply(spend, is_committed, wakes));
+    fn write(&mut self, spends: Vec<Arc<Spend>>, wakes: &mut WakeBatch) {
+        match self.spends.write(&mut self.db, &spends) {
+            Ok(()) => {
+                for spend in spends {
+                    spend.succeed(&mut self.shared.account(&spend.state), wakes);
+                }
             }
             // A constraint rejected one workspace's spend. Write each spend alone, so that the others succeed.
-            Err(error) if spends.len() > 1 && error.is_constraint() => {
-                spends.into_iter().for_each(|spend| self.write(vec![spend], wakes));
-            }
-            Err(error) => {
-                let message = error.to_string();
+            Err(CommitError::Rejected(error)) if spends.len() > 1 && error.is_constraint() => {
                 for spend in spends {
-                    if spend.is_acknowledged {
-                        self.unflushed.push(spend);
-                        self.flush_error.get_or_insert_with(|| message.clone());
-                    } else {
-                        self.shared.account(&spend.state).abort_spend(&spend.hold);
-                        spend.complete(Err(StoreError::NotCommitted(message.clone())), wakes);
+                    // After a failed sync, the outcome of no later commit can be trusted.
+                    if !self.shared.has_failed() {
+                        self.write(vec![spend], wakes);
                     }
                 }
             }
+            Err(CommitError::Rejected(error)) => self.reject(spends, &error.to_string(), wakes),
+            Err(CommitError::InDoubt(error)) => {
+                self.commit_error = Some(error.to_string());
+                let (unflushed, waiting) = spends.into_iter().partition(|spend| spend.is_acknowledged);
+                self.unflushed.extend::<Vec<_>>(unflushed);
+                self.in_doubt.extend::<Vec<_>>(waiting);
+            }
+            // Without a result, the callers wait until the process ends.
+            Err(CommitError::SyncFailed(error)) => drop(self.shared.fail(&error)),
         }
     }
 
-    /// Sends the reply to a committed spend, or an error if it was voided before. The account stays locked meanwhile,
-    /// so that a caller that receives the reply finds the credits spent.
-    fn reply(&mut self, spend: QueuedSpend, is_committed: bool, wakes: &mut WakeBatch) {
-        if spend.is_acknowledged {
-            return;
-        }
-        let mut account = self.shared.account(&spend.state);
-        if !is_committed {
-            account.abort_spend(&spend.hold);
-            spend.complete(Err(AccountError::Ended.into()), wakes);
-        } else if spend.complete(Ok(()), wakes) {
-            account.commit_spend(&spend.hold);
-            // The spend is acknowledged now, so the void of an earlier, abandoned attempt is cancelled.
-            self.unacknowledged
-                .retain(|unacknowledged| unacknowledged.hold.lookup_id != spend.hold.lookup_id);
-        } else {
-            self.unacknowledged.push(spend.0.clone());
-        }
-    }
-
-    /// Voids the unacknowledged spends. Until the void is durable, their credits are held.
-    fn void(&mut self) -> Result<(), SqliteError> {
-        if self.unacknowledged.is_empty() {
-            return Ok(());
-        }
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut change = self.totals.change();
-        let mut usage = self.usage.change();
-        for spend in &self.unacknowledged {
-            if let Some(voided) = rows::insert_void(&tx, spend)? {
-                change.add_void(voided.workspace, voided.lookup_id, voided.credits);
-                usage.add_void(&voided);
+    /// Fails spends of which nothing was written. Unflushed ones are retried instead.
+    fn reject(&mut self, spends: Vec<Arc<Spend>>, why: &str, wakes: &mut WakeBatch) {
+        for spend in spends {
+            if spend.is_acknowledged {
+                self.unflushed.push(spend);
+                self.commit_error.get_or_insert_with(|| why.to_owned());
+            } else {
+                let error = StoreError::NotCommitted(why.to_owned());
+                spend.fail(&mut self.shared.account(&spend.state), error, wakes);
             }
         }
-        self.totals.write(&tx, &mut change)?;
-        usage.write(&tx)?;
-        tx.commit()?;
-        self.totals.apply(change);
-        self.usage.apply(usage);
-        for spend in self.unacknowledged.drain(..) {
-            self.shared.account(&spend.state).void_spend(&spend.hold);
+    }
+
+    /// Fails the spends in doubt if their commit can be discarded. Otherwise returns the reason.
+    fn resolve_doubt(&mut self, wakes: &mut WakeBatch) -> Result<(), String> {
+        if self.in_doubt.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = discard_failed_commit(&mut self.db) {
+            if let CommitError::SyncFailed(error) = &error {
+                drop(self.shared.fail(error));
+            }
+            return Err(error.to_string());
+        }
+        let why = self.commit_error.take().unwrap_or_default();
+        for spend in mem::take(&mut self.in_doubt) {
+            let error = StoreError::NotCommitted(why.clone());
+            spend.fail(&mut self.shared.account(&spend.state), error, wakes);
         }
         Ok(())
     }
 
-    /// Writes spends. Returns for each whether it counts, that is, was not voided before.
-    fn write_spends(&mut self, spends: &[QueuedSpend]) -> Result<Vec<bool>, SqliteError> {
-        match self.write_rows(spends, ROWS)? {
-            Some(committed) => Ok(committed),
-            // A multi-row statement does not report which of its rows existed already.
-            None => Ok(self.write_rows(spends, 1)?.unwrap_or_default()),
-        }
-    }
-
-    /// Writes spends and advances the totals in one transaction. An error rolls it back.
-    ///
-    /// Returns `None`, without writing anything, if a multi-row statement includes a spend that exists already.
-    fn write_rows(&mut self, spends: &[QueuedSpend], rows: usize) -> Result<Option<Vec<bool>>, SqliteError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut change = self.totals.advance(&tx, spends.len())?;
-        let mut usage = self.usage.change();
-        let mut committed = Vec::with_capacity(spends.len());
-        let many = spends.chunks_exact(rows);
-        let rest = many.remainder().chunks(1);
-        for spends in many.chain(rest) {
-            let is_new = rows::insert_spends(&tx, spends)? == spends.len();
-            if !is_new && spends.len() > 1 {
-                return Ok(None);
-            }
-            for spend in spends {
-                if is_new {
-                    let billed = spend.billed_lookup();
-                    change.add(billed.workspace, billed.lookup_id, billed.credits);
-                    usage.add(&billed);
-                }
-                // A spend that exists already was written by an attempt whose reply was lost.
-                committed.push(is_new || !rows::is_voided(&tx, &spend.hold)?);
-            }
-        }
-        self.totals.write(&tx, &mut change)?;
-        usage.write(&tx)?;
-        tx.commit()?;
-        self.totals.apply(change);
-        self.usage.apply(usage);
-        Ok(Some(committed))
-    }
-
-    fn tick(&mut self, now: Timestamp) -> Result<(), SqliteError> {
-        let error = self.flush_error.clone().map(StoreError::NotCommitted);
+    fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
+        self.shared.failure()?;
+        let error = self.commit_error.clone().map(StoreError::NotCommitted);
         let flushed = error.map_or(Ok(()), |error| Err(error.into()));
-        let voided = self.void();
-        let used = self.advance(now);
+        let used = self.advance(now.elapsed);
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();
             rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        flushed.and(voided).and(self.write_statistics(&used))
+        flushed.and(self.write_statistics(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
     /// receive the time when they are used next.
-    fn advance(&mut self, now: Timestamp) -> Vec<Arc<WorkspaceState>> {
-        let is_set_back = now + Account::TOMBSTONE_TTL < self.shared.now();
-        self.shared.set_time(now);
+    fn advance(&mut self, now: Duration) -> Vec<Arc<WorkspaceState>> {
         let mut used = self.shared.take_touched();
-        if is_set_back {
-            // The clock was set back. All deadlines move with it, so every account is scheduled again.
-            self.expiry_queue.clear();
-            used = self.shared.all();
-            used.iter().for_each(|state| state.due_ms.store(u64::MAX, Ordering::Relaxed));
-        }
         while let Some(entry) = self.expiry_queue.first_entry()
             && *entry.key() <= now
         {
             let (due, states) = entry.remove_entry();
             for state in states {
                 // The account may have been scheduled for an earlier time since then.
-                if state.due_ms.load(Ordering::Relaxed) == due.unix_ms() {
-                    state.due_ms.store(u64::MAX, Ordering::Relaxed);
+                if state.take_due(due) {
                     used.push(state);
                 }
             }
@@ -298,9 +255,8 @@ impl Writer {
             let mut account = state.account();
             account.advance(now);
             if let Some(due) = account.next_due()
-                && due.unix_ms() < state.due_ms.load(Ordering::Relaxed)
+                && state.set_due(due)
             {
-                state.due_ms.store(due.unix_ms(), Ordering::Relaxed);
                 self.expiry_queue.entry(due).or_default().push(state.clone());
             }
         }
@@ -315,14 +271,14 @@ impl Writer {
         let held = states.iter().map(|state| (state.rowid, state.balance().held));
         let held: BTreeMap<_, _> =
             held.filter(|(rowid, held)| written.get(rowid).copied().unwrap_or(0) != *held).collect();
-        if used.is_empty() && held.is_empty() && free.is_empty() && !self.usage.has_pending() {
+        if used.is_empty() && held.is_empty() && free.is_empty() && !self.spends.usage.has_pending() {
             return Ok(());
         }
         if let Err(error) = self.write_statistics_rows(&used, &held, &free) {
             self.shared.usage.put_back(free);
             return Err(error);
         }
-        self.usage.flushed();
+        self.spends.usage.flushed();
         for (rowid, held) in held {
             if held == 0 {
                 self.held_written.remove(&rowid)
@@ -339,12 +295,16 @@ impl Writer {
         held: &BTreeMap<i64, u64>,
         free: &[UsageCount],
     ) -> Result<(), SqliteError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = commit::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
         rows::write_held(&tx, held)?;
-        usage::add_free(&tx, Day::of(self.shared.now()), free)?;
-        self.usage.flush(&tx)?;
-        Ok(tx.commit()?)
+        usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
+        self.spends.usage.flush(&tx)?;
+        commit::commit(tx).map_err(|error| match error {
+            CommitError::Rejected(error) => error,
+            CommitError::InDoubt(error) => error.into(),
+            CommitError::SyncFailed(error) => self.shared.fail(&error),
+        })
     }
 }
 

@@ -45,6 +45,12 @@ pub enum StoreError {
     /// The spend was not committed, for this reason.
     #[error("the spend was not committed: {0}")]
     NotCommitted(String),
+    /// The store cannot write at the moment, for this reason.
+    #[error("the store cannot write: {0}")]
+    Unwritable(String),
+    /// The spend waited too long for its turn, and was withdrawn.
+    #[error("the spend was withdrawn, because earlier spends were not committed in time")]
+    Withdrawn,
     /// The writer has ended.
     #[error("the store has stopped writing")]
     Stopped,

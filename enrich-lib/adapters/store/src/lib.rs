@@ -5,8 +5,8 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · [`credits`]
-//! arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
+//! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
+//! [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
 //! trait · `event` events of the audit log · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
 
 #![forbid(unsafe_code)]
@@ -17,6 +17,8 @@ pub mod sync;
 mod error;
 
 mod backoff;
+
+mod clocks;
 
 pub mod credits;
 
@@ -39,6 +41,7 @@ mod keys;
 pub use actor::Actor;
 pub use admin::Admin;
 pub use backoff::Backoff;
+pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;
 pub use keys::{CachedKey, KeyCache, KeyUse, Miss};

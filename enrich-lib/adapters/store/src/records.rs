@@ -147,7 +147,7 @@ pub struct AuditRow {
     pub id: WorkspaceId,
     /// Its grants.
     pub granted: Tally,
-    /// Its spends, without voided ones.
+    /// Its spends.
     pub spent: Tally,
     /// The credits leased to nodes. 0 in a store with a single node.
     pub leased: Tally,
@@ -212,10 +212,8 @@ pub struct Contents {
     pub granted: u64,
     /// Rows of spends.
     pub spends: u64,
-    /// The credits in the spends, without voided ones.
+    /// The credits in the spends.
     pub spent: u64,
-    /// Rows of voids.
-    pub voids: u64,
 }
 
 /// An API key that is copied from one store to another. It stays valid.
@@ -242,7 +240,7 @@ pub struct CopiedGrant {
     pub at: Timestamp,
 }
 
-/// A spend or a void that is copied from one store to another.
+/// A spend that is copied from one store to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedSpend {
     /// The lookup that was charged.

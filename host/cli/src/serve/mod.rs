@@ -211,13 +211,14 @@ async fn serve(
     };
     tokio::select! {
         () = workers.run(listener, services, shutdown) => {}
-        () = stores.keep_current() => {}
+        // Ends the process at once: its connections close without an answer.
+        failure = stores.keep_current() => return Err(failure),
         () = reload.keep_current() => {}
     }
     if let Some(console) = console {
         console.stopped().await;
     }
-    stores.close().await;
+    stores.close().await?;
     info!("stopped");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use enrich_host::SystemArrivals;
 use enrich_lib::drive::Service;
@@ -12,9 +12,12 @@ use enrich_lib::memory::WindowTable;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
-use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits};
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
 use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_sqlite::{DataDir, Durability, People};
+use enrich_store::Clocks;
+use enrich_store::sync::Mutex;
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::accounts;
@@ -31,8 +34,15 @@ const TICK: Duration = Duration::from_millis(250);
 pub struct Stores {
     accounts: Accounts,
     windows: Arc<dyn Windows>,
+    clock: SteadyClock,
     pub people: Arc<People>,
 }
+
+/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the disk.
+const TICK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the last spends are retried at shutdown, and how long the last commit may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The store of keys and credits.
 #[derive(Clone)]
@@ -56,27 +66,22 @@ impl Stores {
         })?;
         let people = open_people(&dir, &settings.config.people)?;
         people_loaded(&dir).await?;
+        let clock = SteadyClock::new();
         let accounts = match &locations.database {
-            Some(url) => Accounts::Shared(Arc::new(join(url).await?)),
+            Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),
             None => {
                 let durability = Durability::from(settings.config.credits.durability);
-                let (now, spawn) = (SystemArrivals::now(), |work| durability.run_on_thread(work));
+                let (now, spawn) = (clock.read(), |work| durability.run_on_thread(work));
                 Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };
-        Ok(Self { accounts, windows, people })
+        Ok(Self { accounts, windows, clock, people })
     }
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
         let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
         let (keys, credits) = self.accounts.ports();
-        Service {
-            policy: Arc::new(policy),
-            keys,
-            windows: self.windows.clone(),
-            credits: Arc::new(RetryingCredits { credits, timeout: RetryingCredits::DEFAULT_TIMEOUT }),
-            resolver,
-        }
+        Service { policy: Arc::new(policy), keys, windows: self.windows.clone(), credits, resolver }
     }
 
     /// Returns an observer that counts the free lookups of each key. The accounts count the billed ones.
@@ -93,8 +98,8 @@ impl Stores {
     }
 
     /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
-    /// catches up. Never returns.
-    pub async fn keep_current(&self) {
+    /// catches up. Returns the error after which the accounts work no more.
+    pub async fn keep_current(&self) -> Failure {
         let mut is_failing = false;
         let mut interval = tokio::time::interval(TICK);
         loop {
@@ -102,28 +107,51 @@ impl Stores {
                 _ = interval.tick() => {}
                 () = self.accounts.changed() => {}
             }
-            let ticked = self.tick().await;
-            if let (Err(error), false) = (&ticked, is_failing) {
+            let ticked = timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await;
+            let error = match ticked {
+                Ok(Ok(())) => None,
+                Ok(Err(TickError::Fatal(failure))) => return failure,
+                Ok(Err(TickError::Transient(error))) => Some(error.to_string()),
+                Err(_) => Some(format!("no answer for {TICK_TIMEOUT:?}")),
+            };
+            if let (Some(error), false) = (&error, is_failing) {
                 warn!(%error, "the stores cannot be refreshed");
             }
-            is_failing = ticked.is_err();
+            is_failing = error.is_some();
         }
     }
 
     /// Writes the remaining state, such as the last use of keys, and returns the leases of shared accounts. Call this when
-    /// no lookup is in flight.
-    pub async fn close(&self) {
-        let closed = match &self.accounts {
-            Accounts::Own(_) => self.tick().await,
-            Accounts::Shared(ledger) => ledger.close().await.map_err(PortError::from),
-        };
-        if let Err(error) = closed {
-            warn!(%error, "the stores could not be closed cleanly");
+    /// no lookup is in flight. Spends that were acknowledged early are retried for [`CLOSE_TIMEOUT`].
+    pub async fn close(&self) -> Result<(), Failure> {
+        match &self.accounts {
+            Accounts::Own(ledger) => close(ledger, &self.clock).await,
+            Accounts::Shared(ledger) => {
+                if let Err(error) = ledger.close().await {
+                    warn!(%error, "the stores could not be closed cleanly");
+                }
+                Ok(())
+            }
         }
     }
+}
 
-    async fn tick(&self) -> Result<(), PortError> {
-        self.accounts.tick().await
+/// Closes the accounts, so that `accounts.db` is complete without its write-ahead log.
+async fn close(ledger: &enrich_sqlite::Ledger, clock: &SteadyClock) -> Result<(), Failure> {
+    let flushed = async {
+        let mut interval = tokio::time::interval(TICK);
+        while ledger.tick(clock.read()).await.is_err_and(|error| !error.is_fatal()) {
+            interval.tick().await;
+        }
+    };
+    // The result is that of the close.
+    let _ = timeout(CLOSE_TIMEOUT, flushed).await;
+    match timeout(CLOSE_TIMEOUT, ledger.close()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Failure::new(
+            "the disk did not complete the last commit; the next start determines its outcome",
+        )),
     }
 }
 
@@ -148,16 +176,27 @@ impl Accounts {
             Self::Shared(ledger) => {
                 let keys =
                     KeysWithTimeout { keys: ledger.clone(), timeout: KeysWithTimeout::DEFAULT_TIMEOUT };
-                (Arc::new(keys), ledger.clone())
+                let credits = CreditsWithTimeout {
+                    credits: ledger.clone(),
+                    timeout: CreditsWithTimeout::DEFAULT_TIMEOUT,
+                };
+                (Arc::new(keys), Arc::new(credits))
             }
         }
     }
 
-    async fn tick(&self) -> Result<(), PortError> {
-        let now = SystemArrivals::now();
+    async fn tick(&self, now: Clocks) -> Result<(), TickError> {
         match self {
-            Self::Own(ledger) => Ok(ledger.tick(now).await?),
-            Self::Shared(ledger) => Ok(ledger.tick(now).await?),
+            Self::Own(ledger) => ledger.tick(now).await.map_err(|error| {
+                if error.is_fatal() {
+                    TickError::Fatal(error.into())
+                } else {
+                    TickError::Transient(error.into())
+                }
+            }),
+            Self::Shared(ledger) => {
+                ledger.tick(now).await.map_err(|error| TickError::Transient(error.into()))
+            }
         }
     }
 
@@ -170,11 +209,45 @@ impl Accounts {
     }
 }
 
+enum TickError {
+    /// A later tick may succeed.
+    Transient(PortError),
+    /// The accounts work no more.
+    Fatal(Failure),
+}
+
+/// A monotonic clock that does not count the time during which this process was suspended: its lookups did not run either,
+/// so that their holds must not expire.
+struct SteadyClock(Mutex<SteadyTime>);
+
+struct SteadyTime {
+    last: Instant,
+    elapsed: Duration,
+}
+
+impl SteadyClock {
+    /// The longest time that can pass between two readings without a suspension.
+    const STEP_MAX: Duration = Duration::from_secs(2);
+
+    fn new() -> Self {
+        Self(Mutex::new(SteadyTime { last: Instant::now(), elapsed: Duration::ZERO }))
+    }
+
+    fn read(&self) -> Clocks {
+        let mut time = self.0.lock();
+        let now = Instant::now();
+        let step = (now - time.last).min(Self::STEP_MAX);
+        time.elapsed += step;
+        time.last = now;
+        Clocks { wall: SystemArrivals::now(), elapsed: time.elapsed }
+    }
+}
+
 /// Registers this process as a node on the PostgreSQL server.
-async fn join(url: &ServerUrl) -> Result<enrich_postgres::Ledger, Failure> {
+async fn join(url: &ServerUrl, now: Clocks) -> Result<enrich_postgres::Ledger, Failure> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let config = enrich_postgres::Config { name, ..enrich_postgres::Config::default() };
-    let ledger = enrich_postgres::Ledger::open(accounts::server(url)?, config, SystemArrivals::now()).await;
+    let ledger = enrich_postgres::Ledger::open(accounts::server(url)?, config, now).await;
     ledger.map_err(|error| accounts::at(url, error))
 }
 

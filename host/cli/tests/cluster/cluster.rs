@@ -120,9 +120,9 @@ impl Cluster {
 
     /// Compares the ledger with the replies that clients received since the last comparison.
     pub fn compare(&mut self, seen: &mut Seen) -> Result<(), String> {
-        let standing = self.standing();
-        let new: BTreeSet<_> = standing.difference(&self.compared).cloned().collect();
-        let lost = seen.acknowledged.difference(&new).count() + self.compared.difference(&standing).count();
+        let spent = self.spent();
+        let new: BTreeSet<_> = spent.difference(&self.compared).cloned().collect();
+        let lost = seen.acknowledged.difference(&new).count() + self.compared.difference(&spent).count();
         if lost > 0 {
             return Err(format!("{lost} lookups were answered and are not spent"));
         }
@@ -135,15 +135,14 @@ impl Cluster {
         }
         // Checks that the totals match the rows, and that no credit is counted twice.
         self.enrich.ok(&["credits", "audit"]);
-        self.compared = standing;
+        self.compared = spent;
         (seen.acknowledged, seen.unanswered) = (BTreeSet::new(), 0);
         Ok(())
     }
 
-    /// Returns the lookups with a spend that is not voided.
-    fn standing(&self) -> BTreeSet<String> {
-        let select = "SELECT 'lookup_' || replace(lookup_id::text, '-', '') FROM credit_spend
-             WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void)";
+    /// Returns the lookups with a spend.
+    fn spent(&self) -> BTreeSet<String> {
+        let select = "SELECT 'lookup_' || replace(lookup_id::text, '-', '') FROM credit_spend";
         self.runtime.block_on(async {
             let rows = self.postgres.client(&self.database).await.query(select, &[]).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()

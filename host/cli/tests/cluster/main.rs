@@ -42,7 +42,7 @@ fn acknowledged_lookups_are_spent_under_any_fault() {
         eventually("every node serves again", || cluster.serves_everywhere(&mut received).then_some(()));
         received.add(clients.stop());
         seen.add(received);
-        // Unacknowledged spends are voided after a short time.
+        // Lookups whose clients have gone are completed after a short time.
         let mut differs = String::new();
         let agrees = || cluster.compare(&mut seen).map_err(|difference| differs = difference).ok();
         let agreed = within(Duration::from_secs(15), agrees);

@@ -22,7 +22,7 @@ pub struct Database {
     /// Keyed by workspace and epoch.
     leases: BTreeMap<(i64, i64), Lease>,
     spends: BTreeMap<Lookup, Spend>,
-    voids: BTreeSet<Lookup>,
+    rejected: BTreeSet<Lookup>,
     revision: i64,
     notifications: u64,
 }
@@ -72,20 +72,19 @@ impl Database {
         self.notifications
     }
 
-    /// Returns the credits that a lookup has spent, or `None` if it has no spend or a voided one.
+    /// Returns the credits that a lookup has spent, or `None` if it has no spend.
     pub fn committed_spend(&self, lookup: &Lookup) -> Option<i64> {
-        self.spends.get(lookup).filter(|_| !self.voids.contains(lookup)).map(|spend| spend.credits)
+        self.spends.get(lookup).map(|spend| spend.credits)
     }
 
-    /// Returns the spends that are not voided: the lookup, its workspace, and the credits.
+    /// Returns the spends: the lookup, its workspace, and the credits.
     pub fn committed_spends(&self) -> impl Iterator<Item = (&Lookup, i64, i64)> {
-        let spends = self.spends.iter().filter(|(lookup, _)| !self.voids.contains(*lookup));
-        spends.map(|(lookup, spend)| (lookup, spend.workspace, spend.credits))
+        self.spends.iter().map(|(lookup, spend)| (lookup, spend.workspace, spend.credits))
     }
 
-    /// Returns true if the lookup's spend was committed or voided.
+    /// Returns true if the lookup's spend was committed or rejected.
     pub fn is_settled(&self, lookup: &Lookup) -> bool {
-        self.spends.contains_key(lookup) || self.voids.contains(lookup)
+        self.spends.contains_key(lookup) || self.rejected.contains(lookup)
     }
 
     fn workspace(&self, rowid: i64) -> &Workspace {
@@ -250,8 +249,8 @@ impl Database {
         Some([granted, spent, held])
     }
 
-    /// Models `settle`. Returns for each spend whether it is in effect, or `None` if its lease cannot pay.
-    pub fn settle(&mut self, batch: &[SpendRequest]) -> Result<Vec<Option<bool>>, Violation> {
+    /// Models `settle`. Returns for each spend whether it is committed.
+    pub fn settle(&mut self, batch: &[SpendRequest]) -> Result<Vec<bool>, Violation> {
         let new_spends = self.new_spends(batch);
         // Total cost per lease. A lease pays for all of its spends or none.
         let mut costs: BTreeMap<(i64, i64), i64> = BTreeMap::new();
@@ -265,60 +264,40 @@ impl Database {
             {
                 lease.spent += cost;
                 lease.check()?;
-                self.spends.insert(lookup, Spend { workspace, credits: cost, epoch: Some(epoch) });
+                self.spends.insert(lookup, Spend { workspace, credits: cost });
             }
         }
-        let is_committed = |lookup| match (self.voids.contains(lookup), self.spends.contains_key(lookup)) {
-            (true, _) => Some(false),
-            (false, true) => Some(true),
-            (false, false) => None,
-        };
-        Ok(batch.iter().map(|request| is_committed(&request.lookup)).collect())
+        Ok(batch.iter().map(|request| self.spends.contains_key(&request.lookup)).collect())
     }
 
-    /// Models `charge`. Returns for each spend whether it is in effect.
+    /// Models `charge`. Returns for each spend whether it is committed. The others are rejected for good.
     pub fn charge(&mut self, batch: &[SpendRequest]) -> Result<Vec<bool>, Violation> {
         let mut after = self.clone();
         for SpendRequest { epoch, workspace, lookup, cost } in self.new_spends(batch) {
             let lease = after.leases.get_mut(&(workspace, epoch)).filter(|lease| lease.remaining() >= cost);
-            let paid_by = lease.map(|lease| lease.spent += cost).map(|()| epoch);
-            if paid_by.is_none() {
+            if lease.map(|lease| lease.spent += cost).is_none() {
                 let row = after.workspace_mut(workspace);
                 if row.free() < cost {
+                    after.rejected.insert(lookup);
                     continue;
                 }
                 row.spent += cost;
                 row.check()?;
             }
-            after.spends.insert(lookup, Spend { workspace, credits: cost, epoch: paid_by });
+            after.spends.insert(lookup, Spend { workspace, credits: cost });
         }
         *self = after;
-        let is_committed = |lookup| self.spends.contains_key(lookup) && !self.voids.contains(lookup);
-        Ok(batch.iter().map(|request| is_committed(&request.lookup)).collect())
+        Ok(batch.iter().map(|request| self.spends.contains_key(&request.lookup)).collect())
     }
 
-    /// Returns the spends of `batch` that were neither committed nor voided before, one per lookup, ordered by lookup id.
+    /// Returns the spends of `batch` that were neither committed nor rejected before, one per lookup, ordered by lookup id.
     fn new_spends(&self, batch: &[SpendRequest]) -> Vec<SpendRequest> {
         let mut new_spends: BTreeMap<Lookup, SpendRequest> = BTreeMap::new();
         for request in batch {
-            if !self.spends.contains_key(&request.lookup) && !self.voids.contains(&request.lookup) {
+            if !self.is_settled(&request.lookup) {
                 new_spends.entry(request.lookup).or_insert(*request);
             }
         }
         new_spends.into_values().collect()
-    }
-
-    /// Models `void`.
-    pub fn void(&mut self, lookups: impl IntoIterator<Item = Lookup>) {
-        for lookup in lookups {
-            if !self.voids.insert(lookup) {
-                continue;
-            }
-            let Some(&Spend { workspace, credits, epoch }) = self.spends.get(&lookup) else { continue };
-            match epoch.and_then(|epoch| self.leases.get_mut(&(workspace, epoch))) {
-                Some(lease) => lease.spent -= credits,
-                None => self.workspace_mut(workspace).spent -= credits,
-            }
-        }
     }
 }

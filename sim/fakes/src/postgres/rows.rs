@@ -38,7 +38,7 @@ pub struct Node {
     pub expires_at: i64,
 }
 
-/// A node's lease of a workspace's credits. The counters only grow, except that a void reduces `spent`.
+/// A node's lease of a workspace's credits. The counters only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Total credits leased.
@@ -59,7 +59,6 @@ pub struct Lease {
 pub(super) struct Spend {
     pub(super) workspace: i64,
     pub(super) credits: i64,
-    pub(super) epoch: Option<i64>,
 }
 
 /// An active key and its workspace.

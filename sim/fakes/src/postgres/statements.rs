@@ -30,7 +30,6 @@ pub(super) enum Statement {
     LeaseShow,
     Settle,
     Charge,
-    Void,
     /// Updates the time of last use of keys. The fake ignores it.
     RecordUse,
     /// Adds free lookups to the usage. The fake ignores it.
@@ -71,7 +70,7 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 17] = [
+const NAMES: [(&str, Statement); 16] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
@@ -81,7 +80,6 @@ const NAMES: [(&str, Statement); 17] = [
     ("lease_show(", Statement::LeaseShow),
     ("settle(", Statement::Settle),
     ("charge(", Statement::Charge),
-    ("void(", Statement::Void),
     ("count_free(", Statement::CountFree),
     ("UPDATE api_key", Statement::RecordUse),
     ("FROM api_key", Statement::FindKey),
@@ -130,7 +128,6 @@ impl Statement {
                 Type::INT8_ARRAY,
                 Type::TIMESTAMPTZ_ARRAY,
             ],
-            Self::Void => &[Type::INT8_ARRAY, Type::INT8_ARRAY, Type::UUID_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::RecordUse => &[Type::INT8_ARRAY, Type::TIMESTAMPTZ_ARRAY],
             Self::CountFree => &[
                 Type::INT8,
@@ -173,7 +170,6 @@ impl Statement {
             Self::NodeLeave => &[("node_leave", Type::VOID)],
             Self::LeaseReturn => &[("lease_return", Type::VOID)],
             Self::LeaseShow => &[("lease_show", Type::VOID)],
-            Self::Void => &[("void", Type::VOID)],
             Self::CountFree => &[("count_free", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
@@ -245,10 +241,6 @@ impl Statement {
             }
             Self::Settle => row(&[&database.settle(&spends_by_lease_index(&arguments)?)?]),
             Self::Charge => row(&[&database.charge(&spends(&arguments)?)?]),
-            Self::Void => {
-                database.void(arguments.get::<Vec<Uuid>>(2)?.into_iter().map(|id| id.0));
-                void()
-            }
             Self::Balance => match database.balance(&arguments.get::<String>(0)?, arguments.get(1)?) {
                 Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
                 None => Ok(Vec::new()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use enrich_interleavings::{expiry, explore, hold, workspace};
+use enrich_interleavings::{HOLD_TTL, explore, hold, workspace};
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement};
 use enrich_lib::memory::AccountTable;
 use enrich_lib::ports::Credits;
@@ -95,7 +95,7 @@ fn concurrent_spend_release_and_expiry_end_hold_once() {
                 |table| settles(table, &hold(1, 2), Settlement::Spend(1)),
                 |table| settles(table, &hold(1, 2), Settlement::Release),
                 |table| {
-                    table.advance(expiry());
+                    table.advance(HOLD_TTL);
                     check(table);
                     true
                 },

@@ -5,6 +5,7 @@ use enrich_interleavings::{
 };
 use enrich_lib::credit::{Account, HoldOutcome};
 use enrich_lib::model::Timestamp;
+use enrich_sqlite::Ledger;
 use shuttle::thread::{self, JoinHandle};
 
 const SCHEDULES: usize = 1_500;
@@ -59,7 +60,7 @@ fn waiting_spends_are_acknowledged() {
 }
 
 #[test]
-fn abandoned_spend_is_not_charged() {
+fn abandoned_spend_does_not_affect_others() {
     explore(3 * SCHEDULES, || {
         with_ticks_at([START], |fixture| {
             let results = all([
@@ -86,9 +87,8 @@ fn retried_spend_is_charged_at_most_once() {
     });
 }
 
-/// No spend was written yet, so there is nothing to void, and the second attempt of each succeeds.
 #[test]
-fn spend_abandoned_before_the_writer_runs_is_not_written() {
+fn abandoned_spend_is_written() {
     explore(SCHEDULES, || {
         let (fixture, work) = LedgerFixture::open();
         let lookups = [1, 2].map(|n| fixture.lookup_with_hold(n, 1));
@@ -98,6 +98,17 @@ fn spend_abandoned_before_the_writer_runs_is_not_written() {
         let results = all(lookups.map(spend));
         assert!(results.iter().all(|(_, outcome)| *outcome == SpendOutcome::Acknowledged), "{results:?}");
         fixture.close(writer, &results);
+    });
+}
+
+/// A tick withdraws spends that are overdue, while the writer takes them.
+#[test]
+fn overdue_spend_is_withdrawn_or_written() {
+    explore(SCHEDULES, || {
+        with_ticks_at([START + Ledger::QUEUE_TIMEOUT], |fixture| {
+            all([spend(fixture.lookup_with_hold(1, 2)), spend_with_timeout(fixture.lookup_with_hold(2, 1))])
+                .into()
+        });
     });
 }
 

@@ -6,8 +6,10 @@ pub(crate) struct Counters {
     pub(crate) cuts: u64,
     /// Acknowledged spends that were found, summed over all audits.
     pub(crate) acknowledged: u64,
-    /// Voided spends that were found as such, summed over all audits.
-    pub(crate) voided: u64,
+    /// Failed spends that were not found, summed over all audits.
+    pub(crate) failed: u64,
+    /// Processes that ended because a sync failed.
+    pub(crate) fail_stops: u64,
     /// Spends that were pending at a cut and are on disk.
     pub(crate) pending_kept: u64,
     /// Spends that were pending at a cut and are not on disk.
@@ -23,7 +25,8 @@ impl Counters {
     pub(crate) fn add(&mut self, other: &Self) {
         self.cuts += other.cuts;
         self.acknowledged += other.acknowledged;
-        self.voided += other.voided;
+        self.failed += other.failed;
+        self.fail_stops += other.fail_stops;
         self.pending_kept += other.pending_kept;
         self.pending_lost += other.pending_lost;
         self.grants_kept += other.grants_kept;
@@ -36,7 +39,8 @@ impl Counters {
         let Self {
             cuts,
             acknowledged,
-            voided,
+            failed,
+            fail_stops,
             pending_kept,
             pending_lost,
             grants_kept,
@@ -46,7 +50,8 @@ impl Counters {
         let counts = [
             cuts,
             acknowledged,
-            voided,
+            failed,
+            fail_stops,
             pending_kept,
             pending_lost,
             grants_kept,

@@ -1,6 +1,6 @@
 //! The state that the disk must have after a cut: every acknowledged change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use enrich_lib::credit::{Balance, Hold};
@@ -19,10 +19,8 @@ pub(crate) enum Violation {
     SpendLost(Lookup),
     #[error("workspace {0} was granted {1:?} credits, but has {2:?} on disk")]
     GrantLost(WorkspaceId, Option<u64>, Option<u64>),
-    #[error("the spend of lookup {0:02x?} is on disk, but was never requested or was withdrawn")]
+    #[error("the spend of lookup {0:02x?} is on disk, but was never requested or has failed")]
     UnexpectedSpend(Lookup),
-    #[error("the voided spend of lookup {0:02x?} is on disk without its void")]
-    VoidLost(Lookup),
     #[error("the totals of workspace {0} are wrong: {1}")]
     Totals(WorkspaceId, String),
     #[error("the database is damaged: {0}")]
@@ -34,12 +32,11 @@ pub(crate) enum Violation {
 /// The progress of a spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpendState {
-    /// Requested but not acknowledged. It may be on disk, and it may be voided.
+    /// Requested, without a result. It may be on disk.
     InFlight,
     Acknowledged,
-    /// Dropped by its caller before it was written.
-    Withdrawn,
-    Voided,
+    /// Never requested, or reported as failed. It must never be on disk.
+    Failed,
 }
 
 #[derive(Debug)]
@@ -94,12 +91,13 @@ impl ExpectedState {
         self.set_state(hold, SpendState::Acknowledged);
     }
 
-    pub(crate) fn spend_withdrawn(&mut self, hold: &Hold) {
-        self.set_state(hold, SpendState::Withdrawn);
+    pub(crate) fn spend_failed(&mut self, hold: &Hold) {
+        self.set_state(hold, SpendState::Failed);
     }
 
-    pub(crate) fn spend_voided(&mut self, hold: &Hold) {
-        self.set_state(hold, SpendState::Voided);
+    /// Records that the process ended because a sync failed.
+    pub(crate) fn fail_stopped(&mut self) {
+        self.counters.fail_stops += 1;
     }
 
     fn set_state(&mut self, hold: &Hold, state: SpendState) {
@@ -127,27 +125,23 @@ impl ExpectedState {
     }
 
     fn audit_spends(&mut self, disk: &DiskContent) -> Result<(), Violation> {
-        if let Some(unexpected) = disk.spends.keys().find(|lookup| !self.spends.contains_key(*lookup)) {
+        if let Some(unexpected) = disk.spends.iter().find(|lookup| !self.spends.contains_key(*lookup)) {
             return Err(Violation::UnexpectedSpend(*unexpected));
         }
         let counters = &mut self.counters;
         for (lookup, (_, state)) in &mut self.spends {
-            let voided = disk.spends.get(lookup);
-            match (*state, voided) {
-                (SpendState::Acknowledged, Some(false)) => counters.acknowledged += 1,
-                (SpendState::Acknowledged, _) => return Err(Violation::SpendLost(*lookup)),
-                (SpendState::Withdrawn, None) => {}
-                (SpendState::Withdrawn, Some(_)) => return Err(Violation::UnexpectedSpend(*lookup)),
-                (SpendState::Voided, Some(true)) => counters.voided += 1,
-                (SpendState::Voided, _) => return Err(Violation::VoidLost(*lookup)),
-                (SpendState::InFlight, Some(false)) => {
+            match (*state, disk.spends.contains(lookup)) {
+                (SpendState::Acknowledged, true) => counters.acknowledged += 1,
+                (SpendState::Acknowledged, false) => return Err(Violation::SpendLost(*lookup)),
+                (SpendState::Failed, false) => counters.failed += 1,
+                (SpendState::Failed, true) => return Err(Violation::UnexpectedSpend(*lookup)),
+                (SpendState::InFlight, true) => {
                     counters.pending_kept += 1;
                     *state = SpendState::Acknowledged;
                 }
-                (SpendState::InFlight, Some(true)) => *state = SpendState::Voided,
-                (SpendState::InFlight, None) => {
+                (SpendState::InFlight, false) => {
                     counters.pending_lost += 1;
-                    *state = SpendState::Withdrawn;
+                    *state = SpendState::Failed;
                 }
             }
         }
@@ -172,7 +166,7 @@ impl ExpectedState {
     fn audit_totals(&self, disk: &DiskContent) -> Result<(), Violation> {
         for (id, totals) in &disk.totals {
             let is_committed = |(lookup, (of, _)): &(&Lookup, &(WorkspaceId, SpendState))| {
-                of == id && disk.spends.get(*lookup) == Some(&false)
+                of == id && disk.spends.contains(*lookup)
             };
             let spent = self.spends.iter().filter(is_committed).count() as u64;
             let expected = Balance {
@@ -193,8 +187,7 @@ impl ExpectedState {
 struct DiskContent {
     /// Faults found by SQLite's own checks; empty if there are none.
     damage: String,
-    /// Committed spends, each with a flag that is set if it is voided.
-    spends: BTreeMap<Lookup, bool>,
+    spends: BTreeSet<Lookup>,
     totals: BTreeMap<WorkspaceId, Totals>,
 }
 
@@ -223,8 +216,8 @@ impl DiskContent {
         }
         let damage = damage.join("; ");
         let spends = db
-            .prepare("SELECT lookup_id, lookup_id IN (SELECT lookup_id FROM credit_void) FROM credit_spend")?
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .prepare("SELECT lookup_id FROM credit_spend")?
+            .query_map([], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut totals = BTreeMap::new();
         for row in admin.workspaces()? {

@@ -10,7 +10,7 @@ use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::Credits;
 use enrich_lib::window::Quota;
-use enrich_power::Disk;
+use enrich_power::{Disk, LogError};
 use enrich_sqlite::{Admin, DataDir, Ledger, Work};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -34,8 +34,12 @@ pub(crate) fn run_until_cut(
     expected: &mut ExpectedState,
     rng: &mut StdRng,
 ) -> StepResult {
-    let mut run = ServiceRun::start(dir, expected, rng)?;
+    let mut run = ServiceRun::start(dir, disk, expected, rng)?;
     while disk.is_on() {
+        if run.has_failed() {
+            run.expected.fail_stopped();
+            return Ok(());
+        }
         match run.rng.random_range(0..100) {
             0..60 => run.spend()?,
             60..75 => run.grant()?,
@@ -53,6 +57,7 @@ pub(crate) fn run_until_cut(
 
 struct ServiceRun<'a> {
     dir: &'a DataDir,
+    disk: &'a Disk,
     expected: &'a mut ExpectedState,
     rng: &'a mut StdRng,
     admin: Admin,
@@ -63,6 +68,7 @@ struct ServiceRun<'a> {
 impl<'a> ServiceRun<'a> {
     fn start(
         dir: &'a DataDir,
+        disk: &'a Disk,
         expected: &'a mut ExpectedState,
         rng: &'a mut StdRng,
     ) -> Result<Self, Box<dyn Error>> {
@@ -77,6 +83,7 @@ impl<'a> ServiceRun<'a> {
         let ledger = Ledger::open(dir, START, |work| writer = Some(work))?;
         Ok(Self {
             dir,
+            disk,
             expected,
             rng,
             admin,
@@ -85,50 +92,57 @@ impl<'a> ServiceRun<'a> {
         })
     }
 
-    /// Spends in one batch. Some spends are abandoned before the commit, some after it.
+    /// Spends in one batch. Some callers stop waiting before the commit, some after it. Some commits fail.
     fn spend(&mut self) -> StepResult {
         let count = self.rng.random_range(1..=BATCH_MAX);
         let holds = (0..count).map(|_| self.hold()).collect::<Result<Vec<_>, _>>()?;
         let holds: Vec<Hold> = holds.into_iter().flatten().collect();
+        if self.rng.random_bool(0.1) {
+            let error = *[LogError::Write, LogError::WriteDone, LogError::Sync].choose(self.rng).unwrap();
+            let count = if error == LogError::Sync { 0 } else { self.rng.random_range(0..12) };
+            self.disk.fail_log_after(count, error);
+        }
         let mut waiting = Vec::new();
         for hold in &holds {
             let mut spend = self.ledger.settle(hold, Settlement::Spend(1));
             if poll(spend.as_mut()).is_ready() {
                 return Err("a spend returned before it was written".into());
             }
-            if self.rng.random_bool(0.05) {
-                drop(spend);
-                self.expected.spend_withdrawn(hold);
-            } else {
-                self.expected.spend_requested(hold);
+            self.expected.spend_requested(hold);
+            if !self.rng.random_bool(0.05) {
                 waiting.push((hold, spend));
             }
         }
-        run_writer(&mut self.writer)?;
-        let mut unacknowledged = Vec::new();
+        let ran = run_writer(&mut self.writer);
+        self.disk.cancel_error();
+        if ran.is_ok() && poll(pin!(self.ledger.tick(START))).is_pending() {
+            // Overwrites a commit that failed.
+            let _ = run_writer(&mut self.writer);
+        }
         for (hold, mut spend) in waiting {
             if self.rng.random_bool(0.05) {
-                unacknowledged.push(hold);
                 continue;
             }
-            let Poll::Ready(result) = poll(spend.as_mut()) else {
-                return Err("a written spend did not return".into());
-            };
-            result?;
-            self.expected.spend_acknowledged(hold);
-        }
-        // These spends were dropped without taking their replies, so they must be voided.
-        if !unacknowledged.is_empty() && self.rng.random_bool(0.8) {
-            self.tick()?;
-            unacknowledged.into_iter().for_each(|hold| self.expected.spend_voided(hold));
+            match poll(spend.as_mut()) {
+                Poll::Ready(Ok(())) => self.expected.spend_acknowledged(hold),
+                Poll::Ready(Err(_)) => self.expected.spend_failed(hold),
+                Poll::Pending if self.has_failed() || !self.disk.is_on() => {}
+                Poll::Pending => return Err("a spend has no result although its outcome is known".into()),
+            }
         }
         Ok(())
+    }
+
+    /// Returns whether the ledger has stopped because a sync failed.
+    fn has_failed(&self) -> bool {
+        let tick = poll(pin!(self.ledger.tick(START)));
+        matches!(tick, Poll::Ready(Err(error)) if error.is_fatal())
     }
 
     /// Holds a credit and perhaps releases it. Neither leaves a trace on disk.
     fn release(&mut self) -> StepResult {
         let Some(hold) = self.hold()? else { return Ok(()) };
-        self.expected.spend_withdrawn(&hold);
+        self.expected.spend_failed(&hold);
         if self.rng.random_bool(0.5) {
             self.drive(|ledger| ledger.settle(&hold, Settlement::Release))??;
         }
@@ -143,7 +157,7 @@ impl<'a> ServiceRun<'a> {
             key: KeyId::from_number(1),
             credits: 1,
             placed_at: START,
-            expires_at: START + Duration::from_secs(60),
+            ttl: Duration::from_secs(60),
         };
         let outcome = self.drive(|ledger| ledger.hold(&hold))??;
         Ok((outcome == HoldOutcome::Granted).then_some(hold))

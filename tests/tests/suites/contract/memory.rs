@@ -11,6 +11,7 @@ use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::{Quota, Workspace};
+use enrich_store::Clocks;
 use enrich_tests::contract::{START, Store, model};
 
 mod keys {
@@ -43,7 +44,9 @@ struct Memory {
 }
 
 async fn open() -> Arc<Memory> {
-    Arc::default()
+    let memory = Memory::default();
+    memory.credits.advance(Clocks::from(START).elapsed);
+    Arc::new(memory)
 }
 
 async fn open_windows() -> (Arc<dyn Windows>, Timestamp) {
@@ -86,6 +89,6 @@ impl Store for Memory {
     }
 
     async fn tick(&self, now: Timestamp) {
-        self.credits.advance(now);
+        self.credits.advance(Clocks::from(now).elapsed);
     }
 }

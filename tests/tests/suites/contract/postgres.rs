@@ -127,7 +127,7 @@ impl Store for Node {
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
         let balance = self.ledger.balance(workspace).await.unwrap();
         let select = "SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace
-             WHERE w.id = $1 AND NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)";
+             WHERE w.id = $1";
         let spent: i64 = self.operator.query_one(select, &[&workspace.as_str()]).await.unwrap().get(0);
         assert_eq!(spent as u64, balance.spent, "a spend that counts has its row");
         balance

@@ -37,7 +37,6 @@ enum Step {
     Show { epoch: i64, held: i64 },
     Settle { spends: Vec<Spend> },
     Charge { spends: Vec<Spend> },
-    Void { lookups: Vec<u8> },
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +77,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (epoch, 0..5_i64).prop_map(|(epoch, held)| Step::Show { epoch, held }),
         5 => vec(spend.clone(), 1..6).prop_map(|spends| Step::Settle { spends }),
         3 => vec(spend, 1..6).prop_map(|spends| Step::Charge { spends }),
-        2 => vec(0..LOOKUPS, 1..4).prop_map(|lookups| Step::Void { lookups }),
     ];
     // Starts with two nodes.
     vec(step, 1..40).prop_map(|steps| [vec![Step::Begin; 2], steps].concat())
@@ -168,12 +166,6 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
             let given: [&(dyn ToSql + Sync); 6] = [&epochs, &workspaces, &lookups, &keys, &costs, &arrivals];
             client.query("SELECT charge($1, $2, $3, $4, $5, $6)", &given).await
         }
-        Step::Void { lookups } => {
-            let ids: Vec<_> = lookups.iter().map(|lookup| id(*lookup)).collect();
-            let workspaces: Vec<_> = lookups.iter().map(|lookup| workspace_of(*lookup)).collect();
-            let (epochs, arrivals) = (vec![1_i64; ids.len()], vec![UNIX_EPOCH; ids.len()]);
-            client.query("SELECT void($1, $2, $3, $4)", &[&epochs, &workspaces, &ids, &arrivals]).await
-        }
     };
     match rows {
         Ok(rows) => Ok(rows.iter().map(text).collect()),
@@ -216,7 +208,7 @@ fn text(row: &Row) -> String {
     row.columns().iter().enumerate().map(column).collect::<Vec<_>>().join(" ")
 }
 
-/// The final state: totals, leases, and the spends that were not voided.
+/// The final state: totals, leases, and spends.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summary {
     totals: Vec<[i64; 3]>,
@@ -244,8 +236,7 @@ async fn real_summary(client: &Client) -> Summary {
     let leases =
         "SELECT workspace, epoch, taken, returned, spent, held, recalled, answered FROM lease ORDER BY 1, 2";
     let leases = client.query(leases, &[]).await.unwrap();
-    let spends = "SELECT lookup_id, credits FROM credit_spend WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void)
-         ORDER BY 1";
+    let spends = "SELECT lookup_id, credits FROM credit_spend ORDER BY 1";
     let spends = client.query(spends, &[]).await.unwrap();
     Summary {
         totals: totals.iter().map(|row| numbers(row, 0, 3).try_into().unwrap()).collect(),
@@ -257,12 +248,12 @@ async fn real_summary(client: &Client) -> Summary {
     }
 }
 
-/// Checks that the billed usage of each node is the sum of its spends that were not voided.
+/// Checks that the billed usage of each node is the sum of its spends.
 async fn check_usage(client: &Client) {
     let select = "
         SELECT count(*) FROM (
             SELECT workspace, coalesce(epoch, 0) AS epoch, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
-            WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void) GROUP BY 1, 2
+            GROUP BY 1, 2
         ) AS s FULL JOIN (
             SELECT * FROM usage_day WHERE outcome = 'billed' AND lookups <> 0
         ) AS u ON u.workspace = s.workspace AND u.epoch = s.epoch
@@ -276,7 +267,7 @@ async fn real(database: &str) -> Client {
     let client = Postgres::shared().client(database).await;
     // Triggers make the ledger tables append-only. The replica role, which requires a superuser, disables them.
     let renew = "SET session_replication_role = replica;
-         TRUNCATE workspace, api_key, credit_grant, credit_spend, credit_void, usage_day, node, lease RESTART IDENTITY CASCADE;
+         TRUNCATE workspace, api_key, credit_grant, credit_spend, rejected_spend, usage_day, node, lease RESTART IDENTITY CASCADE;
          SET session_replication_role = origin";
     client.batch_execute(renew).await.unwrap();
     let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at, granted) VALUES ($1, 500, 60, now(), $2)";

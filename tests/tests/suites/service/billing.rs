@@ -1,4 +1,4 @@
-//! Credits after each kind of reply, and retried settlements.
+//! Credits after each kind of reply.
 
 use enrich_tests::blackbox::{Behavior, KNOWN, KNOWN_URL, PortCall, TestServer, UNKNOWN};
 
@@ -47,34 +47,35 @@ async fn limited_request_is_free() {
     }
 }
 
-/// Settlements are retried with the same lookup id, so a lookup is billed once even if the first attempt succeeded.
-#[tokio::test]
-async fn retried_settlement_is_billed_once() {
-    let server = TestServer::start().await;
-    for behavior in [Behavior::FailsOnce, Behavior::LosesReply] {
-        for client in server.clients(1).await {
-            server.ports.set(PortCall::Settle, behavior);
-            server.ports.take_calls();
-            let reply = client.look_up(KNOWN).await;
-            assert_eq!(reply.json()["profile"]["linkedin_url"], KNOWN_URL);
-            assert_eq!(server.ports.count(PortCall::Settle), 2);
-            assert_eq!(server.balance(&client.workspace), (0, 0, 1));
-        }
-    }
-}
-
 /// If the spend fails, the reply does not contain the result.
 #[tokio::test]
 async fn failed_spend_is_500_without_the_profile() {
     let server = TestServer::start_with_short_timeouts().await;
-    for behavior in [Behavior::Fails, Behavior::Hangs] {
-        server.ports.set(PortCall::Settle, behavior);
-        for client in server.clients(1).await {
-            let reply = client.look_up(KNOWN).await;
-            reply.assert_error(500, "server_error");
-            assert!(!format!("{reply:?}").contains("ada-marlowe"));
-            assert_eq!(server.balance(&client.workspace), (0, 1, 0), "held until it expires");
-        }
+    server.ports.set(PortCall::Settle, Behavior::Fails);
+    for client in server.clients(1).await {
+        let reply = client.look_up(KNOWN).await;
+        reply.assert_error(500, "server_error");
+        assert!(!format!("{reply:?}").contains("ada-marlowe"));
+        assert_eq!(server.balance(&client.workspace), (0, 1, 0), "held until it expires");
+    }
+}
+
+/// While the outcome of a spend is unknown, neither a 200 nor a 500 is true.
+#[tokio::test]
+async fn reply_waits_for_the_outcome_of_the_spend() {
+    let server = TestServer::start_with_short_timeouts().await;
+    for client in server.clients(1).await {
+        server.ports.set(PortCall::Settle, Behavior::Hangs);
+        server.ports.take_calls();
+        let works_again = async {
+            while server.ports.count(PortCall::Settle) == 0 {
+                tokio::task::yield_now().await;
+            }
+            server.ports.all_work();
+        };
+        let (reply, ()) = tokio::join!(client.look_up(KNOWN), works_again);
+        assert_eq!(reply.json()["profile"]["linkedin_url"], KNOWN_URL);
+        assert_eq!(server.balance(&client.workspace), (0, 0, 1));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use enrich_lib::credit::HoldOutcome::Granted;
-use enrich_lib::credit::Settlement::{Release, Spend};
+use enrich_lib::credit::Settlement::Spend;
 use enrich_lib::ports::Credits;
 use enrich_tests::servers::Postgres;
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ async fn spend_with_a_lost_reply_is_resent_and_charged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn abandoned_spend_that_was_written_is_voided() {
+async fn spend_without_a_reply_continues_when_its_caller_stops_waiting() {
     let world = World::new().await;
     world.workspace(10).await;
     // The only attempt that arrives must not time out on a busy server.
@@ -49,29 +49,55 @@ async fn abandoned_spend_that_was_written_is_voided() {
     let (ledger, spent) = (node.ledger.clone(), held.clone());
     let settling = tokio::spawn(async move { ledger.settle(&spent, Spend(3)).await });
     eventually("it is written", async || world.totals().await[..2] == [10, 5]).await;
-    // The node retries over another connection, because it cannot know whether the spend was executed.
-    eventually("it is retried", async || node.network.connections() > connections).await;
+    // The node sends it again over another connection, because it cannot know whether the spend was executed.
+    eventually("it is sent again", async || node.network.connections() > connections).await;
     assert!(!settling.is_finished(), "there is no answer");
     settling.abort();
     assert!(settling.await.unwrap_err().is_cancelled());
     node.network.heal();
-    eventually("it is voided", async || world.totals().await[1] == 2).await;
-    eventually("and over", async || node.ledger.settle(&held, Spend(3)).await.is_err()).await;
-    eventually("its credits are there", async || matches!(world.hold(&node, 8).await.1, Ok(Granted))).await;
-    assert_eq!(world.totals().await[..2], [10, 2]);
+    node.ledger.settle(&held, Spend(3)).await.unwrap();
+    assert_eq!(world.totals().await[..2], [10, 5]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn void_before_its_spend_wins() {
+async fn spend_that_was_never_sent_is_withdrawn() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let mut node = world.node().await;
+    let held = world.holding(&node, 3).await;
+    node.stop_ticking().await;
+    node.network.cut();
+    // Until the node has discarded its connections.
+    for _ in 0..3 {
+        assert!(node.ledger.tick(node.now()).await.is_err());
+    }
+    let error = node.ledger.settle(&held, Spend(3)).await.unwrap_err().to_string();
+    assert!(error.starts_with("the spend was withdrawn"), "{error}");
+    node.network.heal();
+    assert!(node.ledger.settle(&held, Spend(3)).await.is_err(), "it has failed for good");
+    assert_eq!(world.totals().await[..2], [10, 0]);
+}
+
+/// A statement can be executed long after its node gave up its connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_spend_cannot_be_committed_later() {
     let world = World::new().await;
     world.workspace(10).await;
     let node = world.node().await;
     let held = world.holding(&node, 3).await;
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    world.sql(&format!("SELECT void('{{1}}', '{{1}}', '{{{id}}}', ARRAY[now()])")).await;
+    // The lease has too few credits for 30, and the workspace as well.
+    let charge = |credits: u8| {
+        format!("SELECT charge('{{1}}', '{{1}}', '{{{id}}}', '{{9}}', '{{{credits}}}', ARRAY[now()])")
+    };
+    world.sql(&charge(30)).await;
+    world.sql(&charge(3)).await;
+    let settle = format!(
+        "SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{9}}', '{{3}}', ARRAY[now()])"
+    );
+    world.sql(&settle).await;
     assert!(node.ledger.settle(&held, Spend(3)).await.is_err());
     assert_eq!(world.totals().await[..2], [10, 0]);
-    node.ledger.settle(&held, Release).await.unwrap();
     assert_eq!(world.hold(&node, 10).await.1.unwrap(), Granted);
 }
 
@@ -166,23 +192,6 @@ async fn spend_waits_for_a_stopped_server_and_is_charged_once() {
     postgres.resume();
     settling.await.unwrap().unwrap();
     assert_eq!(world.totals().await[..2], [10, 3]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn spend_abandoned_while_the_server_is_stopped_is_not_charged() {
-    let postgres = Postgres::start();
-    let world = World::on(&postgres).await;
-    world.workspace(10).await;
-    let node = world.node().await;
-    let held = world.holding(&node, 3).await;
-    node.ledger.settle(&held, Spend(1)).await.unwrap();
-    let held = world.holding(&node, 3).await;
-    postgres.pause();
-    assert!(timeout(MOMENT, node.ledger.settle(&held, Spend(3))).await.is_err());
-    postgres.resume();
-    let voids = "SELECT count(*) FROM credit_void";
-    eventually("it is voided", async || postgres.numbers(&world.database, voids).await == [1]).await;
-    assert_eq!(world.totals().await[..2], [10, 1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

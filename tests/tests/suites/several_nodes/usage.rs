@@ -54,28 +54,6 @@ async fn usage_that_could_not_be_written_is_written_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn voided_spend_is_not_counted() {
-    let world = World::new().await;
-    world.workspace(10).await;
-    let node = world.node().await;
-    for _ in 0..3 {
-        assert!(world.spend(&node).await.unwrap());
-    }
-    let void =
-        "SELECT void(array_agg(epoch), array_agg(workspace), array_agg(lookup_id), array_agg(at)) FROM (
-            SELECT * FROM credit_spend ORDER BY lookup_id LIMIT 1
-        ) AS s";
-    for _ in 0..2 {
-        world.sql(void).await;
-        assert_eq!(usage(&world).await, [row(BILLED, 2, 2)]);
-    }
-    // A void without a spend changes nothing.
-    world.sql("SELECT void('{1}', '{1}', ARRAY[gen_random_uuid()], ARRAY[now()])").await;
-    assert_eq!(usage(&world).await, [row(BILLED, 2, 2)]);
-    assert_eq!(world.totals().await[..2], [10, 2]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn audit_finds_usage_that_differs_from_the_spends() {
     let world = World::new().await;
     world.workspace(10).await;

@@ -95,14 +95,12 @@ impl<'a> World<'a> {
     pub(crate) async fn totals(&self) -> [i64; 3] {
         let select = "SELECT granted, spent, leased,
                  (SELECT sum(credits)::bigint FROM credit_grant),
-                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s
-                  WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id)),
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend),
                  (SELECT coalesce(sum(taken - returned - spent), 0)::bigint FROM lease)
              FROM account";
         let usage =
             "SELECT (SELECT coalesce(sum(credits), 0)::bigint FROM usage_day WHERE outcome = 'billed'),
-                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend s
-                  WHERE NOT EXISTS (SELECT FROM credit_void v WHERE v.lookup_id = s.lookup_id))";
+                 (SELECT coalesce(sum(credits), 0)::bigint FROM credit_spend)";
         let counted = self.postgres.numbers(&self.database, usage).await;
         assert_eq!(counted[0], counted[1], "the usage is what the spends add up to");
         let all = self.postgres.numbers(&self.database, select).await;
@@ -141,14 +139,13 @@ impl<'a> World<'a> {
         let n = self.lookups.fetch_add(1, Ordering::Relaxed);
         let mut random = [0; 10];
         random[6..].copy_from_slice(&n.to_be_bytes());
-        let now = node.now();
         Hold {
             lookup_id: LookupId::new(START, random),
             workspace: demo(),
             key: key_id(),
             credits,
-            placed_at: now,
-            expires_at: now + Duration::from_secs(60),
+            placed_at: node.now(),
+            ttl: Duration::from_secs(60),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use enrich_lib::credit::{Account, Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_store::Clocks;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
@@ -16,8 +17,6 @@ pub(crate) enum Step {
     Grant(u64),
     /// Advances the time by this many seconds, and the account to it.
     Advance(u64),
-    /// Advances the time by this many seconds without advancing the account.
-    Sleep(u64),
     /// Places the hold of a lookup, with `more` credits than its normal amount.
     Hold {
         lookup: usize,
@@ -32,9 +31,6 @@ pub(crate) enum Step {
     /// Writes a pending spend to the disk and acknowledges it.
     Commit(usize),
     Abort(usize),
-    /// Makes a durable spend of this many credits pending again, because its result was not received.
-    Reopen(usize, u64),
-    Void(usize),
     /// Loses everything except the disk.
     Crash,
 }
@@ -100,12 +96,11 @@ impl Model {
         }
         let (lookup, more) = match step {
             Step::Hold { lookup, more } => (lookup, more),
-            Step::Settle(lookup, _) | Step::Begin(lookup, _) | Step::Reopen(lookup, _) => (lookup, 0),
-            Step::Write(lookup) | Step::Commit(lookup) => (lookup, 0),
-            Step::Abort(lookup) | Step::Void(lookup) => (lookup, 0),
-            Step::Grant(_) | Step::Advance(_) | Step::Sleep(_) | Step::Replay | Step::Crash => (0, 0),
+            Step::Settle(lookup, _) | Step::Begin(lookup, _) => (lookup, 0),
+            Step::Write(lookup) | Step::Commit(lookup) | Step::Abort(lookup) => (lookup, 0),
+            Step::Grant(_) | Step::Advance(_) | Step::Replay | Step::Crash => (0, 0),
         };
-        if let Step::Advance(seconds) | Step::Sleep(seconds) = step {
+        if let Step::Advance(seconds) = step {
             self.lookups.wait(seconds);
         }
         let hold = self.lookups.hold(lookup, &self.workspace, more);
@@ -122,7 +117,7 @@ impl Model {
                 model.grant(credits);
             }
             Step::Advance(_) => model.advance(lookups.now),
-            Step::Sleep(_) | Step::Replay => {}
+            Step::Replay => {}
             // A lookup with a written spend was answered or lost with its process, so its hold is not placed again.
             Step::Hold { .. } if disk.contains(lookup) && model.is_unknown(hold) => return None,
             Step::Hold { .. } => return Some(model.hold(hold)),
@@ -146,17 +141,10 @@ impl Model {
             // A written spend has not failed, but a further attempt to write it may have.
             Step::Abort(_) if disk.contains(lookup) && model.spending(hold)?.attempts == 1 => return None,
             Step::Abort(_) => model.abort(hold),
-            // Has no effect on a lookup that was not spent, or was spent for another amount.
-            Step::Reopen(_, credits) if model.spent(hold) == Some(credits) => model.reopen(hold),
-            Step::Reopen(..) if model.is_unknown(hold) => return None,
-            Step::Reopen(..) => {}
-            Step::Void(_) => {
-                if model.spending(hold).is_some() {
-                    disk.void(lookup);
-                }
-                model.void(hold);
+            Step::Crash => {
+                *model = AccountModel::open(disk.granted, disk.spent());
+                model.advance(lookups.now);
             }
-            Step::Crash => *model = AccountModel::open(disk.granted, disk.spent()),
         }
         Some(DONE)
     }
@@ -203,8 +191,8 @@ impl AccountMachine {
         let account = &mut self.account;
         match step {
             Step::Grant(credits) => account.grant(credits)?,
-            Step::Advance(_) => account.advance(model.lookups.now),
-            Step::Sleep(_) | Step::Replay | Step::Write(_) => {}
+            Step::Advance(_) => account.advance(Clocks::from(model.lookups.now).elapsed),
+            Step::Replay | Step::Write(_) => {}
             Step::Hold { .. } => {
                 return account.hold(hold).map(|holding| match holding {
                     HoldOutcome::Granted => "granted",
@@ -220,9 +208,10 @@ impl AccountMachine {
             }
             Step::Commit(_) => account.commit_spend(hold),
             Step::Abort(_) => account.abort_spend(hold),
-            Step::Reopen(_, credits) => account.reopen_spend(hold, credits),
-            Step::Void(_) => account.void_spend(hold),
-            Step::Crash => *account = Account::new(model.disk.granted, model.disk.spent())?,
+            Step::Crash => {
+                *account = Account::new(model.disk.granted, model.disk.spent())?;
+                account.advance(Clocks::from(model.lookups.now).elapsed);
+            }
         }
         Ok("done")
     }
@@ -235,7 +224,6 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..6_u64).prop_map(Grant),
         3 => (0..15_u64).prop_map(Advance),
         2 => (0..60_u64).prop_map(Advance),
-        1 => (0..15_u64).prop_map(Sleep),
         12 => lookup().prop_map(|lookup| Hold { lookup, more: 0 }),
         1 => lookup().prop_map(|lookup| Hold { lookup, more: 1 }),
         8 => (lookup(), settlement).prop_map(|(lookup, settlement)| Settle(lookup, settlement)),
@@ -244,8 +232,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => lookup().prop_map(Write),
         3 => lookup().prop_map(Commit),
         3 => lookup().prop_map(Abort),
-        6 => (lookup(), 0..4_u64).prop_map(|(lookup, credits)| Reopen(lookup, credits)),
-        3 => lookup().prop_map(Void),
         1 => Just(Crash),
     ]
 }

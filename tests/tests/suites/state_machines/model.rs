@@ -5,6 +5,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Account, AccountError, Balance, Hold, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_store::Clocks;
 use proptest::prelude::*;
 
 pub(crate) const LOOKUPS: usize = 6;
@@ -43,7 +44,7 @@ impl Lookups {
         self.now = self.now + Duration::from_secs(seconds);
     }
 
-    /// Returns the hold of lookup `n`, which expires `10 + n` seconds after it is placed.
+    /// Returns the hold of lookup `n`, which lasts for `10 + n` seconds.
     ///
     /// `more` credits are added to its normal amount.
     pub(crate) fn hold(&mut self, n: usize, workspace: &WorkspaceId, more: u64) -> Hold {
@@ -54,7 +55,7 @@ impl Lookups {
             key: KeyId::from_number(1),
             credits: n as u64 % 4 + more,
             placed_at,
-            expires_at: placed_at + Duration::from_secs(10 + n as u64),
+            ttl: Duration::from_secs(10 + n as u64),
         }
     }
 }
@@ -75,18 +76,16 @@ pub(crate) struct AccountModel {
     /// Credits spent by lookups that have been forgotten.
     spent_before: u64,
     /// The latest time that the account has received.
-    now: Timestamp,
+    now: Duration,
     known: [Known; LOOKUPS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     fate: Fate,
-    /// The cost of the lookup, if the account has forgotten it.
-    forgotten: Option<u64>,
     /// When the hold expires.
-    ends_at: Timestamp,
-    forgotten_at: Timestamp,
+    ends_at: Duration,
+    forgotten_at: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,7 +99,7 @@ enum Fate {
         attempts: u32,
     },
     Spent(u64),
-    /// Released, expired or voided.
+    /// Released, expired, or spent without success.
     Over,
 }
 
@@ -113,7 +112,7 @@ pub(crate) struct Spending {
 impl AccountModel {
     /// Creates the account of a newly opened store.
     pub(crate) fn open(granted: u64, spent: u64) -> Self {
-        Self { granted, spent_before: spent, now: Timestamp::default(), known: Default::default() }
+        Self { granted, spent_before: spent, now: Duration::ZERO, known: Default::default() }
     }
 
     pub(crate) fn balance(&self) -> Balance {
@@ -134,7 +133,7 @@ impl AccountModel {
     }
 
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.now = self.now.max(now);
+        self.now = self.now.max(Clocks::from(now).elapsed);
         for known in &mut self.known {
             if known.ends_at <= self.now {
                 match known.fate {
@@ -151,7 +150,7 @@ impl AccountModel {
                 match known.fate {
                     Fate::Spent(credits) => {
                         self.spent_before += credits;
-                        *known = Known { forgotten: Some(credits), ..Known::default() };
+                        *known = Known::default();
                     }
                     Fate::Over => *known = Known::default(),
                     Fate::Unknown | Fate::Held(_) | Fate::Spending { .. } => {}
@@ -161,11 +160,9 @@ impl AccountModel {
     }
 
     pub(crate) fn hold(&mut self, hold: &Hold) -> Answers {
-        self.advance(hold.placed_at);
         match self.known[number(hold)].fate {
             Fate::Held(held) if held == hold.credits => GRANTED,
             Fate::Held(_) => OTHER_HOLD,
-            Fate::Unknown if hold.expires_at <= self.now => ENDED,
             Fate::Unknown if hold.credits > self.balance().available => INSUFFICIENT,
             Fate::Unknown => {
                 self.remember(hold, Fate::Held(hold.credits));
@@ -192,9 +189,9 @@ impl AccountModel {
     pub(crate) fn release(&mut self, hold: &Hold) -> Answers {
         match self.known[number(hold)].fate {
             Fate::Held(_) => self.known[number(hold)].fate = Fate::Over,
-            // A tombstone for a hold that arrives after its release. An expired hold needs none.
-            Fate::Unknown if hold.expires_at > self.now => self.remember(hold, Fate::Over),
-            Fate::Unknown | Fate::Over => {}
+            // A tombstone for a hold that arrives after its release.
+            Fate::Unknown => self.remember(hold, Fate::Over),
+            Fate::Over => {}
             Fate::Spending { .. } | Fate::Spent(_) => return ENDED,
         }
         DONE
@@ -228,37 +225,9 @@ impl AccountModel {
     pub(crate) fn abort(&mut self, hold: &Hold) {
         let fate = &mut self.known[number(hold)].fate;
         match fate {
-            Fate::Spending { held, attempts: 1, .. } => *fate = Fate::Held(*held),
+            Fate::Spending { attempts: 1, .. } => *fate = Fate::Over,
             Fate::Spending { attempts, .. } => *attempts -= 1,
             Fate::Unknown | Fate::Held(_) | Fate::Spent(_) | Fate::Over => {}
-        }
-    }
-
-    pub(crate) fn reopen(&mut self, hold: &Hold) {
-        let Some(credits) = self.spent(hold) else { return };
-        // The spend has already returned the rest of the hold.
-        let fate = Fate::Spending { held: credits, credits, attempts: 1 };
-        if self.is_unknown(hold) {
-            self.spent_before -= credits;
-            return self.remember(hold, fate);
-        }
-        let known = &mut self.known[number(hold)];
-        known.fate = fate;
-        if known.ends_at <= self.now {
-            known.ends_at = known.forgotten_at;
-        }
-    }
-
-    /// Returns the cost of the lookup of `hold`, if it was spent.
-    pub(crate) fn spent(&self, hold: &Hold) -> Option<u64> {
-        let known = self.known[number(hold)];
-        if let Fate::Spent(credits) = known.fate { Some(credits) } else { known.forgotten }
-    }
-
-    pub(crate) fn void(&mut self, hold: &Hold) {
-        let fate = &mut self.known[number(hold)].fate;
-        if let Fate::Spending { .. } = fate {
-            *fate = Fate::Over;
         }
     }
 
@@ -274,7 +243,8 @@ impl AccountModel {
     }
 
     fn remember(&mut self, hold: &Hold, fate: Fate) {
-        let forgotten_at = hold.expires_at + Account::TOMBSTONE_TTL;
-        self.known[number(hold)] = Known { fate, forgotten: None, ends_at: hold.expires_at, forgotten_at };
+        let ends_at = self.now + hold.ttl;
+        let forgotten_at = ends_at + Account::TOMBSTONE_TTL;
+        self.known[number(hold)] = Known { fate, ends_at, forgotten_at };
     }
 }

@@ -48,11 +48,13 @@ CREATE TABLE credit_spend (
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
--- Voided spends. Their lookups were answered with 500, or not at all.
-CREATE TABLE credit_void (
-    lookup_id BLOB    PRIMARY KEY REFERENCES credit_spend,
-    at        INTEGER NOT NULL -- when the lookup arrived
-) STRICT, WITHOUT ROWID;
+-- Changed to overwrite what a failed commit may have left in the write-ahead log.
+CREATE TABLE failed_commits (
+    one         INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
+    overwritten INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO failed_commits VALUES (1, 0);
 
 -- The spends that `workspace.spent` includes: those up to `next_id` for workspaces up to `next_workspace`, and those up to
 -- `lookup_id` for the others.
@@ -70,7 +72,6 @@ CREATE VIEW spent_in_tail AS
     SELECT workspace, sum(credits) AS credits FROM credit_spend
     WHERE lookup_id > (SELECT lookup_id FROM spent_until)
       AND (lookup_id > (SELECT next_id FROM spent_until) OR workspace > (SELECT next_workspace FROM spent_until))
-      AND lookup_id NOT IN (SELECT lookup_id FROM credit_void)
     GROUP BY workspace;
 
 -- The current credits of each workspace.
@@ -102,7 +103,7 @@ INSERT INTO usage_until VALUES (1, zeroblob(16));
 -- The billed lookups that it does not include yet.
 CREATE VIEW usage_in_tail AS
     SELECT at / 86400000 AS day, workspace, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
-    WHERE lookup_id > (SELECT lookup_id FROM usage_until) AND lookup_id NOT IN (SELECT lookup_id FROM credit_void)
+    WHERE lookup_id > (SELECT lookup_id FROM usage_until)
     GROUP BY 1, 2, 3;
 
 -- Users of the web application. The number of a deleted user is not used again.
@@ -170,12 +171,10 @@ CREATE TABLE audit_event (
 
 CREATE INDEX audit_event_of_workspace ON audit_event (workspace);
 
--- Grants, spends, voids and the audit log are append-only.
+-- Grants, spends and the audit log are append-only.
 CREATE TRIGGER credit_grant_no_update BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_grant_no_delete BEFORE DELETE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
-CREATE TRIGGER credit_void_no_update BEFORE UPDATE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;
-CREATE TRIGGER credit_void_no_delete BEFORE DELETE ON credit_void BEGIN SELECT RAISE(ABORT, 'voids are append-only'); END;
 CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_event_no_delete BEFORE DELETE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

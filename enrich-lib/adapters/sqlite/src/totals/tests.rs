@@ -15,8 +15,6 @@ enum Step {
     Write(Vec<(u8, i64)>),
     /// The same, but the transaction is rolled back.
     RollBack(Vec<(u8, i64)>),
-    /// Voids the spends with these ids.
-    Void(Vec<u8>),
     Reopen,
 }
 
@@ -25,7 +23,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => spends().prop_map(Step::Write),
         1 => spends().prop_map(Step::RollBack),
-        3 => vec(0..64_u8, 1..3).prop_map(Step::Void),
         1 => Just(Step::Reopen),
     ]
 }
@@ -40,7 +37,6 @@ proptest! {
             match step {
                 Step::Write(spends) => fixture.write(&spends, true).unwrap(),
                 Step::RollBack(spends) => fixture.write(&spends, false).unwrap(),
-                Step::Void(ids) => fixture.void(&ids),
                 Step::Reopen => fixture.reopen().unwrap(),
             }
             prop_assert_eq!(fixture.totals(), fixture.sums());
@@ -76,8 +72,6 @@ fn rejects_spend_above_grants() {
         assert!(refused.is_constraint(), "{refused}");
     }
     assert_eq!(fixture.totals(), fixture.sums());
-    fixture.void(&[2]);
-    fixture.write(&[(3, 1)], true).unwrap();
     fixture.sql("UPDATE workspace SET granted = 3");
     fixture.write(&[(4, 1)], true).unwrap();
     assert_eq!(fixture.totals()[0], 3);
@@ -136,23 +130,6 @@ impl Fixture {
         Ok(())
     }
 
-    fn void(&mut self, ids: &[u8]) {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let mut change = self.totals.change();
-        for id in ids {
-            let insert = "INSERT INTO credit_void SELECT lookup_id, 0 FROM credit_spend WHERE lookup_id = ?
-                 ON CONFLICT DO NOTHING";
-            if tx.execute(insert, [[*id; 16]]).unwrap() == 1 {
-                let select = "SELECT workspace FROM credit_spend WHERE lookup_id = ?";
-                let workspace = tx.query_row(select, [[*id; 16]], |row| row.get(0)).unwrap();
-                change.add_void(workspace, LookupId::from_bytes([*id; 16]), 1);
-            }
-        }
-        self.totals.write(&tx, &mut change).unwrap();
-        tx.commit().unwrap();
-        self.totals.apply(change);
-    }
-
     fn reopen(&mut self) -> Result<(), SqliteError> {
         self.totals = Totals::open_with(self.totals.bounds, &mut self.db)?;
         Ok(())
@@ -178,8 +155,7 @@ impl Fixture {
 
     fn sums(&self) -> Vec<i64> {
         self.numbers(
-            "SELECT (SELECT count(*) FROM credit_spend s WHERE s.workspace = w.rowid
-                     AND s.lookup_id NOT IN (SELECT lookup_id FROM credit_void)) FROM workspace w ORDER BY w.rowid",
+            "SELECT (SELECT count(*) FROM credit_spend s WHERE s.workspace = w.rowid) FROM workspace w ORDER BY w.rowid",
         )
     }
 }

@@ -115,34 +115,31 @@ fn rejected_spend_does_not_fail_the_rest_of_its_batch() {
     world.write();
     assert_eq!(spends.map(|spend| world.drive(spend).is_ok()), [true, false, true]);
     assert_eq!(totals(world.balance_of("rich")), (8, 0, 2));
-    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0), "the credits are held as before");
+    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "the hold has ended");
     assert_eq!(spend_rows(&world), 2);
 }
 
 #[test]
-fn failed_spend_can_be_retried() {
+fn failed_spend_fails_for_good() {
     let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
     revoke_grants_of_poor(&world);
     let failed = world.spend(&hold).unwrap_err().to_string();
     assert!(failed.starts_with("the spend was not committed: "), "{failed}");
     world.sql().execute("UPDATE workspace SET granted = 10 WHERE id = 'poor'", []).unwrap();
-    world.spend(&hold).unwrap();
-    assert_eq!(totals(world.balance_of("poor")), (9, 0, 1));
-    assert_eq!(spend_rows(&world), 1);
+    assert_eq!(world.spend(&hold).unwrap_err().to_string(), "the hold of this lookup has already ended");
+    assert_eq!((totals(world.balance_of("poor")), spend_rows(&world)), ((10, 0, 0), 0));
 }
 
 #[test]
-fn reports_failure_to_both_attempts_and_keeps_hold() {
+fn reports_failure_to_both_attempts() {
     let world = world_with_two_workspaces();
     let hold = world.hold_of("poor", 1);
     revoke_grants_of_poor(&world);
     let attempts = [world.queue_spend(&hold), world.queue_spend(&hold)];
     world.write();
     assert_eq!(attempts.map(|attempt| world.drive(attempt).is_err()), [true, true]);
-    assert_eq!(totals(world.balance_of("poor")), (9, 1, 0));
-    world.tick(hold.expires_at);
-    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0), "without a pending spend, the hold expires");
+    assert_eq!(totals(world.balance_of("poor")), (10, 0, 0));
 }
 
 fn world_with_two_workspaces() -> World {

@@ -36,7 +36,7 @@ fn stays_locked_until_queue_is_empty() {
     assert!(matches!(second, Err(SqliteError::Served(_))) && writer.is_none());
     let files = world.close();
     assert!(!files.dir.is_served());
-    assert_eq!(totals(World::serve(files).balance()), (10, 0, 0));
+    assert_eq!(totals(World::serve(files).balance()), (9, 0, 1));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn expired_hold_disappears_from_balance() {
     let hold = world.hold(1);
     world.tick(START);
     assert_eq!(totals(world.on_disk()), (9, 1, 0));
-    world.tick(hold.expires_at);
+    world.tick(START + hold.ttl);
     assert_eq!(totals(world.on_disk()), (10, 0, 0));
 }
 

@@ -1,12 +1,14 @@
 //! A spend is durable before it is acknowledged, and it is charged once.
 
+use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use enrich_lib::credit::{Account, Hold, Settlement};
+use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Durability, Ledger};
+use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
 
-use crate::world::{Files, START, World, lookup, message, poll, totals};
+use crate::world::{Files, START, World, after_seconds, lookup, message, poll, totals, workspace};
 
 #[test]
 fn spend_is_durable_before_reply() {
@@ -56,23 +58,6 @@ fn reopen_keeps_balances_and_drops_holds() {
     assert!(world.spend(&held).is_err());
 }
 
-/// The lookup began before one that the earlier process has finished.
-#[test]
-fn late_spend_and_its_void_update_total() {
-    let world = World::with_credits(10);
-    world.spend(&world.hold(9)).unwrap();
-    let world = World::serve(world.close());
-    let (late, later) = (world.hold(3), world.hold(4));
-    world.spend(&late).unwrap();
-    let untaken = world.queue_spend(&later);
-    world.write();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((7, 0, 3), (7, 0, 3)));
-    drop(untaken);
-    world.write();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
-    assert_eq!(totals(World::serve(world.close()).balance()), (8, 0, 2));
-}
-
 #[test]
 fn repeated_late_spend_is_charged_once() {
     let world = World::with_credits(10);
@@ -85,79 +70,49 @@ fn repeated_late_spend_is_charged_once() {
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
 }
 
+/// The lookup began before one that the earlier process has finished.
 #[test]
-fn spend_dropped_before_commit_is_not_charged() {
+fn late_spend_updates_total() {
     let world = World::with_credits(10);
-    let hold = world.hold(1);
-    drop(world.queue_spend(&hold));
+    world.spend(&world.hold(9)).unwrap();
+    let world = World::serve(world.close());
+    world.spend(&world.hold(3)).unwrap();
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+    assert_eq!(totals(World::serve(world.close()).balance()), (8, 0, 2));
+}
+
+#[test]
+fn spend_continues_when_its_caller_stops_waiting() {
+    let world = World::with_credits(10);
+    let [before, after] = [1, 2].map(|n| world.hold(n));
+    drop(world.queue_spend(&before));
+    let committed = world.queue_spend(&after);
     world.write();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 1, 0), (10, 0, 0)));
-    world.spend(&hold).unwrap();
+    drop(committed);
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+    for hold in [before, after] {
+        world.spend(&hold).unwrap();
+    }
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 0, 2), (8, 0, 2)));
+}
+
+#[test]
+fn spend_that_waits_too_long_for_the_disk_is_withdrawn() {
+    let world = World::with_credits(10);
+    let (waiting, later) = (world.hold(1), world.hold(2));
+    let mut spend = world.queue_spend(&waiting);
+    // The writer does not run, as while the disk does not respond.
+    assert!(poll(pin!(world.ledger.tick(after_seconds(4)))).is_pending());
+    assert!(poll(spend.as_mut()).is_pending());
+    let mut second = world.queue_spend(&later);
+    assert!(poll(pin!(world.ledger.tick(after_seconds(5)))).is_pending());
+    let Poll::Ready(Err(error)) = poll(spend.as_mut()) else { panic!("it is withdrawn") };
+    assert!(error.to_string().starts_with("the spend was withdrawn"), "{error}");
+    assert!(poll(second.as_mut()).is_pending(), "it was queued a second ago");
+    world.write();
+    assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(()))));
     assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
-}
-
-#[test]
-fn spend_dropped_after_commit_is_voided() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    commit_and_drop(&world, &hold);
-    assert_eq!(
-        (totals(world.balance()), totals(world.on_disk())),
-        ((9, 1, 0), (9, 0, 1)),
-        "held until it is voided"
-    );
-    world.write();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
-    assert_eq!(world.spend(&hold).unwrap_err().to_string(), "the hold of this lookup has already ended");
-    assert_eq!(totals(World::serve(world.close()).balance()), (10, 0, 0));
-}
-
-/// The machine slept or the clock jumped. When the reply is dropped, the account has already forgotten the hold.
-#[test]
-fn spend_dropped_after_tombstone_expired_is_voided() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    let spend = world.queue_spend(&hold);
-    world.write();
-    world.tick(hold.expires_at);
-    world.tick(hold.expires_at + Account::TOMBSTONE_TTL);
-    drop(spend);
-    world.write();
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
-}
-
-#[test]
-fn dropped_and_retried_spend_is_charged_once() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    commit_and_drop(&world, &hold);
-    let mut again = world.queue_spend(&hold);
-    world.write();
-    assert!(matches!(poll(again.as_mut()), Poll::Ready(Ok(()))));
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((9, 0, 1), (9, 0, 1)));
-}
-
-#[test]
-fn tick_retries_failed_void() {
-    let world = World::with_credits(10);
-    let hold = world.hold(1);
-    commit_and_drop(&world, &hold);
-    let refuse =
-        "CREATE TRIGGER refuse BEFORE INSERT ON credit_void BEGIN SELECT RAISE(ABORT, 'refused'); END";
-    world.sql().execute_batch(refuse).unwrap();
-    assert!(world.drive(world.ledger.tick(START)).is_err(), "the tick reports the failed void");
-    assert_eq!((totals(world.balance()), world.on_disk().spent), ((9, 1, 0), 1));
-    world.sql().execute_batch("DROP TRIGGER refuse").unwrap();
-    world.tick(hold.expires_at);
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
-}
-
-/// Writes a spend and drops its reply.
-fn commit_and_drop(world: &World, hold: &Hold) {
-    let spend = world.queue_spend(hold);
-    world.write();
-    assert_eq!(totals(world.balance()), (9, 0, 1));
-    drop(spend);
+    assert!(world.spend(&waiting).is_err(), "it has failed for good");
 }
 
 #[test]
@@ -173,11 +128,12 @@ fn repeated_queued_spend_is_charged_once() {
 #[test]
 fn queued_spend_neither_expires_nor_is_released() {
     let world = World::with_credits(10);
-    let hold = world.hold(1);
+    let hold = Hold { ttl: Duration::from_secs(2), ..lookup("demo", 1) };
+    world.drive(world.ledger.hold(&hold)).unwrap();
     let mut spend = world.queue_spend(&hold);
     assert!(world.drive(world.ledger.settle(&hold, Settlement::Release)).is_err());
     // The tick is behind the spend in the queue. Both are in one batch.
-    let mut tick = Box::pin(world.ledger.tick(hold.expires_at));
+    let mut tick = Box::pin(world.ledger.tick(START + hold.ttl));
     assert!(poll(tick.as_mut()).is_pending());
     world.write();
     assert!(poll(spend.as_mut()).is_ready() && poll(tick.as_mut()).is_ready());
@@ -185,19 +141,36 @@ fn queued_spend_neither_expires_nor_is_released() {
 }
 
 #[test]
-fn spends_fail_after_writer_ended_and_credits_stay_held() {
+fn spends_fail_after_writer_ended() {
     let world = World::with_credits(10);
     let (queued, late) = (world.hold(1), world.hold(2));
     let first = world.queue_spend(&queued);
     world.end_writer();
-    for failed in [world.drive(first), world.spend(&late), world.spend(&queued)] {
+    for failed in [world.drive(first), world.spend(&late)] {
         assert_eq!(failed.unwrap_err().to_string(), "the store has stopped writing");
     }
-    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((8, 2, 0), (10, 0, 0)));
+    assert_eq!((totals(world.balance()), totals(world.on_disk())), ((10, 0, 0), (10, 0, 0)));
     assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
-    // A spend that never reached the writer can still be released.
-    world.drive(world.ledger.settle(&late, Settlement::Release)).unwrap();
-    assert_eq!(totals(world.balance()), (9, 1, 0));
+}
+
+#[test]
+fn close_moves_all_commits_into_the_database() {
+    let world = World::with_credits(10);
+    world.spend(&world.hold(1)).unwrap();
+    let hold = world.hold(2);
+    let mut last = world.queue_spend(&hold);
+    let mut closing = Box::pin(world.ledger.close());
+    assert!(poll(closing.as_mut()).is_pending());
+    world.finish();
+    assert!(matches!(poll(last.as_mut()), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(closing.as_mut()), Poll::Ready(Ok(()))));
+    assert_eq!(std::fs::metadata(world.path("accounts.db-wal")).map_or(0, |log| log.len()), 0);
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(world.path("accounts.db"), copy.path().join("accounts.db")).unwrap();
+    let copy = Admin::open(&DataDir::open(copy.path()).unwrap()).unwrap();
+    assert_eq!(copy.balance(&workspace("demo")).unwrap().spent, 2);
+    assert_eq!(message(world.drive(world.ledger.tick(START))), "the store has stopped writing");
+    assert_eq!(message(world.drive(world.ledger.close())), "the store has stopped writing");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Usage counts each billed lookup once, whatever happens between its commit and the next tick.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
@@ -62,40 +63,12 @@ fn orderly_end_writes_usage() {
 }
 
 #[test]
-fn voided_spends_are_not_counted() {
-    let world = World::with_credits(10);
-    // Voided before a tick, and after one.
-    void(&world, 1);
-    world.tick(START);
-    assert_eq!(lookups(&world), 0);
-    world.spend(&world.hold(2)).unwrap();
-    let hold = world.hold(3);
-    let spend = world.queue_spend(&hold);
-    world.write();
-    world.tick(START);
-    assert_eq!(lookups(&world), 2, "it is committed, and not voided yet");
-    drop(spend);
-    world.write();
-    assert_eq!(lookups(&world), 1);
-    assert!(world.admin().audit().unwrap().reconciles());
-}
-
-#[test]
-fn crash_after_a_void_counts_the_others() {
-    let world = World::with_credits(10);
-    world.spend(&world.hold(1)).unwrap();
-    void(&world, 2);
-    assert_eq!(lookups(&World::serve(world.kill())), 1);
-}
-
-#[test]
 fn late_spend_is_counted_with_its_commit() {
     let world = World::with_credits(10);
     world.spend(&world.hold(5)).unwrap();
     world.tick(START);
     world.spend(&world.hold(4)).unwrap();
     assert_eq!(lookups(&world), 2);
-    void(&world, 3);
     assert_eq!(lookups(&World::serve(world.kill())), 2);
 }
 
@@ -155,8 +128,6 @@ fn audit_reports_usage_that_differs_from_spends() {
 enum Step {
     /// Spends of lookups with these numbers, in one batch.
     Spend(Vec<u16>),
-    /// A spend whose caller stops waiting after it is durable.
-    Void(u16),
     Tick,
     Crash,
     Close,
@@ -165,7 +136,6 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => vec(0..400_u16, 1..20).prop_map(Step::Spend),
-        3 => (0..400_u16).prop_map(Step::Void),
         3 => Just(Step::Tick),
         1 => Just(Step::Crash),
         1 => Just(Step::Close),
@@ -184,7 +154,6 @@ proptest! {
         for step in steps {
             match step {
                 Step::Spend(numbers) => spend_all(&world, &numbers),
-                Step::Void(n) => void(&world, n),
                 Step::Tick => world.tick(START),
                 Step::Crash => world = World::serve_with(durability, world.kill()),
                 Step::Close => world = World::serve_with(durability, world.close()),
@@ -203,7 +172,7 @@ fn varied(n: u16) -> Hold {
     Hold {
         key: KeyId::from_number(u32::from(n % 3)),
         placed_at: at,
-        expires_at: after_seconds(200_000),
+        ttl: Duration::from_secs(200_000),
         ..lookup("demo", n)
     }
 }
@@ -226,18 +195,6 @@ fn spend_all(world: &World, numbers: &[u16]) {
     }
 }
 
-fn void(world: &World, n: u16) {
-    let hold = varied(n);
-    if !matches!(world.drive(world.ledger.hold(&hold)), Ok(HoldOutcome::Granted)) {
-        return;
-    }
-    let mut spend = world.ledger.settle(&hold, Settlement::Spend(1));
-    let _ = poll(spend.as_mut());
-    world.write();
-    drop(spend);
-    world.write();
-}
-
 /// Returns the number of lookups in the usage of `demo`.
 fn lookups(files: &Files) -> u64 {
     usage(files).iter().map(|row| row.lookups).sum()
@@ -251,9 +208,7 @@ fn usage(files: &Files) -> Vec<UsageRow> {
 /// Returns the usage that follows from the spends.
 fn spends(files: &Files) -> Vec<UsageRow> {
     let db = files.sql();
-    let mut select = db
-        .prepare("SELECT key, credits, at FROM credit_spend WHERE lookup_id NOT IN (SELECT lookup_id FROM credit_void)")
-        .unwrap();
+    let mut select = db.prepare("SELECT key, credits, at FROM credit_spend").unwrap();
     let mut counts: BTreeMap<(u64, u32), (u64, u64)> = BTreeMap::new();
     let mut rows = select.query([]).unwrap();
     while let Some(row) = rows.next().unwrap() {

@@ -116,6 +116,12 @@ impl World {
         }
     }
 
+    /// Runs the writer until it ends, after the ledger was closed.
+    pub(crate) fn finish(&self) {
+        let writer = self.writer.take();
+        assert!(run(writer.unwrap().as_mut()).is_ready(), "the writer ends when the ledger is closed");
+    }
+
     /// Runs the writer until it has finished all queued jobs. Returns a function that reports if it was woken since
     /// then.
     pub(crate) fn idle_writer(&self) -> impl Fn() -> bool {
@@ -226,7 +232,7 @@ pub(crate) fn lookup(id: &str, n: u16) -> Hold {
         key: KeyId::from_number(1),
         credits: 1,
         placed_at: START,
-        expires_at: after_seconds(60),
+        ttl: Duration::from_secs(60),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use enrich_lib::lookup::Policy;
-use enrich_middleware::timeouts::RetryingCredits;
+use enrich_middleware::timeouts::CreditsWithTimeout;
 use enrich_provider::parse_toml;
 
 const EXAMPLE: &str = include_str!("../example.toml");
@@ -201,7 +201,7 @@ fn invalid_disposable_domain_is_reported_by_line_and_not_quoted() {
 #[test]
 fn longest_lookup_ends_before_its_hold_expires() {
     let resolver = Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
-    assert!(resolver + RetryingCredits::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
+    assert!(resolver + CreditsWithTimeout::DEFAULT_TIMEOUT * 2 <= Policy::default().hold_ttl);
 }
 
 #[test]

@@ -61,6 +61,10 @@ impl LedgerMachine {
                 outcome.as_ref().is_some_and(|outcome| is_one_of(outcome, answers)),
                 "{outcome:?} instead of {answers:?}"
             ),
+            Expect::Withdrawn => {
+                let error = outcome.and_then(Result::err).unwrap_or_default();
+                assert!(error.starts_with("the spend was withdrawn"), "{error}");
+            }
             _ => assert_eq!(outcome, None, "pending until the commit"),
         }
     }
@@ -75,8 +79,8 @@ impl LedgerMachine {
                 world.operator.grant(&WORKSPACES[workspace], credits, START).unwrap();
             }
             Step::Revoke(workspace) => world.revoke(workspace),
-            Step::Crash => world.crash(),
-            Step::Close => world.close(),
+            Step::Crash => world.crash(model.lookups.now),
+            Step::Close => world.close(model.lookups.now),
             call => panic!("{call:?} already has a result"),
         }
     }

@@ -1,14 +1,15 @@
-//! The SQLite ledger on disk: group commits, spends that are cancelled before or after their commit, and crashes at any
-//! time. Acknowledged spends stay committed, unacknowledged ones are voided.
+//! The SQLite ledger on disk: group commits, callers that stop waiting, spends that are withdrawn, and crashes at any time.
+//! Acknowledged spends stay committed, failed ones never are.
 
 mod machine;
 
 mod process;
 
-use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use enrich_lib::credit::Hold;
+use enrich_lib::model::Timestamp;
 use proptest::prelude::*;
 use proptest_state_machine::ReferenceStateMachine;
 
@@ -16,16 +17,17 @@ pub(crate) use machine::LedgerMachine;
 use process::{GRANTED_FIRST, START, WORKSPACES};
 
 use super::disk::Disk;
-use super::model::{
-    ALREADY_SPENT, AccountModel, Answers, BEGUN, DONE, ENDED, LOOKUPS, Lookups, lookup, number,
-};
+use super::model::{ALREADY_SPENT, AccountModel, Answers, BEGUN, DONE, LOOKUPS, Lookups, lookup, number};
+
+/// How long a spend may wait for its transaction.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One operation on a ledger. Lookups are numbered and belong to the workspaces in turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Hold(usize),
     Release(usize),
-    /// Requests a spend of this many credits for a lookup. Cancels an earlier attempt first.
+    /// Requests a spend of this many credits for a lookup. The caller of an earlier attempt stops waiting first.
     Spend(usize, u64),
     /// Repeats the last hold or settlement, as after a lost reply.
     Replay,
@@ -33,7 +35,7 @@ pub(crate) enum Step {
     Write,
     /// Polls the result of a pending spend.
     Take(usize),
-    /// Cancels the caller that waits for the spend of a lookup.
+    /// The caller that waits for the spend of a lookup stops waiting.
     GiveUp(usize),
     /// Advances the time by this many seconds, followed by a tick of the ledger.
     Tick(u64),
@@ -53,7 +55,7 @@ pub(crate) enum Step {
 pub(crate) struct Model {
     lookups: Lookups,
     holdings: [Workspace; 2],
-    queue: Vec<Job>,
+    queue: Vec<QueuedSpend>,
     waiting: [Option<Attempt>; LOOKUPS],
     attempts: u32,
     last: Option<Step>,
@@ -75,16 +77,18 @@ struct Key {
 }
 
 #[derive(Clone, Debug)]
-enum Job {
-    Spend { attempt: u32, hold: Hold, credits: u64 },
-    Void(Hold),
+struct QueuedSpend {
+    attempt: u32,
+    hold: Hold,
+    credits: u64,
+    queued_at: Timestamp,
 }
 
 /// A spend whose caller waits for the result.
 #[derive(Clone, Debug)]
 enum Attempt {
     Queued(u32),
-    Answered(Hold, Answers),
+    Answered(Expect),
 }
 
 /// The expected effect of the last step, if the step was applicable.
@@ -101,6 +105,8 @@ enum Expect {
     /// The result is pending.
     Waits,
     Returns(Answers),
+    /// The spend was withdrawn.
+    Withdrawn,
     Finds(&'static [bool]),
 }
 
@@ -117,7 +123,9 @@ impl ReferenceStateMachine for Model {
 
     fn init_state() -> BoxedStrategy<Self> {
         let disk = Disk::with_credits(GRANTED_FIRST);
-        let workspace = Workspace { model: AccountModel::open(GRANTED_FIRST, 0), disk, key: Key::default() };
+        let mut model = AccountModel::open(GRANTED_FIRST, 0);
+        model.advance(START);
+        let workspace = Workspace { model, disk, key: Key::default() };
         let model = Self {
             lookups: Lookups::from(START),
             holdings: [workspace.clone(), workspace],
@@ -165,11 +173,12 @@ impl Model {
             Step::Take(lookup) => self.answer(lookup)?,
             Step::GiveUp(lookup) => {
                 self.waiting[lookup].as_ref()?;
-                self.give_up(lookup);
+                self.waiting[lookup] = None;
                 Expect::Nothing
             }
             Step::Tick(seconds) => {
                 self.lookups.wait(seconds);
+                self.withdraw_overdue();
                 self.write();
                 for Workspace { model, disk, key } in &mut self.holdings {
                     model.advance(self.lookups.now);
@@ -201,7 +210,7 @@ impl Model {
                 Expect::Nothing
             }
             Step::Close => {
-                (0..LOOKUPS).for_each(|lookup| self.give_up(lookup));
+                self.waiting = Default::default();
                 self.write();
                 self.crash();
                 Expect::Nothing
@@ -214,8 +223,8 @@ impl Model {
     fn ask(&mut self, step: Step, lookup: usize, hold: &Hold) -> Option<Expect> {
         let Workspace { model, disk, .. } = self.of(hold);
         let answers = match step {
-            // A charged lookup was answered or lost with its process, so its hold is not placed again.
-            Step::Hold(_) if disk.charged(lookup) && model.is_unknown(hold) => return None,
+            // A lookup with a spend was answered or lost with its process, so its hold is not placed again.
+            Step::Hold(_) if disk.contains(lookup) && model.is_unknown(hold) => return None,
             Step::Hold(_) => model.hold(hold),
             Step::Spend(_, credits) => return Some(self.spend(lookup, hold, credits)),
             _ => model.release(hold),
@@ -224,7 +233,7 @@ impl Model {
     }
 
     fn spend(&mut self, lookup: usize, hold: &Hold, credits: u64) -> Expect {
-        self.give_up(lookup);
+        self.waiting[lookup] = None;
         let model = &mut self.of(hold).model;
         match model.begin(hold, credits) {
             BEGUN if credits == 0 => {
@@ -234,7 +243,8 @@ impl Model {
             BEGUN => {
                 self.attempts += 1;
                 self.waiting[lookup] = Some(Attempt::Queued(self.attempts));
-                self.queue.push(Job::Spend { attempt: self.attempts, hold: hold.clone(), credits });
+                let (attempt, hold, queued_at) = (self.attempts, hold.clone(), self.lookups.now);
+                self.queue.push(QueuedSpend { attempt, hold, credits, queued_at });
                 Expect::Waits
             }
             ALREADY_SPENT => Expect::Returns(DONE),
@@ -242,54 +252,43 @@ impl Model {
         }
     }
 
-    /// Processes the queue: drops spends whose caller has cancelled, commits the others, and voids committed spends whose
-    /// result was not received, unless this batch repeats and acknowledges them.
+    /// Commits all queued spends, also those whose caller has stopped waiting.
     fn write(&mut self) {
-        let (mut spends, mut voids) = (Vec::new(), BTreeSet::new());
-        for job in std::mem::take(&mut self.queue) {
-            match job {
-                Job::Void(hold) => drop(voids.insert(number(&hold))),
-                Job::Spend { attempt, hold, credits } => match self.waiting[number(&hold)] {
-                    Some(Attempt::Queued(waiting)) if waiting == attempt => spends.push((hold, credits)),
-                    _ => self.of(&hold).model.abort(&hold),
-                },
-            }
-        }
-        for (hold, credits) in spends {
-            let lookup = number(&hold);
+        for QueuedSpend { attempt, hold, credits, .. } in std::mem::take(&mut self.queue) {
             let Workspace { model, disk, .. } = self.of(&hold);
-            let answers = if disk.spend(lookup, credits) {
-                model.commit(&hold);
-                voids.remove(&lookup);
-                DONE
-            } else {
-                model.abort(&hold);
-                ENDED
-            };
-            self.waiting[lookup] = Some(Attempt::Answered(hold, answers));
+            disk.spend(number(&hold), credits);
+            model.commit(&hold);
+            self.reply(&hold, attempt, Expect::Returns(DONE));
         }
-        for lookup in voids {
-            let hold = self.lookups.hold(lookup, &WORKSPACES[lookup % 2], 0);
-            let Workspace { model, disk, .. } = self.of(&hold);
-            disk.void(lookup);
-            model.void(&hold);
+    }
+
+    /// Withdraws the spends that are in the queue for too long.
+    fn withdraw_overdue(&mut self) {
+        let now = self.lookups.now;
+        let is_overdue = |spend: &mut QueuedSpend| now >= spend.queued_at + QUEUE_TIMEOUT;
+        for QueuedSpend { attempt, hold, .. } in self.queue.extract_if(.., is_overdue).collect::<Vec<_>>() {
+            let model = &mut self.of(&hold).model;
+            model.advance(now);
+            model.abort(&hold);
+            self.reply(&hold, attempt, Expect::Withdrawn);
+        }
+    }
+
+    /// Answers the caller of an attempt, if it still waits.
+    fn reply(&mut self, hold: &Hold, attempt: u32, answer: Expect) {
+        let waiting = &mut self.waiting[number(hold)];
+        if matches!(waiting, Some(Attempt::Queued(queued)) if *queued == attempt) {
+            *waiting = Some(Attempt::Answered(answer));
         }
     }
 
     fn answer(&mut self, lookup: usize) -> Option<Expect> {
         match self.waiting[lookup].take()? {
-            Attempt::Answered(_, answers) => Some(Expect::Returns(answers)),
+            Attempt::Answered(answer) => Some(answer),
             queued => {
                 self.waiting[lookup] = Some(queued);
                 Some(Expect::Waits)
             }
-        }
-    }
-
-    fn give_up(&mut self, lookup: usize) {
-        if let Some(Attempt::Answered(hold, DONE)) = self.waiting[lookup].take() {
-            self.of(&hold).model.reopen(&hold);
-            self.queue.push(Job::Void(hold));
         }
     }
 
@@ -298,6 +297,7 @@ impl Model {
         self.waiting = Default::default();
         for Workspace { model, disk, key } in &mut self.holdings {
             *model = AccountModel::open(disk.granted, disk.spent());
+            model.advance(self.lookups.now);
             key.was_found = false;
         }
     }

@@ -77,7 +77,7 @@ impl World {
         let dir = DataDir::create(files.path()).unwrap();
         fs::write(files.path().join(DATABASE), &*PREPARED).unwrap();
         let operator = Admin::open(&dir).unwrap();
-        Self { process: Some(Process::open(&dir)), operator, dir, _files: files }
+        Self { process: Some(Process::open(&dir, START)), operator, dir, _files: files }
     }
 
     fn process(&mut self) -> &mut Process {
@@ -85,19 +85,19 @@ impl World {
     }
 
     /// Drops the process without a shutdown and starts another one.
-    pub(crate) fn crash(&mut self) {
+    pub(crate) fn crash(&mut self, now: Timestamp) {
         self.process = None;
-        self.process = Some(Process::open(&self.dir));
+        self.process = Some(Process::open(&self.dir, now));
     }
 
-    /// Shuts the process down gracefully and starts another one: cancels all callers and lets the writer finish its queue.
-    pub(crate) fn close(&mut self) {
+    /// Shuts the process down gracefully and starts another one: drops all callers and lets the writer finish its queue.
+    pub(crate) fn close(&mut self, now: Timestamp) {
         if let Some(Process { mut writer, waiting, ledger }) = self.process.take() {
             drop(waiting);
             drop(ledger);
             assert!(poll(writer.as_mut()).is_ready(), "the writer ends with its ledger");
         }
-        self.process = Some(Process::open(&self.dir));
+        self.process = Some(Process::open(&self.dir, now));
     }
 
     pub(crate) fn hold(&mut self, hold: &Hold) -> Outcome {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Cancels the caller that waits for the spend of `lookup`.
+    /// Drops the future that waits for the spend of `lookup`.
     pub(crate) fn give_up(&mut self, lookup: usize) {
         self.process().waiting[lookup] = None;
     }
@@ -171,9 +171,9 @@ impl World {
 }
 
 impl Process {
-    fn open(dir: &DataDir) -> Self {
+    fn open(dir: &DataDir, now: Timestamp) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open(dir, START, |work| writer = Some(work)).unwrap();
+        let ledger = Ledger::open(dir, now, |work| writer = Some(work)).unwrap();
         Self { writer: writer.unwrap(), waiting: Default::default(), ledger: Arc::new(ledger) }
     }
 }

@@ -1,0 +1,129 @@
+//! Transactions of spends, and the outcomes of a commit.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, ffi};
+use thiserror::Error;
+
+use crate::error::SqliteError;
+use crate::rows::{self, ROWS};
+use crate::spend::Spend;
+use crate::totals::Totals;
+use crate::usage::Usage;
+use crate::wal;
+
+/// The reason why a transaction was not committed.
+#[derive(Debug, Error)]
+pub(crate) enum CommitError {
+    /// Nothing was written.
+    #[error(transparent)]
+    Rejected(#[from] SqliteError),
+    /// The commit failed before its sync. The write-ahead log may contain its frames, and a crash would then recover them. The
+    /// next transaction that is committed overwrites them.
+    #[error("{0}")]
+    InDoubt(rusqlite::Error),
+    /// The sync failed. The frames may be on the disk, may reach it later, or may never do so: an operating system reports a
+    /// failed write only once, and may discard the data.
+    #[error("{0}")]
+    SyncFailed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for CommitError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Rejected(error.into())
+    }
+}
+
+/// Begins a transaction that writes.
+pub(crate) fn begin(db: &mut Connection) -> Result<Transaction<'_>, SqliteError> {
+    Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+/// Commits a transaction.
+pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
+    tx.commit().map_err(|error| match error.sqlite_error().map(|error| error.extended_code) {
+        Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC) => CommitError::SyncFailed(error),
+        Some(code) if code & 0xff == ffi::SQLITE_CONSTRAINT => CommitError::Rejected(error.into()),
+        _ => CommitError::InDoubt(error),
+    })
+}
+
+/// Ensures that recovery does not find the commit that failed before. Otherwise fails.
+pub(crate) fn discard_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
+    let overwritten = overwrite_failed_commit(db);
+    if let Err(CommitError::Rejected(_) | CommitError::InDoubt(_)) = overwritten
+        && is_log_complete(db).unwrap_or(false)
+    {
+        // On a full disk, not even the first frame was written.
+        return Ok(());
+    }
+    overwritten
+}
+
+fn is_log_complete(db: &mut Connection) -> Result<bool, SqliteError> {
+    let Some(database) = db.path().map(PathBuf::from) else { return Ok(false) };
+    let _lock = begin(db)?;
+    wal::ends_at_last_commit(&database).map_err(SqliteError::file(database))
+}
+
+/// Overwrites the first frame that a failed commit may have left in the write-ahead log. The checksum of each frame includes
+/// the frames before it, so that recovery ignores the rest.
+fn overwrite_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
+    let tx = begin(db)?;
+    // SQLite does not write a page whose content stays the same.
+    tx.prepare_cached("UPDATE failed_commits SET overwritten = overwritten + 1")?.execute([])?;
+    commit(tx)
+}
+
+/// Writes spends, the totals of their workspaces and their usage.
+pub(crate) struct SpendTable {
+    totals: Totals,
+    pub(crate) usage: Usage,
+}
+
+impl SpendTable {
+    pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
+        Ok(Self { totals: Totals::open(db)?, usage: Usage::open(db)? })
+    }
+
+    /// Writes spends in one transaction. A spend that exists already is not written again.
+    pub(crate) fn write(&mut self, db: &mut Connection, spends: &[Arc<Spend>]) -> Result<(), CommitError> {
+        if self.write_rows(db, spends, ROWS)? {
+            return Ok(());
+        }
+        // A multi-row statement does not report which of its rows existed already.
+        self.write_rows(db, spends, 1).map(drop)
+    }
+
+    /// Returns `false`, without writing anything, if a multi-row statement includes a spend that exists already.
+    fn write_rows(
+        &mut self,
+        db: &mut Connection,
+        spends: &[Arc<Spend>],
+        rows: usize,
+    ) -> Result<bool, CommitError> {
+        let tx = begin(db)?;
+        let mut change = self.totals.advance(&tx, spends.len())?;
+        let mut usage = self.usage.change();
+        let many = spends.chunks_exact(rows);
+        let rest = many.remainder().chunks(1);
+        for spends in many.chain(rest) {
+            let new = rows::insert_spends(&tx, spends)?;
+            if new < spends.len() && spends.len() > 1 {
+                return Ok(false);
+            }
+            for spend in &spends[..new] {
+                let billed = spend.billed_lookup();
+                change.add(billed.workspace, billed.lookup_id, billed.credits);
+                usage.add(&billed);
+            }
+        }
+        self.totals.write(&tx, &mut change)?;
+        usage.write(&tx)?;
+        commit(tx)?;
+        self.totals.apply(change);
+        self.usage.apply(usage);
+        Ok(true)
+    }
+}
