@@ -107,7 +107,7 @@ impl SqliteError {
         }
     }
 
-    /// Returns whether the ledger has stopped for good, so that its process must be restarted.
+    /// Returns whether the ledger works no more, or works on replaced files, so that its process must be restarted.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::SyncFailed(_) | Self::Replaced(_))
     }

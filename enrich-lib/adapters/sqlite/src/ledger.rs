@@ -92,6 +92,7 @@ impl Ledger {
     /// ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections without an answer and end the
     /// process: some lookups may or may not be billed, and only the next start determines it.
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), SqliteError> {
+        self.shared.serve.check()?;
         let now = now.into();
         self.shared.set_time(now);
         self.withdraw_overdue(now.elapsed);

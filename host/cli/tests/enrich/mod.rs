@@ -283,6 +283,12 @@ impl Server {
         self.take_log()
     }
 
+    /// Waits until the server ends by itself, and returns its exit code and the log.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let status = eventually("it ends", || self.child.try_wait().unwrap());
+        (status.code(), self.take_log())
+    }
+
     /// Sends SIGKILL, so that the server neither flushes nor logs anything.
     pub fn kill(mut self) -> String {
         self.child.kill().unwrap();

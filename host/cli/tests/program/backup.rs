@@ -115,6 +115,22 @@ fn checks_the_files_at_the_start_after_a_kill() {
 }
 
 #[test]
+fn ends_when_its_data_is_replaced() {
+    let (enrich, key) = with_person();
+    enrich.ok(&["backup", "backup"]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    fs::rename(enrich.data(), enrich.path("old")).unwrap();
+    enrich.ok(&["restore", "backup"]);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains("was replaced or deleted while it was served; changes to the old file are lost"),
+        "{log}"
+    );
+}
+
+#[test]
 fn refuses_to_serve_a_damaged_copy() {
     let (enrich, key) = with_person();
     let server = enrich.serve(&[]);

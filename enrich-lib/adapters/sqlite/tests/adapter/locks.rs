@@ -9,7 +9,7 @@ use std::time::Duration;
 use enrich_sqlite::SqliteError;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::world::{Files, START, totals, workspace};
+use crate::world::{Files, START, World, totals, workspace};
 
 #[test]
 fn lock_check_accepts_unchanged_files() {
@@ -58,6 +58,15 @@ fn lock_check_fails_after_directory_is_replaced() {
     let new_lock = files.dir.lock().unwrap();
     assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
     assert!(new_lock.check().is_ok());
+}
+
+#[test]
+fn tick_fails_after_directory_is_replaced() {
+    let world = World::with_credits(10);
+    world.tick(START);
+    fs::rename(world.dir.path(), world.path("../old")).unwrap();
+    let ticked = world.drive(world.ledger.tick(START));
+    assert!(ticked.is_err_and(|error| error.is_fatal() && matches!(error, SqliteError::Replaced(_))));
 }
 
 /// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses each gap until the
