@@ -37,9 +37,9 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
     if let Some(file) = &args.config {
         output::line(format!("{}: no mistakes", file.display()))?;
     }
-    output::line(format!("listen: {scheme}://{}", settings.listen))?;
-    output::line(match settings.console.listen {
-        Some(address) => format!("web application: {}", settings.console.url(scheme, address)),
+    output::line(format!("listen: {}", settings.listen.url(scheme)))?;
+    output::line(match &settings.console.listen {
+        Some(listen) => format!("web application: {}", settings.console.url(scheme, listen)),
         None => "web application: off".to_owned(),
     })?;
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;

@@ -47,18 +47,7 @@ pub fn to_json(balance: &Balance) -> Value {
 /// audit does not reconcile.
 fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
     if format.json {
-        let rows = audit.workspaces.iter().map(|row| {
-            let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
-            for (name, Tally { total, rows }) in figures(row) {
-                value[name] = json!({ "total": total, "rows": rows });
-            }
-            value
-        });
-        output::json(&json!({
-            "reconciles": audit.reconciles(),
-            "workspaces": rows.collect::<Vec<_>>(),
-            "errors": audit.errors,
-        }))?;
+        output::json(&audit_to_json(audit))?;
     } else {
         report(audit)?;
     }
@@ -69,7 +58,23 @@ fn audit(audit: &Audit, format: Format) -> Result<(), Failure> {
         .advise("stop the server, keep a copy of the store, and restore a backup that reconciles"))
 }
 
-fn report(audit: &Audit) -> Result<(), Failure> {
+pub fn audit_to_json(audit: &Audit) -> Value {
+    let rows = audit.workspaces.iter().map(|row| {
+        let mut value = json!({ "name": row.id.as_str(), "reconciles": row.reconciles() });
+        for (name, Tally { total, rows }) in figures(row) {
+            value[name] = json!({ "total": total, "rows": rows });
+        }
+        value
+    });
+    json!({
+        "reconciles": audit.reconciles(),
+        "workspaces": rows.collect::<Vec<_>>(),
+        "errors": audit.errors,
+    })
+}
+
+/// Prints the workspaces that do not reconcile, the errors and a summary.
+pub fn report(audit: &Audit) -> Result<(), Failure> {
     let differing: Vec<_> = audit.workspaces.iter().filter(|row| !row.reconciles()).collect();
     if !differing.is_empty() {
         let cells = differing.iter().flat_map(|row| {

@@ -114,6 +114,9 @@ impl Failure {
                 "create sample data with `enrich serve --sample` or a workspace with `enrich workspace create NAME`, or \
                  choose another directory with --data or ENRICH_DATA",
             ),
+            SqliteError::Damaged { .. } => {
+                self.advise("list the errors with `enrich check`, and restore a backup with `enrich restore`")
+            }
             SqliteError::Moved { marker, .. } => self.advise(format!(
                 "use --database URL to access them there; run `enrich copy` again to finish an interrupted copy; to cancel \
                  the copy, delete {}",

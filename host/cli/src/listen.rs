@@ -1,15 +1,63 @@
-//! Parser of the addresses in `--listen` and `--console-listen`, their variables and their settings.
+//! Parser of the addresses and passed sockets in `--listen` and `--console-listen`, their variables and their settings.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use serde::de::{self, Deserializer, Visitor};
 
-const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080";
+const EXAMPLES: &str = "expected an address and a port, such as 127.0.0.1:8080, localhost:8080 or 8080, or a passed socket, such as fd://3";
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    Address(SocketAddr),
+    /// A listening socket of the parent process: the number of its file descriptor, or its name.
+    Passed(String),
+}
+
+impl Listen {
+    /// The prefix of a passed socket.
+    pub const PASSED: &str = "fd://";
+
+    /// Returns the address. That of a passed socket is known only to the process that receives it.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Passed(_) => None,
+        }
+    }
+
+    /// Returns the URL of the address, or the passed socket.
+    pub fn url(&self, scheme: &str) -> String {
+        match self {
+            Self::Address(address) => format!("{scheme}://{address}"),
+            Self::Passed(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Passed(socket) => write!(f, "{}{socket}", Self::PASSED),
+        }
+    }
+}
+
+/// Parses an address or a passed socket.
+pub fn parse(text: &str) -> Result<Listen, String> {
+    let Some(socket) = text.strip_prefix(Listen::PASSED) else { return address(text).map(Listen::Address) };
+    let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
+    if socket.is_empty() || !socket.bytes().all(is_name) {
+        return Err(EXAMPLES.to_owned());
+    }
+    Ok(Listen::Passed(socket.to_owned()))
+}
 
 /// Parses an address. A port alone, with or without a colon, and `localhost` mean 127.0.0.1. Resolves other names, which
 /// may block on DNS.
-pub fn parse(text: &str) -> Result<SocketAddr, String> {
+fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -28,21 +76,21 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Deserializes a string, or an integer as a port.
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Listen>, D::Error> {
     struct Address;
 
     impl Visitor<'_> for Address {
-        type Value = SocketAddr;
+        type Value = Listen;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an address and a port")
         }
 
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketAddr, E> {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Listen, E> {
             parse(text).map_err(E::custom)
         }
 
-        fn visit_i64<E: de::Error>(self, port: i64) -> Result<SocketAddr, E> {
+        fn visit_i64<E: de::Error>(self, port: i64) -> Result<Listen, E> {
             self.visit_str(&port.to_string())
         }
     }
@@ -65,15 +113,36 @@ mod tests {
             ("0.0.0.0:443", "0.0.0.0:443"),
             ("[::1]:443", "[::1]:443"),
         ] {
-            assert_eq!(parse(text), Ok(address.parse().unwrap()), "{text}");
+            assert_eq!(parse(text), Ok(Listen::Address(address.parse().unwrap())), "{text}");
+        }
+    }
+
+    #[test]
+    fn accepts_a_passed_socket_by_number_and_name() {
+        for socket in ["3", "enrich", "enrich-console.socket"] {
+            let listen = parse(&format!("fd://{socket}")).unwrap();
+            assert_eq!(listen, Listen::Passed(socket.to_owned()));
+            assert_eq!(listen.url("http"), format!("fd://{socket}"));
         }
     }
 
     #[test]
     fn shows_examples_for_anything_else() {
-        for text in
-            ["", ":", "localhost", "127.0.0.1", "65536", "+80", "-1", "::1:80", "http://x:80", "no name:1"]
-        {
+        for text in [
+            "",
+            ":",
+            "localhost",
+            "127.0.0.1",
+            "65536",
+            "+80",
+            "-1",
+            "::1:80",
+            "http://x:80",
+            "no name:1",
+            "fd://",
+            "fd://a:b",
+            "fd:3",
+        ] {
             assert_eq!(parse(text), Err(EXAMPLES.to_owned()), "{text}");
         }
         let error = parse("no-such-name.invalid:80").unwrap_err();

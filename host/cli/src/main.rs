@@ -1,7 +1,7 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
-//! `copy`, `people`, `lookup`, `bulk`. They use these modules, each of which depends only on those before it:
+//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -21,7 +21,9 @@
 
 mod accounts;
 mod args;
+mod backup;
 mod bulk;
+mod check;
 mod client;
 mod config;
 mod console_url;
@@ -131,6 +133,9 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Usage { store: location, args } => usage::run(store(location)?, &args),
         Command::Credits { store: args, command } => credits::run(store(args)?, command),
         Command::People { data, command } => people::run(directory(data), command),
+        Command::Backup(args) => backup::back_up(&directory(args.data), &args.backup, args.format),
+        Command::Restore(args) => backup::restore(&args.backup, &directory(args.data), args.format),
+        Command::Check(args) => check::run(directory(args.data), args.format),
         Command::Migrate(args) => accounts::migrate(&args),
         Command::Copy(args) => copy::run(args),
         Command::Lookup(args) => lookup::run(&args),

@@ -28,7 +28,9 @@ pub struct Admin {
 impl Admin {
     /// Opens the accounts of `dir` and creates them if they do not exist.
     pub fn open(dir: &DataDir) -> Result<Self, SqliteError> {
-        Ok(Self { db: database::create(&dir.accounts(), Schema::Accounts)?, dir: dir.clone() })
+        let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
+        database::retry_often(&mut db)?;
+        Ok(Self { db, dir: dir.clone() })
     }
 
     /// Creates a workspace with `credits`.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use enrich_store::StoreError;
@@ -58,6 +59,33 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(db)
 }
+
+/// Makes statements of a command wait up to a minute for write transactions of other processes.
+///
+/// A busy server commits back to back. SQLite's own timeout sleeps up to 100 ms between its attempts, and can miss the short
+/// pauses between these commits for seconds.
+pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
+    Ok(db.busy_handler(Some(retry))?)
+}
+
+/// Sleeps before the next attempt, or returns `false` after about a minute. `attempts` is the number of earlier attempts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command blocks its thread; the server's writer does not call this"
+)]
+pub(crate) fn retry(attempts: i32) -> bool {
+    let pause = if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE };
+    thread::sleep(pause);
+    attempts < ATTEMPTS_MAX
+}
+
+/// Pause between attempts at first, and their number.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+const SHORT_PAUSES: i32 = 1_000;
+/// Pause between later attempts. Shorter than the pauses of a server's writer.
+const LONG_PAUSE: Duration = Duration::from_millis(2);
+/// With the pauses before, about a minute.
+const ATTEMPTS_MAX: i32 = 30_000;
 
 /// Moves all commits from the write-ahead log into the database and empties the log.
 ///

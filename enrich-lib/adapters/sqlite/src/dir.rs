@@ -1,8 +1,9 @@
 //! The data directory: its files and its lock.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use crate::error::SqliteError;
@@ -10,8 +11,7 @@ use crate::error::SqliteError;
 const LOCK: &str = "serve.lock";
 
 /// All files of a data directory, including SQLite's auxiliary files.
-#[cfg(unix)]
-const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 9] = [
     "accounts.db",
     "accounts.db-wal",
     "accounts.db-shm",
@@ -46,7 +46,12 @@ pub struct DataDir(PathBuf);
 ///
 /// The operating system releases the lock when the process ends, even after a crash.
 #[derive(Debug)]
-pub struct ServeLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
+pub struct ServeLock {
+    file: File, // dropping it unlocks
+    dir: DataDir,
+    /// The accounts that were in the directory when it was locked, or at the first check.
+    accounts: OnceLock<FileId>,
+}
 
 impl DataDir {
     /// Opens the directory at `path`. Creates it if it is missing, accessible only to its owner.
@@ -102,7 +107,7 @@ impl DataDir {
         let file = self.lock_file()?;
         for _ in 0..LOCK_ATTEMPTS_MAX {
             match file.try_lock() {
-                Ok(()) => return Ok(ServeLock(file)),
+                Ok(()) => return Ok(ServeLock::new(file, self)),
                 // A shared lock is available, so no process serves: another process is calling `is_served`.
                 Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
                     file.unlock().map_err(SqliteError::file(self.0.join(LOCK)))?;
@@ -138,6 +143,64 @@ impl DataDir {
 
     pub(crate) fn people_key(&self) -> PathBuf {
         self.0.join("people.key")
+    }
+}
+
+impl ServeLock {
+    fn new(file: File, dir: &DataDir) -> Self {
+        let accounts = fs::metadata(dir.accounts()).map(|meta| FileId::of(&meta).into());
+        Self { file, dir: dir.clone(), accounts: accounts.unwrap_or_default() }
+    }
+
+    /// Checks that the directory still contains the locked files. Takes two system calls.
+    ///
+    /// A process whose files were replaced or deleted keeps writing to the old files, and everything that it writes is lost
+    /// when it ends. The accounts may be created after the directory is locked; the first check records them.
+    ///
+    /// Errors: [`SqliteError::Replaced`]; [`SqliteError::File`] if the files cannot be examined.
+    pub fn check(&self) -> Result<(), SqliteError> {
+        let path = self.dir.path().join(LOCK);
+        let opened = self.file.metadata().map_err(SqliteError::file(&path))?;
+        check_is_same(&FileId::of(&opened), path)?;
+        let path = self.dir.accounts();
+        if let Some(accounts) = self.accounts.get() {
+            return check_is_same(accounts, path);
+        }
+        if let Ok(meta) = fs::metadata(path) {
+            let _ = self.accounts.set(FileId::of(&meta)); // set by a concurrent check
+        }
+        Ok(())
+    }
+}
+
+/// Checks that `opened` is the file at `path`.
+fn check_is_same(opened: &FileId, path: PathBuf) -> Result<(), SqliteError> {
+    match fs::metadata(&path) {
+        Ok(meta) if FileId::of(&meta) == *opened => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SqliteError::file(path)(error)),
+        _ => Err(SqliteError::Replaced(path)),
+    }
+}
+
+/// The identity of a file, which its path does not determine: another file can take the path.
+#[derive(Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(meta: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+
+        Self { device: meta.dev(), inode: meta.ino() }
+    }
+
+    /// Without inodes, all files are equal, so a replaced file is not noticed.
+    #[cfg(not(unix))]
+    fn of(_meta: &Metadata) -> Self {
+        Self { device: 0, inode: 0 }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Errors of the SQLite store. Every message states what to do, and none contains an email or a key.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use enrich_lib::credit::AccountError;
 use enrich_lib::refusal::PortError;
@@ -22,6 +22,23 @@ pub enum SqliteError {
     /// Another process serves this data.
     #[error("{} is already being served by another process; stop it, or use another data directory", .0.display())]
     Served(PathBuf),
+    /// A file of the directory was replaced or deleted while a process served it.
+    #[error(
+        "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+        .0.display()
+    )]
+    Replaced(PathBuf),
+    /// A database file is damaged.
+    #[error("{} is damaged: {error}; restore the data directory from a backup", .path.display())]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// The first error that SQLite found.
+        error: String,
+    },
+    /// The target of a backup or a restore contains files.
+    #[error("{} is not empty; choose another directory, or move its files away", .0.display())]
+    NotEmpty(PathBuf),
     /// The key for hashing the emails of the people directory is missing or damaged.
     #[error("{} is missing or damaged; restore it from a backup, because no person in the directory can be found without it", .0.display())]
     PeopleKey(PathBuf),
@@ -75,9 +92,24 @@ impl SqliteError {
         }
     }
 
-    /// Returns whether the ledger has stopped for good, so that its process must be restarted.
+    /// Converts SQLite's report of a damaged file to an error that names the file.
+    pub(crate) fn or_damaged(self, path: &Path) -> Self {
+        match self {
+            Self::Database(error)
+                if matches!(
+                    error.sqlite_error_code(),
+                    Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                ) =>
+            {
+                Self::Damaged { path: path.to_owned(), error: error.to_string() }
+            }
+            error => error,
+        }
+    }
+
+    /// Returns whether the ledger works no more, or works on replaced files, so that its process must be restarted.
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::SyncFailed(_))
+        matches!(self, Self::SyncFailed(_) | Self::Replaced(_))
     }
 
     /// Returns a closure for `map_err` that wraps an I/O error of the file at `path`.

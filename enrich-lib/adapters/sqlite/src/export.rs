@@ -40,6 +40,7 @@ impl Export {
     pub fn begin(dir: &DataDir, target: &str, new_id: [u8; 16]) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         let mut db = database::create(&dir.accounts(), Schema::Accounts)?;
+        database::retry_often(&mut db)?;
         let id = match dir.moved()? {
             Some(mark) if mark.target == target => mark.id,
             Some(mark) => return Err(mark.into_error(dir)),

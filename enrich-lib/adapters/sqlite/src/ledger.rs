@@ -59,8 +59,11 @@ impl Ledger {
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A [`Timestamp`](enrich_lib::model::Timestamp) stands
     /// for both clocks.
     ///
+    /// If the last process that used the directory was killed, checks the database files first (see
+    /// [`DataDir::ended_uncleanly`]).
+    ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
-    /// moved to another store.
+    /// moved to another store, [`SqliteError::Damaged`].
     pub fn open_with(
         durability: Durability,
         dir: &DataDir,
@@ -69,6 +72,7 @@ impl Ledger {
     ) -> Result<Self, SqliteError> {
         let lock = dir.lock()?;
         dir.check_not_moved()?;
+        dir.check_after_unclean_end()?;
         let writer_db = database::create(&dir.accounts(), Schema::Accounts)?;
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into()));
         let (queue, jobs) = queue();
@@ -88,6 +92,7 @@ impl Ledger {
     /// ended, or an error of the database. If [`SqliteError::is_fatal`], close all connections without an answer and end the
     /// process: some lookups may or may not be billed, and only the next start determines it.
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), SqliteError> {
+        self.shared.serve.check()?;
         let now = now.into();
         self.shared.set_time(now);
         self.withdraw_overdue(now.elapsed);

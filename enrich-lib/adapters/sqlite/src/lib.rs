@@ -8,9 +8,9 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations ·
-//! `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
-//! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `admin` · `users` ·
+//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations · `verify`
+//! damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
+//! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `backup` · `admin` · `users` ·
 //! `audit` · `durability` · `shared` accounts in memory · `spend` pending spends · `totals` spent totals · `rows` statements of
 //! the writer · `wal` the write-ahead log · `commit` transactions of spends · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
 //! people in memory · `disk` people on disk · `import` · `people`.
@@ -23,6 +23,8 @@ mod error;
 mod dir;
 
 mod database;
+
+mod verify;
 
 mod column;
 
@@ -41,6 +43,8 @@ mod usage;
 mod user_rows;
 
 mod export;
+
+mod backup;
 
 mod admin;
 
@@ -79,6 +83,7 @@ mod import;
 mod people;
 
 pub use admin::Admin;
+pub use backup::BackupFile;
 pub use dir::{DataDir, ServeLock};
 pub use durability::{Durability, Work};
 pub use error::SqliteError;
@@ -86,3 +91,4 @@ pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::Ledger;
 pub use people::{People, Stats};
+pub use verify::FileCheck;

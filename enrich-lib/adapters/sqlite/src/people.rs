@@ -84,13 +84,16 @@ impl People {
 
     /// Starts an import: see [`Import`].
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        Import::start(&self.hasher, database::open(&self.path)?)
+        let mut db = database::open(&self.path)?;
+        database::retry_often(&mut db)?;
+        Import::start(&self.hasher, db)
     }
 
     /// Opts a person out permanently: deletes the record and prevents later imports from adding it again.
     pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), SqliteError> {
         let hash = self.hasher.hash(email);
         let mut db = database::open(&self.path)?;
+        database::retry_often(&mut db)?;
         // Overwrites the deleted content in the file, not only the reference to it.
         db.pragma_update(None, "secure_delete", true)?;
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     /// Reads keys and workspaces that are not in memory yet.
     reader: Mutex<Connection>,
     /// Held here because the writer may still have spends to write after the ledger is dropped.
-    _serve: ServeLock,
+    pub(crate) serve: ServeLock,
 }
 
 /// A workspace's account in memory.
@@ -62,7 +62,7 @@ impl Shared {
             is_unwritable: AtomicBool::new(false),
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
-            _serve: serve,
+            serve,
         }
     }
 

@@ -6,11 +6,13 @@
 //! - `serve`: flags of `enrich serve`
 //! - `admin`: commands for settings, workspaces, credits, people and vendors
 //! - `accounts`: commands for API keys, users and usage
+//! - `backup`: commands for backups
 //! - `client`: commands that call a server
 //! - `help`: longer help texts
 
 mod accounts;
 mod admin;
+mod backup;
 mod client;
 mod help;
 mod serve;
@@ -23,6 +25,7 @@ pub use self::admin::{
     ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, PeopleCommand, TryArgs, VendorsCommand,
     WorkspaceCommand,
 };
+pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, LookupArgs, ServerArgs};
 pub use self::serve::ServeArgs;
 pub use self::store::{DataArgs, Format, StoreArgs};
@@ -91,6 +94,19 @@ pub enum Command {
         #[command(flatten)]
         args: UsageArgs,
     },
+    /// Back up the data directory, also while it is served
+    ///
+    /// Copies the accounts, the people and their key, verifies the copies and makes them durable. Accounts on a PostgreSQL server
+    /// are not included.
+    Backup(BackupArgs),
+    /// Restore a backup to a new data directory
+    ///
+    /// The data directory must be missing or empty. The backup is verified and not changed.
+    Restore(RestoreArgs),
+    /// Verify the database files and the credits
+    ///
+    /// Reads all data, and can run while a server is running. Fails if there is an error.
+    Check(CheckArgs),
     /// Create or upgrade the tables of a PostgreSQL server
     Migrate(MigrateArgs),
     /// Copy a data directory's accounts to PostgreSQL
@@ -105,10 +121,11 @@ pub enum Command {
 }
 
 /// The commands by topic, as `enrich --help` lists them.
-const TOPICS: [(&str, &[&str]); 4] = [
+const TOPICS: [(&str, &[&str]); 5] = [
     ("Server", &["serve", "config", "vendors"]),
     ("Accounts", &["workspace", "user", "key", "credits", "usage", "migrate", "copy"]),
     ("People", &["people"]),
+    ("Backup", &["backup", "restore", "check"]),
     ("Clients", &["lookup", "bulk"]),
 ];
 

@@ -1,6 +1,5 @@
 //! Flags of `enrich serve`.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 
 use super::store::StoreArgs;
 use crate::console_url::ConsoleUrl;
-use crate::listen;
+use crate::listen::{self, Listen};
 use crate::url::ServerUrl;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
@@ -29,9 +28,16 @@ pub struct ServeArgs {
 
     /// Address to listen on [default: 127.0.0.1:8080]
     ///
-    /// An address and a port. A port alone means 127.0.0.1.
+    /// An address and a port. A port alone means 127.0.0.1. `fd://3` or `fd://NAME` is a listening socket that systemd or another
+    /// parent process passes in LISTEN_FDS.
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_LISTEN", value_parser = listen::parse, help_heading = "Network")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
+    /// Take over the port of a server, which also has this flag
+    ///
+    /// Both servers need the flag and the same user. The new one loads the people, receives all new connections, and waits up
+    /// to 60 s for the other one to stop. Then it accepts them. Stop the other one when the new one logs that it waits.
+    #[arg(long, env = "ENRICH_REUSE_PORT", value_parser = BoolishValueParser::new(), help_heading = "Network")]
+    pub reuse_port: bool,
     /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N", env = "ENRICH_WORKERS", help_heading = "Network")]
     pub workers: Option<NonZeroUsize>,
@@ -61,7 +67,7 @@ pub struct ServeArgs {
 
     /// Serve the web application on this address
     ///
-    /// An address and a port. A port alone means 127.0.0.1. Without it, there is no web application.
+    /// An address and a port, or a passed socket, as for --listen. Without it, there is no web application.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -69,7 +75,7 @@ pub struct ServeArgs {
         value_parser = listen::parse,
         help_heading = "Web application"
     )]
-    pub console_listen: Option<SocketAddr>,
+    pub console_listen: Option<Listen>,
     /// URL under which users reach the web application
     ///
     /// Links begin with it. Defaults to the scheme and address of --console-listen.

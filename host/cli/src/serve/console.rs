@@ -1,6 +1,5 @@
 //! The web application, on a thread of its own, so that a slow page never delays a lookup.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{io, thread};
 
@@ -16,10 +15,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 
-use super::socket;
+use super::socket::Endpoint;
 use super::stores::Stores;
 use crate::accounts;
 use crate::failure::Failure;
+use crate::listen::Listen;
 use crate::runtime;
 use crate::settings::Settings;
 
@@ -41,14 +41,14 @@ pub struct Host<'a> {
 }
 
 impl WebApplication {
-    /// Listens on `listen` and starts the thread.
-    pub fn start(listen: SocketAddr, host: Host<'_>) -> Result<Self, Failure> {
+    /// Listens and starts the thread.
+    pub fn start(endpoint: Endpoint, host: Host<'_>) -> Result<Self, Failure> {
         let Host { settings, stores, tls, api_url } = host;
         let cannot_start = |e: io::Error| Failure::new(format!("cannot start the web application: {e}"));
-        let listener = socket::listen(listen, FLAG)?.into_std().map_err(cannot_start)?;
+        let listener = endpoint.into_listener()?;
         let address = listener.local_addr().map_err(cannot_start)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = settings.console.url(scheme, address);
+        let url = settings.console.url(scheme, &Listen::Address(address));
         let open: Box<dyn OpenAccounts> = match &settings.locations.database {
             Some(url) => Box::new(OnServer(accounts::server(url)?)),
             None => Box::new(InDir(DataDir::open(&settings.data)?)),

@@ -1,6 +1,7 @@
 //! `enrich serve`
 //!
 //! - `socket`: listening sockets
+//! - `take_over`: replacing a running server
 //! - `stores`: the stores
 //! - `console`: the web application
 //! - `log`: the log
@@ -13,6 +14,7 @@ mod open_files;
 mod reload;
 mod socket;
 mod stores;
+mod take_over;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -23,32 +25,44 @@ use std::thread::available_parallelism;
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::wire;
+use enrich_provider::SettingErrors;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::Actor;
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
 use tracing::info;
 
 use self::console::{Host, WebApplication};
 use self::reload::Reload;
+use self::socket::{Endpoint, PassedSockets};
 use self::stores::Stores;
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
 use crate::key::StoredKey;
+use crate::listen::Listen;
 use crate::settings::{Reading, Settings};
 use crate::signals::Signals;
 use crate::values::SAMPLE_CONSOLE;
 use crate::{key, output, runtime, sample};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let mut passed = PassedSockets::take();
     let settings = Settings::resolve(args, &Reading::default())?;
     let _log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;
-    let console = console_address(args, &settings)?;
+    let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed, args.reuse_port)?;
+    let console = console_endpoint(args, &settings, &mut passed)?;
+    for (setting, endpoint) in [("listen", Some(&api)), ("console.listen", console.as_ref())] {
+        if let Some(address) = endpoint.and_then(Endpoint::listening) {
+            settings.check_passed(setting, address).map_err(SettingErrors::from)?;
+        }
+    }
     let key = match (args.sample, &settings.locations.database) {
         (false, _) => None,
         (true, None) => {
             // Binds first: if the port is in use, no sample must remain whose key was never shown.
-            socket::bind(settings.listen, "--listen")?;
+            api.check()?;
             make_sample(data)?
         }
         (true, Some(_)) => {
@@ -63,25 +77,58 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
-        let stores = Stores::open(data, &settings).await?;
-        serve(args, &settings, &stores, &workers, console, key).await
+        let mut endpoints = Endpoints { api, console };
+        let stores = Stores::open(data, &settings, async |dir| {
+            if args.reuse_port || endpoints.api.listening().is_some() {
+                endpoints.listen()?;
+                if settings.locations.database.is_none() {
+                    take_over::wait_for_other_server(dir).await?;
+                }
+            }
+            Ok(())
+        });
+        let stores = stores.await?;
+        serve(args, &settings, &stores, &workers, endpoints, key).await
     })
 }
 
-/// Returns the address of the web application, which is free, or `None` if there is no web application. The sample has one
-/// unless its port is in use.
-fn console_address(args: &ServeArgs, settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
-    if let Some(address) = settings.console.listen {
-        socket::bind(address, console::FLAG)?;
-        return Ok(Some(address));
+/// The flag that sets the address of the lookup API.
+const LISTEN_FLAG: &str = "--listen";
+
+/// The sockets of the lookup API and the web application.
+struct Endpoints {
+    api: Endpoint,
+    console: Option<Endpoint>,
+}
+
+impl Endpoints {
+    fn listen(&mut self) -> Result<(), Failure> {
+        self.api.listen()?;
+        self.console.as_mut().map_or(Ok(()), Endpoint::listen)
+    }
+}
+
+/// Returns the endpoint of the web application, whose address is free, or `None` if there is no web application. The sample
+/// has one unless its port is in use.
+fn console_endpoint(
+    args: &ServeArgs,
+    settings: &Settings,
+    passed: &mut PassedSockets,
+) -> Result<Option<Endpoint>, Failure> {
+    if let Some(listen) = &settings.console.listen {
+        let endpoint = Endpoint::new(listen, console::FLAG, passed, args.reuse_port)?;
+        endpoint.check()?;
+        return Ok(Some(endpoint));
     }
     if !args.sample {
         return Ok(None);
     }
     // Servers on free ports must not compete for one port.
-    let port = if settings.listen.port() == 0 { 0 } else { SAMPLE_CONSOLE.port() };
-    let address = SocketAddr::new(SAMPLE_CONSOLE.ip(), port);
-    if let Err(failure) = socket::bind(address, console::FLAG) {
+    let is_free_port = settings.listen.address().is_some_and(|address| address.port() == 0);
+    let port = if is_free_port { 0 } else { SAMPLE_CONSOLE.port() };
+    let listen = Listen::Address(SocketAddr::new(SAMPLE_CONSOLE.ip(), port));
+    let endpoint = Endpoint::new(&listen, console::FLAG, passed, args.reuse_port)?;
+    if let Err(failure) = endpoint.check() {
         output::remark(format!(
             "the web application does not start: {}; choose another address with {}",
             failure.what,
@@ -89,7 +136,7 @@ fn console_address(args: &ServeArgs, settings: &Settings) -> Result<Option<Socke
         ));
         return Ok(None);
     }
-    Ok(Some(address))
+    Ok(Some(endpoint))
 }
 
 /// Creates the sample and returns its key, or returns `None` if the directory has data already.
@@ -109,19 +156,21 @@ async fn serve(
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
-    console: Option<SocketAddr>,
+    endpoints: Endpoints,
     key: Option<StoredKey>,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let listener = socket::listen(settings.listen, "--listen")?;
-    let address = listener.local_addr().map_err(|e| Failure::new(format!("cannot listen: {e}")))?;
+    let Endpoints { api, console } = endpoints;
+    let cannot_listen = |e| Failure::new(format!("cannot listen: {e}"));
+    let listener = TcpListener::from_std(api.into_listener()?).map_err(cannot_listen)?;
+    let address = listener.local_addr().map_err(cannot_listen)?;
     let url = format!("{scheme}://{address}");
     let signal = shutdown()?;
-    let console = console.map(|listen| {
+    let console = console.map(|endpoint| {
         let tls = reload.certificate().map(tls::config);
-        WebApplication::start(listen, Host { settings, stores, tls, api_url: url.clone() })
+        WebApplication::start(endpoint, Host { settings, stores, tls, api_url: url.clone() })
     });
     let console = console.transpose()?;
     let services = Services {
@@ -142,6 +191,7 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
+    take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {
         show_sample(&settings.data, &url, &key)?;
         if let Some(console) = &console {
@@ -151,6 +201,7 @@ async fn serve(
     let stop_console = console.as_ref().map(WebApplication::stop_token);
     let shutdown = async move {
         signal.await;
+        take_over::notify(&[NotifyState::Stopping]);
         if let Some(stop) = stop_console {
             stop.cancel();
         }

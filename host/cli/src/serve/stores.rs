@@ -52,7 +52,12 @@ enum Accounts {
 }
 
 impl Stores {
-    pub async fn open(data: &Path, settings: &Settings) -> Result<Self, Failure> {
+    /// Opens the stores. Runs `people_loaded` before it locks the data directory.
+    pub async fn open(
+        data: &Path,
+        settings: &Settings,
+        people_loaded: impl AsyncFnOnce(&DataDir) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
         let locations = &settings.locations;
         let windows = open_windows(&locations.windows)?;
         let dir = DataDir::open(data).map_err(|error| match &locations.database {
@@ -60,6 +65,7 @@ impl Stores {
             None => error.into(),
         })?;
         let people = open_people(&dir, &settings.config.people)?;
+        people_loaded(&dir).await?;
         let clock = SteadyClock::new();
         let accounts = match &locations.database {
             Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),

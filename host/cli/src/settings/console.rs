@@ -1,19 +1,17 @@
 //! `[console]`: the web application.
 
-use std::net::SocketAddr;
-
 use enrich_provider::{SettingError, SettingErrors};
 use serde::Deserialize;
 
 use crate::console_url::ConsoleUrl;
-use crate::listen;
+use crate::listen::{self, Listen};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsoleConfig {
     /// The address to listen on. Without it, there is no web application.
     #[serde(deserialize_with = "listen::deserialize")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
     /// The URL under which users reach it. Defaults to the scheme and address of the listener.
     pub url: Option<ConsoleUrl>,
     /// Whether a proxy in front of it sets `X-Forwarded-For`.
@@ -28,14 +26,15 @@ impl ConsoleConfig {
         }
     }
 
-    /// Returns the URL of the web application, whose listener has this address.
-    pub fn url(&self, scheme: &str, address: SocketAddr) -> String {
-        self.url.as_ref().map_or_else(|| format!("{scheme}://{address}"), ToString::to_string)
+    /// Returns the URL of the web application, which listens there.
+    pub fn url(&self, scheme: &str, listen: &Listen) -> String {
+        self.url.as_ref().map_or_else(|| listen.url(scheme), ToString::to_string)
     }
 
     /// Returns a warning if users cannot open the default URL.
     pub fn warning(&self) -> Option<String> {
-        let listen = self.listen.filter(|listen| listen.ip().is_unspecified() && self.url.is_none())?;
+        let listen = self.listen.as_ref().and_then(Listen::address);
+        let listen = listen.filter(|listen| listen.ip().is_unspecified() && self.url.is_none())?;
         Some(format!(
             "console.url is not set, so invitations begin with the address {listen}; set it to the URL that users open"
         ))

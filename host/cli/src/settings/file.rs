@@ -1,6 +1,5 @@
 //! The settings file of `enrich serve --config`. Missing settings have defaults; unknown settings are errors.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
-use enrich_middleware::timeouts::{KeysWithTimeout, RetryingCredits, WindowsWithTimeout};
+use enrich_middleware::timeouts::{KeysWithTimeout, CreditsWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{CachePolicy, Deadline};
 use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
@@ -20,7 +19,7 @@ use super::range::{check_range, ms};
 use super::reading::Reading;
 use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
-use crate::listen;
+use crate::listen::{self, Listen};
 use crate::sources::Sources;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
@@ -30,7 +29,7 @@ use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESO
 pub struct Config {
     /// The address to listen on.
     #[serde(deserialize_with = "listen::deserialize")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
     /// The data directory.
     pub data: Option<PathBuf>,
     /// Number of threads that serve connections. Defaults to one per core.
@@ -304,11 +303,11 @@ impl Config {
         let ConnectionsConfig { per_address_max, head_ms, body_ms, idle_ms, .. } = self.connections;
         // Without TLS, all connections may be those of one proxy.
         let per_address = if self.plaintext { connections_max } else { connections_max.div_ceil(2) };
-        let settlement = RetryingCredits::DEFAULT_TIMEOUT;
+        let settlement = CreditsWithTimeout::DEFAULT_TIMEOUT;
         // The longest deadline, because a reload can change it.
         let before_settlement = KeysWithTimeout::DEFAULT_TIMEOUT
             + WindowsWithTimeout::DEFAULT_TIMEOUT
-            + RetryingCredits::DEFAULT_TIMEOUT
+            + CreditsWithTimeout::DEFAULT_TIMEOUT
             + Duration::from_millis(*RESOLVER_DEADLINES_MS.end());
         Limits {
             connections_max,

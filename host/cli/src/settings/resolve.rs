@@ -13,13 +13,14 @@ use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
 use super::reading::Reading;
 use crate::args::ServeArgs;
+use crate::listen::Listen;
 use crate::sources::Sources;
 use crate::values::{DATA, LISTEN};
 
 pub struct Settings {
     pub config: Config,
     pub sources: Sources,
-    pub listen: SocketAddr,
+    pub listen: Listen,
     pub console: ConsoleConfig,
     pub data: PathBuf,
     pub locations: StoreLocations,
@@ -46,15 +47,16 @@ impl Settings {
             Some(file) if !overrides(args, &error.setting()) => file.locate(error),
             _ => error,
         };
-        let listen = config.listen.unwrap_or(LISTEN);
-        let is_encrypted = config.tls.is_some() || errors.has("tls");
-        if !is_encrypted && !config.plaintext && !errors.has("plaintext") {
-            errors.check(check_is_local("listen", Some(listen), "keys and emails").map_err(locate));
-            let console = config.console.listen;
-            errors.check(check_is_local("console.listen", console, "passwords and keys").map_err(locate));
+        let listen = config.listen.clone().unwrap_or(Listen::Address(LISTEN));
+        if !permits_other_machines(&config) && !errors.has("tls") && !errors.has("plaintext") {
+            errors.check(check_is_local("listen", listen.address()).map_err(locate));
+            let console = config.console.listen.as_ref().and_then(Listen::address);
+            errors.check(check_is_local("console.listen", console).map_err(locate));
         }
-        let console =
-            ConsoleConfig { url: args.console_url.clone().or(config.console.url.clone()), ..config.console };
+        let console = ConsoleConfig {
+            url: args.console_url.clone().or(config.console.url.clone()),
+            ..config.console.clone()
+        };
         let locations =
             StoreLocations::resolve(args.store.database.as_ref(), args.windows.as_ref(), &config, reading);
         let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
@@ -68,6 +70,11 @@ impl Settings {
             }
             _ => Err(errors),
         }
+    }
+
+    /// Checks the address of a passed socket, as [`Settings::resolve`] checks other addresses. `setting` names the socket.
+    pub fn check_passed(&self, setting: &str, address: SocketAddr) -> Result<(), SettingError> {
+        if permits_other_machines(&self.config) { Ok(()) } else { check_is_local(setting, Some(address)) }
     }
 
     pub fn log_warnings(&self) {
@@ -90,9 +97,9 @@ impl Settings {
 
 /// Overrides the file's settings with flags and environment variables.
 fn merge(args: &ServeArgs, file: &mut Config) {
-    file.listen = args.listen.or(file.listen);
+    file.listen = args.listen.clone().or(file.listen.take());
     file.data = args.store.data.data.clone().or(file.data.take());
-    file.console.listen = args.console_listen.or(file.console.listen);
+    file.console.listen = args.console_listen.clone().or(file.console.listen.take());
     file.workers = args.workers.or(file.workers);
     file.log_format = args.log_format.unwrap_or(file.log_format);
     file.plaintext |= args.plaintext;
@@ -119,9 +126,15 @@ fn overrides(args: &ServeArgs, setting: &str) -> bool {
     }
 }
 
-/// Checks that an address without TLS receives no `secrets` from other machines.
-fn check_is_local(setting: &str, listen: Option<SocketAddr>, secrets: &str) -> Result<(), SettingError> {
+/// Returns whether other machines can connect without revealing secrets, or the operator permits it.
+fn permits_other_machines(config: &Config) -> bool {
+    config.tls.is_some() || config.plaintext
+}
+
+/// Checks that an address without TLS receives no secrets from other machines.
+fn check_is_local(setting: &str, listen: Option<SocketAddr>) -> Result<(), SettingError> {
     let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) else { return Ok(()) };
+    let secrets = if setting == "listen" { "keys and emails" } else { "passwords and keys" };
     let why = format!(
         "{listen} would receive {secrets} unencrypted from other machines; set --tls-cert and --tls-key, or --plaintext if a \
          proxy in front terminates TLS"

@@ -271,11 +271,22 @@ impl Server {
     }
 
     /// Requests a graceful shutdown, waits for its end and returns the log.
-    pub fn stop(mut self) -> String {
+    pub fn stop(self) -> String {
         self.terminate();
+        self.wait()
+    }
+
+    /// Waits for the end of a graceful shutdown and returns the log.
+    pub fn wait(mut self) -> String {
         let status = eventually("it stops", || self.child.try_wait().unwrap());
         assert!(status.success(), "the server failed to stop gracefully: {status}");
         self.take_log()
+    }
+
+    /// Waits until the server ends by itself, and returns its exit code and the log.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let status = eventually("it ends", || self.child.try_wait().unwrap());
+        (status.code(), self.take_log())
     }
 
     /// Sends SIGKILL, so that the server neither flushes nor logs anything.

@@ -10,6 +10,7 @@
 #[path = "../enrich/mod.rs"]
 mod enrich;
 
+mod backup;
 mod bulk;
 mod client;
 mod client_tls;
@@ -29,5 +30,6 @@ mod open_files;
 mod output;
 mod people;
 mod reload;
+mod restart;
 mod vendors;
 mod vendors_try;

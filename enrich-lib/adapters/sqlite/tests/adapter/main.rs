@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 
 mod audit;
+mod backup;
 mod batches;
 mod disk;
 mod import;
 mod in_memory;
+mod locks;
 mod operators;
 mod people;
 mod relaxed;
 mod spends;
 mod usage;
+mod verify;
 mod world;

@@ -44,7 +44,7 @@ fn mistakes(text: &str) -> String {
 }
 
 fn defaults() -> Config {
-    Config { listen: Some(crate::values::LISTEN), ..Config::default() }
+    Config { listen: Some(crate::listen::Listen::Address(crate::values::LISTEN)), ..Config::default() }
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn empty_file_has_the_defaults() {
 fn timeouts_follow_from_the_deadlines() {
     let limits = |text| read(text).unwrap().0.limits(10);
     let slow = limits("resolver.deadline_ms = 20000");
-    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + RetryingCredits::DEFAULT_TIMEOUT);
+    assert_eq!(slow.shutdown_timeout, Duration::from_secs(20) + CreditsWithTimeout::DEFAULT_TIMEOUT);
     assert_eq!(slow.lookup_timeout, limits("").lookup_timeout, "a reload can change the deadline");
     let in_doubt = limits("credits.in_doubt_ms = 31000");
     assert_eq!(in_doubt.lookup_timeout - limits("").lookup_timeout, Duration::from_secs(1));

@@ -1,0 +1,178 @@
+//! Backups of a data directory, and their restoration.
+//!
+//! Both copy one directory to another that does not exist or is empty. The copy is made in a directory beside the target,
+//! verified, synced and then renamed, so that a target with files is complete.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{ErrorCode, ffi};
+
+use crate::database;
+use crate::dir::{DataDir, FILES, write_private};
+use crate::error::SqliteError;
+use crate::verify::{self, open_unchanged};
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupFile {
+    /// Its name in the backup and in the data directory.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl DataDir {
+    /// Copies the directory to `target`, which must be missing or empty. Another process can serve the directory meanwhile.
+    ///
+    /// Each database is copied as of one moment, and checked after it is written. The copies need no write-ahead log. All
+    /// files are readable only by their owner and are durable when the function returns. To restore a backup, open it and
+    /// call this function with a new data directory as the target.
+    ///
+    /// Errors: [`SqliteError::NotEmpty`]; [`SqliteError::PeopleKey`] if there are people and no key;
+    /// [`SqliteError::Damaged`] if a copy is damaged, which includes a file without tables.
+    pub fn copy_to(&self, target: &Path) -> Result<Vec<BackupFile>, SqliteError> {
+        check_empty(target)?;
+        // A link to a directory is not replaced, and `.` has a name.
+        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
+        let staging = Staging::create(target)?;
+        let names = self.copy_files(&staging.0)?;
+        let files = names.iter().map(|name| {
+            let path = staging.0.join(name);
+            let synced = File::open(&path).and_then(|file| {
+                file.sync_all()?;
+                file.metadata()
+            });
+            let bytes = synced.map_err(SqliteError::file(&path))?.len();
+            Ok(BackupFile { name: (*name).to_owned(), bytes })
+        });
+        let files = files.collect::<Result<Vec<_>, SqliteError>>()?;
+        staging.finish(target)?;
+        Ok(files)
+    }
+
+    /// Copies all files that exist and returns their names. The marker of a move is copied last, so that a move that
+    /// begins meanwhile is in the copy.
+    fn copy_files(&self, staging: &Path) -> Result<Vec<&'static str>, SqliteError> {
+        let mut names = Vec::new();
+        if self.people().is_file() {
+            self.copy_file("people.key", staging).map_err(|_| SqliteError::PeopleKey(self.people_key()))?;
+            names.push("people.key");
+        }
+        for (name, path) in [("people.db", self.people()), ("accounts.db", self.accounts())] {
+            if path.is_file() {
+                copy_database(&path, &staging.join(name))?;
+                names.push(name);
+            }
+        }
+        if self.path().join("accounts.moved").is_file() {
+            self.copy_file("accounts.moved", staging)?;
+            names.push("accounts.moved");
+        }
+        Ok(names)
+    }
+
+    fn copy_file(&self, name: &str, staging: &Path) -> Result<(), SqliteError> {
+        let (from, to) = (self.path().join(name), staging.join(name));
+        let content = fs::read(&from).map_err(SqliteError::file(from))?;
+        write_private(&to, &content).map_err(SqliteError::file(to))
+    }
+}
+
+/// Copies a database as of one moment and checks the copy.
+fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
+    write_private(to, b"").map_err(SqliteError::file(to))?;
+    let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
+    copied.map_err(|error| match error {
+        SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
+        SqliteError::Database(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+            SqliteError::file(to)(io::ErrorKind::StorageFull.into())
+        }
+        error => error.or_damaged(from),
+    })
+}
+
+fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
+    let (source, mut copy) = (open_unchanged(from)?, open_unchanged(to)?);
+    // The caller syncs the finished file.
+    copy.pragma_update(None, "synchronous", "OFF")?;
+    let backup = Backup::new(&source, &mut copy)?;
+    let mut attempts = 0;
+    // All pages in one step, so that a commit of another process does not restart the copy.
+    while backup.step(-1)? != StepResult::Done {
+        // Another process holds an exclusive lock, for example to recover the write-ahead log.
+        if !database::retry(attempts) {
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None).into());
+        }
+        attempts += 1;
+    }
+    Ok(())
+}
+
+/// Makes the copy one file, which can be read on a medium without write access. Fails if it has no tables.
+fn finish_copy(path: &Path) -> Result<(), SqliteError> {
+    let copy = open_unchanged(path)?;
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    let tables: u64 = copy.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables > 0 {
+        return Ok(());
+    }
+    Err(SqliteError::Damaged { path: path.to_owned(), error: "it has no tables".to_owned() })
+}
+
+/// The directory beside the target in which the copy is made. It is removed when it is dropped unfinished.
+struct Staging(PathBuf);
+
+impl Staging {
+    /// Creates the directory. Removes one that a killed process left.
+    fn create(target: &Path) -> Result<Self, SqliteError> {
+        let mut name = target.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let path = target.with_file_name(name);
+        remove(&path).map_err(SqliteError::file(&path))?;
+        DataDir::create(&path)?;
+        Ok(Self(path))
+    }
+
+    /// Makes the directory durable at the path of the target.
+    fn finish(self, target: &Path) -> Result<(), SqliteError> {
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let sync = |path: &Path| File::open(path)?.sync_all();
+        let renamed = sync(&self.0)
+            .and_then(|()| fs::rename(&self.0, target))
+            .and_then(|()| sync(parent.unwrap_or(Path::new("."))));
+        renamed.map_err(SqliteError::file(target))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let _ = remove(&self.0); // it was renamed, or the next copy removes it
+    }
+}
+
+/// Removes a directory that contains only files of a data directory, if it exists.
+fn remove(directory: &Path) -> io::Result<()> {
+    if !directory.try_exists()? {
+        return Ok(());
+    }
+    for name in FILES.into_iter().chain(["accounts.db-journal", "people.db-journal"]) {
+        match fs::remove_file(directory.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(directory)
+}
+
+/// Checks that the target is missing or an empty directory.
+fn check_empty(target: &Path) -> Result<(), SqliteError> {
+    match fs::read_dir(target).map(|mut entries| entries.next()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(SqliteError::NotEmpty(target.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(SqliteError::file(target)(error)),
+    }
+}

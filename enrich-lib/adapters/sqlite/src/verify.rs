@@ -1,0 +1,136 @@
+//! Verification of the database files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::dir::DataDir;
+use crate::error::SqliteError;
+
+/// The errors in one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileCheck {
+    /// The file.
+    pub path: PathBuf,
+    /// The first errors. Empty if the file is intact.
+    pub errors: Vec<String>,
+}
+
+/// Maximum number of errors of one file. A damaged file can have one for each page.
+const ERRORS_MAX: usize = 10;
+
+/// Size of the key for hashing emails.
+const KEY_BYTES: u64 = 16;
+
+/// How long a check waits for a process that recovers the write-ahead log.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl DataDir {
+    /// Checks the structure and the foreign keys of each database file, and that the people have a key. Reads all files, and
+    /// can run while another process serves.
+    pub fn check_files(&self) -> Result<Vec<FileCheck>, SqliteError> {
+        let files = [self.accounts(), self.people()].into_iter().filter(|path| path.is_file());
+        let checks = files.map(|path| {
+            let mut errors = damage(&path)?;
+            if errors.is_empty() {
+                errors = broken_references(&path)?;
+            }
+            Ok(FileCheck { path, errors })
+        });
+        let mut checks = checks.collect::<Result<Vec<_>, SqliteError>>()?;
+        if self.people().is_file() {
+            let path = self.people_key();
+            let bytes = fs::metadata(&path).map(|meta| meta.len());
+            let errors = match bytes {
+                Ok(KEY_BYTES) => Vec::new(),
+                Ok(bytes) => vec![format!("it has {bytes} bytes instead of {KEY_BYTES}")],
+                Err(error) => vec![error.to_string()],
+            };
+            checks.push(FileCheck { path, errors });
+        }
+        Ok(checks)
+    }
+
+    /// Returns whether the last process that used the accounts was killed, or the machine lost power. Call it before the files
+    /// are opened.
+    ///
+    /// An orderly end empties the write-ahead log. After another end, the files are checked before they are served, because
+    /// they can also be a copy of a directory in use, whose files do not belong together.
+    pub fn ended_uncleanly(&self) -> bool {
+        has_log(&self.accounts())
+    }
+
+    /// Checks the database files after an unclean end, and logs the start and the end of the check. People without a write-ahead log have not changed, and are not checked.
+    ///
+    /// Errors: [`SqliteError::Damaged`].
+    pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
+        if !self.ended_uncleanly() {
+            return Ok(());
+        }
+        tracing::info!("the accounts were not closed in order; checking the database files");
+        check(&self.accounts())?;
+        if has_log(&self.people()) {
+            check(&self.people())?;
+        }
+        tracing::info!("the database files have no errors");
+        Ok(())
+    }
+}
+
+/// Checks the structure of a database file.
+///
+/// Errors: [`SqliteError::Damaged`].
+pub(crate) fn check(path: &Path) -> Result<(), SqliteError> {
+    match damage(path)?.into_iter().next() {
+        Some(error) => Err(SqliteError::Damaged { path: path.to_owned(), error }),
+        None => Ok(()),
+    }
+}
+
+/// Opens a database file as it is: without migrating it or changing its journal mode.
+pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
+    let db = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(db)
+}
+
+/// Returns the errors in the structure of a database file. Each page is read once. The order of index entries is not
+/// compared with the rows, which would take several times as long.
+fn damage(path: &Path) -> Result<Vec<String>, SqliteError> {
+    let read = || {
+        let db = open_unchanged(path)?;
+        let mut select = db.prepare(&format!("PRAGMA quick_check({ERRORS_MAX})"))?;
+        let lines = select.query_map([], |row| row.get::<_, String>(0))?;
+        Ok(lines.collect::<Result<Vec<_>, _>>()?)
+    };
+    match read().map_err(|error: SqliteError| error.or_damaged(path)) {
+        Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
+        Err(SqliteError::Damaged { error, .. }) => Ok(vec![error]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns one error for each table whose rows refer to missing rows.
+fn broken_references(path: &Path) -> Result<Vec<String>, SqliteError> {
+    let db = open_unchanged(path)?;
+    let mut select = db.prepare(
+        "SELECT \"table\", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1, 2",
+    )?;
+    let errors = select.query_map([], |row| {
+        let (table, parent, rows): (String, String, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(format!("{rows} rows of {table} refer to missing rows of {parent}"))
+    })?;
+    Ok(errors.collect::<Result<_, _>>()?)
+}
+
+/// Returns whether the database file has a write-ahead log with content.
+fn has_log(database: &Path) -> bool {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(PathBuf::from(log)).is_ok_and(|meta| meta.len() > 0)
+}

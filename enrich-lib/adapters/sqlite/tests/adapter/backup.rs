@@ -1,0 +1,121 @@
+//! Backups of a directory in use, and their restoration.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use enrich_sqlite::{BackupFile, DataDir, SqliteError};
+
+use crate::people::Directory;
+use crate::world::{Files, START, World, message, totals, workspace};
+
+#[test]
+fn backup_of_served_directory_contains_all_data() {
+    let directory = Directory::new();
+    directory.import("ada.marlowe@gmail.com", "ada", 1.0);
+    directory.files.create_workspace("demo", 10);
+    let Directory { people, in_memory, files } = directory;
+    let world = World::serve(files);
+    for n in 0..3 {
+        world.spend(&world.hold(n)).unwrap();
+    }
+    let backup = world.path("../backup");
+
+    let copied = world.dir.copy_to(&backup).unwrap();
+
+    let names: Vec<_> = copied.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["people.key", "people.db", "accounts.db"]);
+    assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"]);
+    for BackupFile { name, bytes } in &copied {
+        let meta = fs::metadata(backup.join(name)).unwrap();
+        assert_eq!((meta.len(), meta.permissions().mode() & 0o777), (*bytes, 0o600), "{name}");
+    }
+    assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o700);
+    let _served = (people, in_memory, world.close());
+
+    let restored = Files::new();
+    DataDir::open(&backup).unwrap().copy_to(restored.dir.path()).unwrap();
+    let restored = Directory::over(restored);
+    assert_eq!(restored.find("Ada.Marlowe@gmail.com").as_deref(), Some("ada"));
+    assert_eq!(totals(restored.files.on_disk()), (7, 0, 3));
+    assert!(restored.files.admin().audit().unwrap().reconciles());
+    assert_eq!(names_in(&backup), ["accounts.db", "people.db", "people.key"], "unchanged by the restoration");
+}
+
+#[test]
+fn each_backup_during_commits_is_intact() {
+    let files = Files::with_credits(0);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut admin = files.admin();
+            while !is_done.load(Ordering::Relaxed) {
+                admin.grant(&workspace("demo"), 1, START).unwrap();
+            }
+        });
+        for n in 0..20 {
+            let backup = files.path(&format!("../backup-{n}"));
+            files.dir.copy_to(&backup).unwrap();
+            let backup = DataDir::open(backup).unwrap();
+            assert!(enrich_sqlite::Admin::open(&backup).unwrap().audit().unwrap().reconciles());
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn accepts_empty_target_and_rejects_other_files() {
+    let files = Files::with_credits(10);
+    let target = files.path("../target");
+    fs::create_dir(&target).unwrap();
+    files.dir.copy_to(&target).unwrap();
+    let refused = files.dir.copy_to(&target);
+    assert_eq!(
+        message(refused),
+        format!("{} is not empty; choose another directory, or move its files away", target.display())
+    );
+    fs::write(files.path("../file"), "").unwrap();
+    assert!(matches!(files.dir.copy_to(&files.path("../file")), Err(SqliteError::File { .. })));
+}
+
+#[test]
+fn failed_copy_leaves_nothing() {
+    let files = Files::with_credits(10);
+    fs::write(files.path("people.db"), "").unwrap();
+    let target = files.path("../target");
+    assert!(matches!(files.dir.copy_to(&target), Err(SqliteError::PeopleKey(_))));
+    fs::write(files.path("people.key"), [7; 16]).unwrap();
+    let error = message(files.dir.copy_to(&target));
+    assert!(error.contains("people.db is damaged: it has no tables; restore"), "{error}");
+    fs::write(files.path("people.db"), [b'x'; 8192]).unwrap();
+    let error = message(files.dir.copy_to(&target));
+    assert!(error.contains("people.db is damaged: file is not a database; restore"), "{error}");
+    assert_eq!(names_in(&files.path("..")), ["data"]);
+}
+
+#[test]
+fn replaces_incomplete_copy_of_killed_process() {
+    let files = Files::with_credits(10);
+    let (target, partial) = (files.path("../target"), files.path("../target.partial"));
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("accounts.db"), "incomplete").unwrap();
+    files.dir.copy_to(&target).unwrap();
+    assert_eq!(names_in(&files.path("..")), ["data", "target"]);
+
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("other"), "").unwrap();
+    let second = files.path("../second");
+    fs::rename(&partial, files.path("../second.partial")).unwrap();
+    let error = message(files.dir.copy_to(&second));
+    assert!(error.contains("second.partial"), "{error}");
+    assert!(files.path("../second.partial/other").exists(), "it removes no other files");
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,102 @@
+//! The lock of a served directory, and commands that wait for the writer of a server.
+
+use std::fs;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use enrich_sqlite::SqliteError;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::world::{Files, START, World, totals, workspace};
+
+#[test]
+fn lock_check_accepts_unchanged_files() {
+    let files = Files::new();
+    let lock = files.dir.lock().unwrap();
+    assert!(lock.check().is_ok(), "there are no accounts yet");
+    files.create_workspace("demo", 10);
+    assert!(lock.check().is_ok());
+    assert!(lock.check().is_ok());
+}
+
+#[test]
+fn lock_check_fails_after_accounts_are_replaced() {
+    let files = Files::with_credits(10);
+    let lock = files.dir.lock().unwrap();
+    fs::copy(files.path("accounts.db"), files.path("copy")).unwrap();
+    fs::rename(files.path("copy"), files.path("accounts.db")).unwrap();
+    let Err(error) = lock.check() else { panic!("a copy has another inode") };
+    assert!(matches!(&error, SqliteError::Replaced(path) if *path == files.path("accounts.db")));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} was replaced or deleted while it was served; changes to the old file are lost, so start the server again",
+            files.path("accounts.db").display()
+        )
+    );
+}
+
+#[test]
+fn lock_check_fails_after_new_accounts_are_replaced() {
+    let files = Files::new();
+    let lock = files.dir.lock().unwrap();
+    files.create_workspace("demo", 10);
+    lock.check().unwrap();
+    fs::remove_file(files.path("accounts.db")).unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
+}
+
+#[test]
+fn lock_check_fails_after_directory_is_replaced() {
+    let files = Files::with_credits(10);
+    let lock = files.dir.lock().unwrap();
+    fs::rename(files.dir.path(), files.path("../old")).unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(path)) if path == files.path("serve.lock")));
+    fs::create_dir(files.dir.path()).unwrap();
+    let new_lock = files.dir.lock().unwrap();
+    assert!(matches!(lock.check(), Err(SqliteError::Replaced(_))));
+    assert!(new_lock.check().is_ok());
+}
+
+#[test]
+fn tick_fails_after_directory_is_replaced() {
+    let world = World::with_credits(10);
+    world.tick(START);
+    fs::rename(world.dir.path(), world.path("../old")).unwrap();
+    let ticked = world.drive(world.ledger.tick(START));
+    assert!(ticked.is_err_and(|error| error.is_fatal() && matches!(error, SqliteError::Replaced(_))));
+}
+
+/// SQLite's own busy timeout sleeps 100 ms between later attempts. With commits at this interval it misses each gap until the
+/// command fails.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "another process writes at certain times")]
+fn commands_wait_for_short_gaps_between_commits() {
+    const COMMIT: Duration = Duration::from_millis(47);
+    const GAP: Duration = Duration::from_millis(3);
+    let files = Files::with_credits(0);
+    let (is_done, is_locked) = (AtomicBool::new(false), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut db = Connection::open(files.path("accounts.db")).unwrap();
+            db.busy_timeout(Duration::from_secs(5)).unwrap();
+            let mut is_first = true;
+            while !is_done.load(Ordering::Relaxed) {
+                let commit = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+                if std::mem::take(&mut is_first) {
+                    is_locked.wait();
+                }
+                thread::sleep(COMMIT);
+                commit.commit().unwrap();
+                thread::sleep(GAP);
+            }
+        });
+        is_locked.wait();
+        let granted = (0..30).all(|_| files.admin().grant(&workspace("demo"), 1, START).is_ok());
+        is_done.store(true, Ordering::Relaxed);
+        assert!(granted);
+    });
+    assert_eq!(totals(files.on_disk()), (30, 0, 0));
+}

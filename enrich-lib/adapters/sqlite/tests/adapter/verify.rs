@@ -1,0 +1,84 @@
+//! Damaged files are found before they are served.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use enrich_sqlite::{Durability, Ledger, SqliteError};
+
+use crate::world::{Files, START, World, message};
+
+/// Copies the accounts of a directory in use, as after a crash: the write-ahead log has content.
+fn crashed() -> Files {
+    let world = World::with_credits(1_000);
+    for n in 0..200 {
+        world.create_workspace(&format!("workspace-{n}"), 1);
+    }
+    world.spend(&world.hold(1)).unwrap();
+    let copy = Files::new();
+    for name in ["accounts.db", "accounts.db-wal"] {
+        fs::copy(world.path(name), copy.path(name)).unwrap();
+    }
+    assert!(copy.dir.ended_uncleanly());
+    copy
+}
+
+/// Overwrites a page of the accounts.
+fn damage(files: &Files) {
+    drop(files.admin()); // moves the content of the log to the file
+    let file = OpenOptions::new().write(true).open(files.path("accounts.db")).unwrap();
+    for page in 3..file.metadata().unwrap().len() / 4096 {
+        file.write_all_at(&[0x5a; 2048], page * 4096).unwrap();
+    }
+    fs::write(files.path("accounts.db-wal"), [0; 32]).unwrap();
+}
+
+#[test]
+fn serves_intact_files_after_crash() {
+    let files = crashed();
+    let ledger = Ledger::open(&files.dir, START, drop);
+    assert!(ledger.is_ok());
+}
+
+#[test]
+fn refuses_damaged_file_after_crash() {
+    let files = crashed();
+    damage(&files);
+    let error = Ledger::open_with(Durability::Strict, &files.dir, START, drop).map(drop).unwrap_err();
+    assert!(
+        matches!(&error, SqliteError::Damaged { path, .. } if *path == files.path("accounts.db")),
+        "{error}"
+    );
+    assert!(error.to_string().ends_with("; restore the data directory from a backup"), "{error}");
+}
+
+#[test]
+fn refuses_file_that_is_no_database_after_crash() {
+    let files = crashed();
+    fs::write(files.path("accounts.db"), [b'x'; 8192]).unwrap();
+    let error = message(Ledger::open(&files.dir, START, drop));
+    assert!(error.contains("accounts.db is damaged: "), "{error}");
+}
+
+#[test]
+fn orderly_end_needs_no_check() {
+    let files = World::with_credits(10).close();
+    assert!(!files.dir.ended_uncleanly());
+}
+
+#[test]
+fn check_lists_errors_of_each_file() {
+    let files = crashed();
+    let checks = files.dir.check_files().unwrap();
+    assert_eq!(checks.len(), 1);
+    assert_eq!((&checks[0].path, checks[0].errors.len()), (&files.path("accounts.db"), 0));
+    let orphan =
+        "PRAGMA foreign_keys = OFF; INSERT INTO credit_grant (workspace, credits, at) VALUES (999999, 1, 0)";
+    files.sql().execute_batch(orphan).unwrap();
+    assert_eq!(
+        files.dir.check_files().unwrap()[0].errors,
+        ["1 rows of credit_grant refer to missing rows of workspace"]
+    );
+    damage(&files);
+    let errors = &files.dir.check_files().unwrap()[0].errors;
+    assert!(!errors.is_empty() && errors.len() <= 10, "{errors:?}");
+}

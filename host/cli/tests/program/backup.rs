@@ -1,0 +1,160 @@
+//! `enrich backup`, `restore` and `check`, and the start of a server on damaged files.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use crate::commands::status;
+use crate::enrich::Enrich;
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+/// Creates a workspace with a key, and one person in the directory.
+fn with_person() -> (Enrich, String) {
+    let (enrich, key) = Enrich::with_key(1_000_000, 1_000_000_000);
+    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    (enrich, key)
+}
+
+#[test]
+fn restored_backup_of_a_busy_server_serves() {
+    let (enrich, key) = with_person();
+    let server = enrich.serve(&[]);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.connect();
+            while !is_done.load(Ordering::Relaxed) {
+                assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 200);
+            }
+        });
+        for backup in ["first", "second", "third"] {
+            let output = enrich.ok(&["backup", backup]);
+            assert!(output.starts_with("backed up people.key, people.db, accounts.db to"), "{output}");
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    drop(server);
+
+    for backup in ["first", "second", "third"] {
+        let data = format!("{backup}-data");
+        enrich.ok(&["restore", backup, "--data", &data]);
+        let output = enrich.ok(&["check", "--data", &data]);
+        assert_eq!(
+            output,
+            "accounts.db: no errors\npeople.db: no errors\npeople.key: no errors\n1 of 1 workspaces reconcile with their rows"
+        );
+        let server = enrich.serve(&["--data", &data]);
+        assert_eq!(status(&server, &key, EMAIL), 200);
+    }
+}
+
+#[test]
+fn refuses_targets_with_files() {
+    let (enrich, _) = with_person();
+    enrich.ok(&["backup", "backup"]);
+    let error = enrich.err(&["backup", "backup"]);
+    assert_eq!(error, "error: backup is not empty; choose another directory, or move its files away\n");
+    let error = enrich.err(&["restore", "backup"]);
+    assert!(
+        error.contains("contains files, which a restoration does not replace\n  stop the server"),
+        "{error}"
+    );
+    let error = enrich.err(&["restore", "missing", "--data", "new"]);
+    assert_eq!(
+        error,
+        "error: there is no data in missing\n  name the directory of a backup, which `enrich backup` creates\n"
+    );
+}
+
+#[test]
+fn prints_json() {
+    let (enrich, _) = with_person();
+    let backup = enrich.json(&["backup", "backup", "--json"]);
+    assert_eq!(backup["directory"], "backup");
+    assert_eq!(backup["files"][0], json!({"name": "people.key", "bytes": 16}));
+    let check = enrich.json(&["check", "--json"]);
+    assert_eq!(check["files"][0], json!({"name": "accounts.db", "errors": []}));
+    assert_eq!(check["credits"]["reconciles"], true);
+}
+
+#[test]
+fn reports_damage_and_refuses_to_restore_it() {
+    let (enrich, _) = with_person();
+    enrich.ok(&["backup", "backup"]);
+    damage(&enrich.path("backup/accounts.db"));
+    let error = enrich.err(&["restore", "backup", "--data", "new"]);
+    assert!(
+        error.contains("accounts.db is damaged: ") && error.ends_with("  restore another backup\n"),
+        "{error}"
+    );
+    assert!(!enrich.path("new").exists());
+    let check = enrich.run(&["check", "--data", "backup"]);
+    assert_eq!(check.code, Some(1));
+    assert!(check.stdout.contains("people.db: no errors\n") && check.stdout.starts_with("accounts.db: "));
+    assert!(
+        check.stderr.contains("error: the data in backup has errors\n  stop the server"),
+        "{}",
+        check.stderr
+    );
+}
+
+#[test]
+fn checks_the_files_at_the_start_after_a_kill() {
+    let (enrich, key) = with_person();
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    server.kill();
+    assert!(fs::metadata(enrich.data().join("accounts.db-wal")).unwrap().len() > 0);
+    let log = enrich.serve(&[]).stop();
+    assert!(log.contains("the accounts were not closed in order; checking the database files"), "{log}");
+    assert!(log.contains("the database files have no errors"), "{log}");
+}
+
+#[test]
+fn ends_when_its_data_is_replaced() {
+    let (enrich, key) = with_person();
+    enrich.ok(&["backup", "backup"]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    fs::rename(enrich.data(), enrich.path("old")).unwrap();
+    enrich.ok(&["restore", "backup"]);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains("was replaced or deleted while it was served; changes to the old file are lost"),
+        "{log}"
+    );
+}
+
+#[test]
+fn refuses_to_serve_a_damaged_copy() {
+    let (enrich, key) = with_person();
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    fs::create_dir(enrich.path("copy")).unwrap();
+    for file in ["accounts.db", "accounts.db-wal", "people.db", "people.key"] {
+        fs::copy(enrich.data().join(file), enrich.path("copy").join(file)).unwrap();
+    }
+    damage(&enrich.path("copy/accounts.db"));
+    let error = enrich.err(&["serve", "--listen", "127.0.0.1:0", "--data", "copy"]);
+    assert!(error.contains("accounts.db is damaged: "), "{error}");
+    assert!(
+        error.ends_with(
+            "; restore the data directory from a backup\n  list the errors with `enrich check`, and restore a backup with \
+             `enrich restore`\n"
+        ),
+        "{error}"
+    );
+}
+
+/// Overwrites the pages behind the first two.
+fn damage(database: &std::path::Path) {
+    let file = OpenOptions::new().write(true).open(database).unwrap();
+    for page in 2..file.metadata().unwrap().len() / 4096 {
+        file.write_all_at(&[0x5a; 2048], page * 4096).unwrap();
+    }
+}

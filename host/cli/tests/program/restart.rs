@@ -1,0 +1,173 @@
+//! A server is replaced while clients connect. No connection is refused.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use crate::commands::status;
+use crate::enrich::{Client, Enrich, Server, TIMEOUT, eventually};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+const CLIENTS: usize = 4;
+
+/// Clients that connect for each lookup.
+#[derive(Default)]
+struct Clients {
+    is_done: AtomicBool,
+    replies: AtomicU64,
+    /// Connections that the server closed without a reply.
+    closed: AtomicU64,
+}
+
+impl Clients {
+    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, address: SocketAddr, key: &'s str) {
+        for _ in 0..CLIENTS {
+            scope.spawn(move || {
+                while !self.is_done.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(address).expect("a connection is refused");
+                    match client.enrich(key, EMAIL) {
+                        Ok(reply) => {
+                            assert_eq!(reply.status, 404);
+                            self.replies.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) => {
+                            self.closed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        self.wait_for_more();
+    }
+
+    /// Waits until the clients have received more replies.
+    fn wait_for_more(&self) {
+        let now = self.replies.load(Ordering::Relaxed);
+        eventually("replies", || (self.replies.load(Ordering::Relaxed) > now + 100).then_some(()));
+    }
+
+    fn stop(&self) -> u64 {
+        self.is_done.store(true, Ordering::Relaxed);
+        self.closed.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn new_server_takes_over_a_shared_port() {
+    let (enrich, key) = Enrich::with_key(5, 1_000_000_000);
+    let mut server = enrich.serve(&["--reuse-port"]);
+    let (clients, listen) = (Clients::default(), server.address().to_string());
+    thread::scope(|scope| {
+        clients.start(scope, server.address(), &key);
+        for _ in 0..3 {
+            let new = thread::scope(|starting| {
+                let new = starting.spawn(|| enrich.serve_at(&listen, &[], &["--reuse-port"]));
+                // The new server listens and waits for the old one.
+                eventually("it listens", || (listeners(server.address()) == 2).then_some(()));
+                thread::sleep(Duration::from_millis(100));
+                server.terminate();
+                new.join().unwrap()
+            });
+            std::mem::replace(&mut server, new).wait();
+            clients.wait_for_more();
+        }
+        assert_eq!(clients.stop(), 0, "no connection is lost");
+    });
+    let log = server.stop();
+    assert!(log.contains("waiting for the other server to stop"), "{log}");
+}
+
+#[test]
+fn new_server_continues_on_a_passed_socket() {
+    let (enrich, key) = Enrich::with_key(5, 1_000_000_000);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let mut server = serve_on(&enrich, &socket, "fd://3");
+    assert_eq!(server.address(), address);
+    let clients = Clients::default();
+    thread::scope(|scope| {
+        clients.start(scope, address, &key);
+        for name in ["fd://3", "fd://api"] {
+            server.stop(); // connections wait in the backlog of the passed socket
+            server = serve_on(&enrich, &socket, name);
+            clients.wait_for_more();
+        }
+        clients.stop();
+    });
+}
+
+#[test]
+fn rejects_sockets_that_were_not_passed() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    for listen in ["fd://3", "fd://api"] {
+        let ran = enrich.run(&["serve", "--listen", listen]);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.starts_with(&format!("error: cannot use --listen {listen}: it was not passed\n")));
+    }
+    let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+    let error = try_serve_on(&enrich, &socket, "fd://3").err().unwrap();
+    assert!(error.contains("would receive keys and emails unencrypted"), "{error}");
+}
+
+#[test]
+fn needs_the_flag_in_both_servers() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&[]);
+    let listen = server.address().to_string();
+    let error = enrich.err(&["serve", "--listen", &listen, "--reuse-port"]);
+    assert!(error.contains("runs with --reuse-port and as the same user"), "{error}");
+    assert_eq!(status(&server, &key, EMAIL), 404);
+}
+
+#[test]
+fn notifies_the_service_manager() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let path = enrich.path("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let receive = || {
+        let mut state = [0; 100];
+        let bytes = manager.recv(&mut state).unwrap();
+        String::from_utf8(state[..bytes].to_vec()).unwrap()
+    };
+    let server = enrich.serve_where(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &[]);
+    assert_eq!(receive(), "READY=1\n");
+    server.stop();
+    assert_eq!(receive(), "STOPPING=1\n");
+}
+
+/// Starts a server with the socket as descriptor 3.
+fn serve_on(enrich: &Enrich, socket: &TcpListener, listen: &str) -> Server {
+    try_serve_on(enrich, socket, listen).unwrap()
+}
+
+fn try_serve_on(enrich: &Enrich, socket: &TcpListener, listen: &str) -> Result<Server, String> {
+    // The shell moves its standard input to descriptor 3.
+    let script = "exec \"$@\" 3<&0 </dev/null";
+    let serve = enrich.command(&["serve", "--listen", listen]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args()).env_clear();
+    shell.env("ENRICH_DATA", enrich.data()).env("ENRICH_LOG", "info");
+    shell.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "api");
+    Server::start(shell.stdin(Stdio::from(OwnedFd::from(socket.try_clone().unwrap()))))
+}
+
+/// Returns the number of sockets that listen on the address, on Linux.
+fn listeners(address: SocketAddr) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let local = format!("0100007F:{:04X}", address.port());
+    table.lines().filter(|line| line.contains(&format!("{local} 00000000:0000 0A"))).count()
+}
+
+#[test]
+fn counts_listeners() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    assert_eq!(listeners(address), 1);
+}
