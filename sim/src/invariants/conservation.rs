@@ -28,7 +28,9 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
             }
             // A failed spend ends its hold as well.
             Event::StoreEffect(lookup, StoreEffect::SettleRefused(_)) => {
-                accounts.values_mut().for_each(|account| drop(account.held.remove(lookup)));
+                for account in accounts.values_mut() {
+                    account.held.remove(lookup);
+                }
             }
             Event::Balance(workspace, now, actual) => {
                 let account = account(&mut accounts, workspace);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_sim::{
     FaultKind, HttpVersion, Link, Peer, Plan, Port, PortCall, PortFault, RequestKind, Run, Simulation,
-    StoreEffect, StoreKind, seeds,
+    StoreKind, seeds,
 };
 
 const SEEDS: u64 = 5;

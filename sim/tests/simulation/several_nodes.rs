@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
     Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, Port, PortCall, PortEvent, PortFault,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use enrich_host::{BodyLimits, Limits};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
-use enrich_middleware::timeouts::{KeysWithTimeout, CreditsWithTimeout, WindowsWithTimeout};
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{CachePolicy, Deadline};
 use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
