@@ -27,7 +27,7 @@ pub enum DurabilitySetting {
     /// After the spend is durable
     #[default]
     Strict,
-    /// Before the spend is durable; it is committed within 2 ms
+    /// Before the spend is durable; it is committed within 5 ms
     Relaxed,
 }
 

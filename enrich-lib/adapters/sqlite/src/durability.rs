@@ -1,9 +1,11 @@
 //! When a spend is acknowledged, and how the writer runs.
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ pub enum Durability {
     /// Reply after the spend is durable.
     #[default]
     Strict,
-    /// Reply first, commit within 2 ms if the disk is healthy.
+    /// Reply first, commit within 5 ms if the disk is healthy.
     ///
     /// A crash loses the unflushed spends, in favor of the workspace. No credit is spent twice. While the disk fails or
     /// falls behind, spends behave as in [`Durability::Strict`].
@@ -24,9 +26,6 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// How long the writer collects unflushed spends before it commits them.
-    const FLUSH_DELAY: Duration = Duration::from_millis(1);
-
     /// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own
     /// executor instead.
     pub fn run_on_thread(self, mut work: Work) {
@@ -34,11 +33,35 @@ impl Durability {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));
             while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 thread::park();
-                if self == Self::Relaxed {
-                    thread::park_timeout(Self::FLUSH_DELAY);
-                }
+                sleep(PAUSE.take());
             }
         });
+    }
+}
+
+thread_local! {
+    /// The pause that the writer of this thread has requested.
+    static PAUSE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Pauses the writer, if it runs on its own thread. Yields once on any other executor.
+pub(crate) async fn pause(time: Duration) {
+    PAUSE.set(time);
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "only the writer's own thread sleeps")]
+fn sleep(time: Duration) {
+    if !time.is_zero() {
+        thread::sleep(time);
     }
 }
 

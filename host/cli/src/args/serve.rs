@@ -95,7 +95,7 @@ pub struct ServeArgs {
     pub people_index: Option<PeopleIndex>,
     /// When a billed lookup is answered [default: strict]
     ///
-    /// With `relaxed`, a crash loses the spends of up to 2 ms, in favour of the workspaces.
+    /// With `relaxed`, a crash loses the spends of up to 5 ms, in favour of the workspaces.
     #[arg(long, value_name = "MODE", env = "ENRICH_CREDITS_DURABILITY", help_heading = "Data")]
     pub credits_durability: Option<DurabilitySetting>,
 

@@ -23,6 +23,7 @@ mod database;
 mod disk_full;
 mod docs;
 mod exit_codes;
+mod failing_sync;
 mod fake;
 mod golden;
 mod log;

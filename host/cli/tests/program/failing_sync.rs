@@ -1,0 +1,160 @@
+//! A disk whose syncs hang or fail. A 5xx promises that nothing was billed, also across a crash of the server: after a restart,
+//! the spends are those of the lookups that were answered with 200, and of some that had no answer.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::enrich::{Enrich, Server, eventually, repository};
+
+const CLIENTS: usize = 16;
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+#[test]
+fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    shop.set_sync("ok");
+    results.look_up(&server, &shop.key);
+    assert_eq!(results.found.load(Ordering::SeqCst), 1);
+
+    shop.set_sync("hang");
+    std::thread::scope(|scope| {
+        // The first spend hangs in its commit. The others wait for their turn, and are withdrawn.
+        scope.spawn(|| results.look_up(&server, &shop.key));
+        eventually("a commit", || shop.is_committing(&server).then_some(()));
+        (1..CLIENTS).for_each(|_| drop(scope.spawn(|| results.look_up(&server, &shop.key))));
+        let failed = || results.failed.load(Ordering::SeqCst) == CLIENTS as u64 - 1;
+        eventually("the others fail", || failed().then_some(()));
+        assert_eq!(results.found.load(Ordering::SeqCst), 1);
+        server.kill();
+    });
+    assert_eq!(results.unanswered.load(Ordering::SeqCst), 1);
+    shop.check(&results);
+}
+
+#[test]
+fn sync_that_recovers_answers_the_lookup() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    shop.set_sync("hang");
+    std::thread::scope(|scope| {
+        scope.spawn(|| results.look_up(&server, &shop.key));
+        eventually("a commit", || shop.is_committing(&server).then_some(()));
+        shop.set_sync("ok");
+    });
+    assert_eq!(results.found.load(Ordering::SeqCst), 1);
+    server.stop();
+    shop.check(&results);
+}
+
+#[test]
+fn failed_sync_ends_the_server_without_an_answer() {
+    let shop = Shop::new();
+    let server = shop.serve(&[]);
+    let results = Results::default();
+    results.look_up(&server, &shop.key);
+    shop.set_sync("fail");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| results.look_up(&server, &shop.key));
+        }
+    });
+    let (status, log) = server.end();
+    assert_eq!(status, Some(1), "{log}");
+    assert!(log.contains("the disk failed to store a commit"), "{log}");
+    assert!(results.unanswered.load(Ordering::SeqCst) > 0);
+    shop.check(&results);
+}
+
+/// A shop whose server runs with the preloaded library.
+struct Shop {
+    enrich: Enrich,
+    key: String,
+    library: PathBuf,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
+        let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+        enrich.ok(&["people", "import", people.to_str().unwrap()]);
+        let library = enrich.path("failing_sync.so");
+        let source = repository().join("host/cli/tests/program/failing_sync.c");
+        let compiled =
+            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).output();
+        let compiled = compiled.expect("a C compiler, which SQLite needs too");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let shop = Self { enrich, key, library };
+        shop.set_sync("ok");
+        shop
+    }
+
+    fn serve(&self, args: &[&str]) -> Server {
+        let (library, mode) = (self.library.display().to_string(), self.mode().display().to_string());
+        self.enrich.serve_where(&[("LD_PRELOAD", &library), ("ENRICH_TEST_SYNC", &mode)], args)
+    }
+
+    fn mode(&self) -> PathBuf {
+        self.enrich.path("sync")
+    }
+
+    /// Replaces the mode at once, so that the server reads no half of it.
+    fn set_sync(&self, mode: &str) {
+        let new = self.enrich.file("sync.new", mode);
+        fs::rename(new, self.mode()).unwrap();
+    }
+
+    /// Returns whether the writer hangs in a sync: the library polls the mode.
+    fn is_committing(&self, server: &Server) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+        tasks.flatten().any(|task| {
+            fs::read_to_string(task.path().join("wchan")).is_ok_and(|wait| wait.contains("nanosleep"))
+        })
+    }
+
+    fn spent(&self) -> u64 {
+        self.enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
+    }
+
+    /// Compares the spends after a restart on a healthy disk with the answers.
+    fn check(&self, results: &Results) {
+        self.set_sync("ok");
+        let server = self.serve(&[]);
+        let [found, unanswered] =
+            [&results.found, &results.unanswered].map(|count| count.load(Ordering::SeqCst));
+        let spent = self.spent();
+        assert!(
+            (found..=found + unanswered).contains(&spent),
+            "{spent} spent, {found} found, {unanswered} unanswered"
+        );
+        self.enrich.ok(&["credits", "audit"]);
+        server.stop();
+    }
+}
+
+/// The answers of lookups.
+#[derive(Default)]
+struct Results {
+    found: AtomicU64,
+    failed: AtomicU64,
+    unanswered: AtomicU64,
+}
+
+impl Results {
+    fn look_up(&self, server: &Server, key: &str) {
+        let count = match server.connect().enrich(key, EMAIL) {
+            Ok(reply) if reply.status == 200 => &self.found,
+            Ok(reply) => {
+                assert_eq!(reply.status, 500, "{}", reply.body);
+                &self.failed
+            }
+            Err(_) => &self.unanswered,
+        };
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+}
