@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::enrich::{Enrich, Server, eventually, repository};
+use crate::enrich::{Client, Enrich, Server, eventually, repository};
 
 const CLIENTS: usize = 16;
 const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -18,15 +18,17 @@ fn hanging_sync_then_kill_bills_no_lookup_that_failed() {
     let server = shop.serve(&[]);
     let results = Results::default();
     shop.set_sync("ok");
-    results.look_up(&server, &shop.key);
+    results.look_up(server.connect(), &shop.key);
     assert_eq!(results.found.load(Ordering::SeqCst), 1);
 
     shop.set_sync("hang");
     std::thread::scope(|scope| {
         // The first spend hangs in its commit. The others wait for their turn, and are withdrawn.
-        scope.spawn(|| results.look_up(&server, &shop.key));
+        let (results, key) = (&results, &shop.key);
+        let look_up = |client| drop(scope.spawn(move || results.look_up(client, key)));
+        look_up(server.connect());
         eventually("a commit", || shop.is_committing(&server).then_some(()));
-        (1..CLIENTS).for_each(|_| drop(scope.spawn(|| results.look_up(&server, &shop.key))));
+        (1..CLIENTS).for_each(|_| look_up(server.connect()));
         let failed = || results.failed.load(Ordering::SeqCst) == CLIENTS as u64 - 1;
         eventually("the others fail", || failed().then_some(()));
         assert_eq!(results.found.load(Ordering::SeqCst), 1);
@@ -43,7 +45,8 @@ fn sync_that_recovers_answers_the_lookup() {
     let results = Results::default();
     shop.set_sync("hang");
     std::thread::scope(|scope| {
-        scope.spawn(|| results.look_up(&server, &shop.key));
+        let client = server.connect();
+        scope.spawn(|| results.look_up(client, &shop.key));
         eventually("a commit", || shop.is_committing(&server).then_some(()));
         shop.set_sync("ok");
     });
@@ -57,11 +60,11 @@ fn failed_sync_ends_the_server_without_an_answer() {
     let shop = Shop::new();
     let server = shop.serve(&[]);
     let results = Results::default();
-    results.look_up(&server, &shop.key);
+    results.look_up(server.connect(), &shop.key);
     shop.set_sync("fail");
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
-            scope.spawn(|| results.look_up(&server, &shop.key));
+            scope.spawn(|| results.look_up(server.connect(), &shop.key));
         }
     });
     let (status, log) = server.end();
@@ -146,8 +149,8 @@ struct Results {
 }
 
 impl Results {
-    fn look_up(&self, server: &Server, key: &str) {
-        let count = match server.connect().enrich(key, EMAIL) {
+    fn look_up(&self, mut client: Client, key: &str) {
+        let count = match client.enrich(key, EMAIL) {
             Ok(reply) if reply.status == 200 => &self.found,
             Ok(reply) => {
                 assert_eq!(reply.status, 500, "{}", reply.body);
