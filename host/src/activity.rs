@@ -45,7 +45,7 @@ pub(crate) struct ConnectionActivity {
     pub(crate) evicted: Notify,
 }
 
-/// The event that a connection waits for while no request is in flight.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The rest of a head, or the first byte on the connection.

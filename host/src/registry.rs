@@ -147,7 +147,8 @@ impl State {
     /// Closes the first connection in the order of eviction. Returns `false` if all connections have a request in flight.
     fn evict(&mut self) -> bool {
         let now = Instant::now();
-        for _ in 0..self.queue.len() {
+        // Each position is corrected at most once before its connection is considered.
+        for _ in 0..2 * self.queue.len() {
             let Some((position, activity)) = self.queue.pop_first() else { break };
             let (is_authenticated, since) = activity.eviction_order();
             let id = position.2;

@@ -1,5 +1,6 @@
 //! The limits on the number of connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -93,7 +94,7 @@ async fn keeps_connections_with_a_request_in_flight() {
     let gate = Gate::default();
     let server = TestServer::with(|services| {
         services.limits.connections_max = 1;
-        services.service.resolver = std::sync::Arc::new(gate.clone());
+        services.service.resolver = Arc::new(gate.clone());
     });
     let mut first = server.connect();
     first.write(valid_request()).await;
@@ -125,6 +126,36 @@ async fn a_request_that_arrives_at_the_same_time_prevents_the_close() {
         assert_eq!(second.read_reply().await.status, 200);
         first = second;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_starts_at_the_same_time_prevents_the_close() {
+    let gate = Gate::default();
+    let server = TestServer::with(|services| {
+        services.limits.connections_max = 1;
+        services.service.resolver = Arc::new(gate.clone());
+    });
+    let mut first = server.connect();
+    gate.open();
+    assert_eq!(first.send(valid_request()).await.status, 200);
+    gate.called().await;
+
+    let mut second = server.connect();
+    first.write(valid_request()).await;
+    gate.called().await;
+    second.write(valid_request()).await;
+    gate.called().await;
+    gate.open();
+    assert_eq!(first.read_reply().await.status, 200);
+    gate.open();
+    assert_eq!(second.read_reply().await.status, 200);
+    // A third connection restores the limit.
+    gate.open();
+    assert_eq!(server.connect().send(valid_request()).await.status, 200);
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.read_to_end().await, "");
+    }
+    assert_eq!(server.elapsed_seconds(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,6 +48,25 @@ async fn closes_connection_whose_handshake_takes_more_than_10_s() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn serves_new_clients_beside_more_incomplete_handshakes_than_the_limit() {
+    let (config, connector) = server_and_client("http/1.1");
+    let server = TestServer::with(|services| {
+        services.tls = Some(config);
+        services.limits.connections_max = 5;
+    });
+    let mut attackers = Vec::new();
+    for _ in 0..5 + 60 {
+        let mut attacker = server.connect();
+        attacker.write(b"\x16\x03\x01").await;
+        attackers.push(attacker);
+    }
+    let name = ServerName::try_from("api.example").unwrap();
+    let tls = connector.connect(name, server.connect_raw(16 * 1_024)).await.unwrap();
+    assert_eq!(Client::new(tls).send(valid_request()).await.status, 200);
+    assert_eq!(server.elapsed_seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_closes_handshakes_after_1_s() {
     let (config, _) = server_and_client("http/1.1");
     let server = TestServer::with(|services| services.tls = Some(config));
