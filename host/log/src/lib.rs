@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //!
+//! - `format`: text or JSON
 //! - `buffer`: the lines that are not written yet
 //! - `lines`: the lines of lookups
 //! - `writer`: the output, which may fail
@@ -13,6 +14,7 @@
 #![deny(missing_docs)]
 
 mod buffer;
+mod format;
 mod lines;
 mod writer;
 
@@ -28,20 +30,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, registry};
 
 use crate::buffer::Buffer;
+pub use crate::format::Format;
 use crate::lines::LookupLines;
 use crate::writer::Writer;
 
 /// Maximum time to wait at exit until stderr accepts the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// The format of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// One line of text per event.
-    Text,
-    /// One JSON object per event.
-    Json,
-}
 
 /// The running log. Dropping it flushes it.
 pub struct Log(Arc<Buffer>);

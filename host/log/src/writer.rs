@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::Format;
+use crate::format::Format;
 
 /// A writer to an output that may fail. It reports the number of dropped lines.
 pub(crate) struct Writer<W> {
