@@ -141,7 +141,6 @@ mod tests {
             "no name:1",
             "fd://",
             "fd://a:b",
-            "fd:3",
         ] {
             assert_eq!(parse(text), Err(EXAMPLES.to_owned()), "{text}");
         }
