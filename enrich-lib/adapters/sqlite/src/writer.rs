@@ -66,7 +66,7 @@ pub(crate) struct Writer {
     unflushed: Vec<Arc<Spend>>,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
     in_doubt: Vec<Arc<Spend>>,
-    /// The last error of a commit of unflushed spends or of spends in doubt.
+    /// The error of the last commit that failed.
     commit_error: Option<String>,
     /// Accounts by the time when they next have a hold to expire or to forget.
     expiry_queue: BTreeMap<Duration, Vec<Arc<WorkspaceState>>>,
@@ -89,6 +89,7 @@ impl Writer {
         // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let spends = SpendTable::open(&mut db)?;
+        let last_gap = shared.elapsed();
         let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
@@ -104,7 +105,7 @@ impl Writer {
             commit_error: None,
             expiry_queue: BTreeMap::new(),
             held_written: FxHashMap::default(),
-            last_gap: Duration::ZERO,
+            last_gap,
             ended,
         })
     }
@@ -179,9 +180,8 @@ impl Writer {
             }
             Err(error) => self.reject(new, &error, &mut wakes),
         }
-        let is_failing = self.commit_error.is_some();
         self.shared.set_unwritable(!self.in_doubt.is_empty());
-        self.shared.unflushed.settle(early - self.unflushed.len(), is_failing);
+        self.shared.unflushed.settle(early - self.unflushed.len(), !self.unflushed.is_empty());
         wakes.wake();
     }
 
@@ -237,7 +237,7 @@ impl Writer {
             }
             return Err(error.to_string());
         }
-        let why = self.commit_error.take().unwrap_or_default();
+        let why = self.commit_error.clone().unwrap_or_default();
         for spend in mem::take(&mut self.in_doubt) {
             let error = StoreError::NotCommitted(why.clone());
             spend.fail(&mut self.shared.account(&spend.state), error, wakes);
@@ -247,8 +247,9 @@ impl Writer {
 
     fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
         self.shared.failure()?;
-        let error = self.commit_error.clone().map(StoreError::NotCommitted);
-        let flushed = error.map_or(Ok(()), |error| Err(error.into()));
+        let error =
+            self.commit_error.clone().filter(|_| !self.unflushed.is_empty() || !self.in_doubt.is_empty());
+        let flushed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         let used = self.advance(now.elapsed);
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();

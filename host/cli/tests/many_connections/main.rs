@@ -12,8 +12,10 @@ mod enrich;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZero;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::available_parallelism;
 
 use enrich::{Client, Enrich, Server, eventually};
 
@@ -88,10 +90,11 @@ fn idle_connections_use_little_memory() {
     let server = enrich.serve(&[]);
     let pid = server.pid();
     let ask = |client: &mut Client| assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
-    // The first client allocates the shared state beforehand. It continues later, because memory is freed only while the
-    // server is active.
-    let mut another = server.connect();
-    (0..1_000).for_each(|_| ask(&mut another));
+    // The first clients, one for each worker thread at least, allocate the shared state beforehand. They continue later, because
+    // a thread returns memory to the system only while it is active.
+    let workers = available_parallelism().map_or(1, NonZero::get);
+    let mut active: Vec<_> = (0..workers).map(|_| server.connect()).collect();
+    active.iter_mut().for_each(|client| (0..1_000).for_each(|_| ask(client)));
     let rss_before = rss(pid);
 
     let mut stayers: Vec<_> = (0..STAYERS).map(|_| server.connect()).collect();
@@ -99,7 +102,7 @@ fn idle_connections_use_little_memory() {
     let each = |rss: u64| rss.saturating_sub(rss_before) / STAYERS;
     let served_bytes = each(rss(pid));
     let idle_bytes = eventually("memory is given back", || {
-        ask(&mut another);
+        active.iter_mut().for_each(ask);
         Some(each(rss(pid))).filter(|bytes| *bytes < IDLE_BYTES_MAX)
     });
     eprintln!("{STAYERS} connections that were served: {served_bytes} bytes each became {idle_bytes}");

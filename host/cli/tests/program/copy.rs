@@ -161,7 +161,7 @@ fn users_usage_and_audit_log_are_copied() {
             let id = workspace.parse().unwrap();
             let usage = to.usage(&id, Day::default(), Day::from_number(u32::MAX)).await.unwrap();
             let counted: Vec<_> = usage.iter().map(|row| (row.outcome.as_str(), row.lookups)).collect();
-            let billed = (workspace == "demo").then_some(("billed", 99));
+            let billed = (workspace == "demo").then_some(("billed", 100));
             assert_eq!(counted, [("not_found", 3)].into_iter().chain(billed).collect::<Vec<_>>());
             assert_eq!(events(&mut *to, &id).await, events(&mut *from, &id).await);
         }

@@ -29,9 +29,19 @@ static char mode(void) {
     return letter;
 }
 
+// Creates a file that tells the test that a sync hangs.
+static void report(void) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.hangs", getenv("ENRICH_TEST_SYNC"));
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+}
+
 static int sync_with(const char *name, int fd) {
     if (is_log(fd)) {
-        while (mode() == 'h') usleep(1000);
+        while (mode() == 'h') {
+            report();
+            usleep(1000);
+        }
         if (mode() == 'f') {
             errno = EIO;
             return -1;
