@@ -22,9 +22,7 @@ use crate::server_kind::ServerKind;
 /// How to start servers.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The program `enrich`.
-    pub enrich: PathBuf,
-    /// The directory of `bare` and `memory`.
+    /// The directory of `enrich`, `bare` and `memory`.
     pub binaries: PathBuf,
     /// The command that runs the server, with its arguments, for example `strace`. Empty for none.
     pub wrapper: Vec<String>,
@@ -48,14 +46,16 @@ impl Launcher {
     /// Uses the binaries in the directory of the current executable.
     pub fn beside_current_exe() -> io::Result<Self> {
         let this = std::env::current_exe()?;
-        let binaries = this.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self {
-            enrich: binaries.join("enrich"),
-            binaries,
-            wrapper: Vec::new(),
-            stores: None,
-            logs_lookups: false,
-        })
+        Ok(Self::in_dir(this.parent().unwrap_or(Path::new(""))))
+    }
+
+    /// Uses the binaries in a directory.
+    pub fn in_dir(binaries: &Path) -> Self {
+        Self { binaries: binaries.to_owned(), wrapper: Vec::new(), stores: None, logs_lookups: false }
+    }
+
+    fn enrich(&self) -> PathBuf {
+        self.binaries.join("enrich")
     }
 
     /// Returns a command with an empty environment except for the filter of the log.
@@ -213,7 +213,7 @@ impl<'a> EnrichCommand<'a> {
 
     /// Runs a command to completion and returns its output.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> io::Result<String> {
-        let mut command = Command::new(&self.launcher.enrich);
+        let mut command = Command::new(self.launcher.enrich());
         command.env_clear();
         let out = self.configure(command).args(args).output()?;
         if !out.status.success() {
@@ -246,7 +246,7 @@ impl<'a> EnrichCommand<'a> {
 
     /// Starts a server.
     pub fn serve(&self) -> io::Result<Process> {
-        let mut command = self.configure(self.launcher.command(&self.launcher.enrich));
+        let mut command = self.configure(self.launcher.command(&self.launcher.enrich()));
         command.args(["serve", "--listen", "127.0.0.1:0"]);
         if let Some(config) = self.config {
             let file = self.dir.join("enrich.toml");

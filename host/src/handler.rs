@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use enrich_lib::body::Body;
 use enrich_lib::wire;
-use enrich_tower::Endpoint;
+use enrich_tower::{Endpoint, LookupFuture};
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
@@ -45,7 +44,8 @@ impl RequestHandler {
     ) -> Result<Response<Full<Bytes>>, LookupTimedOut> {
         let (head, body) = request.into_parts();
         // On HTTP/1, hyper reports an exact length for every body that is not chunked.
-        let is_chunked = head.version < Version::HTTP_2 && body.size_hint().exact().is_none();
+        let version = head.version;
+        let is_chunked = version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
         let mut response = match self.check(&head, is_chunked) {
             Err(response) => *response,
@@ -54,12 +54,15 @@ impl RequestHandler {
                 // distinguishable.
                 let body = self.endpoint.read_body(body).await;
                 is_unread = body.is_err();
-                self.look_up(&head.headers, body, head.version, activity).await?
+                let lookup = self.endpoint.answer(&head.headers, body);
+                // Many requests wait at once, so each keeps only what it needs.
+                drop(head);
+                self.look_up(lookup, version, activity).await?
             }
         };
         // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
         // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
-        if (is_unread || is_chunked || self.shutdown.is_draining()) && head.version < Version::HTTP_2 {
+        if (is_unread || is_chunked || self.shutdown.is_draining()) && version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(Full::new))
@@ -67,17 +70,15 @@ impl RequestHandler {
 
     async fn look_up(
         &self,
-        headers: &HeaderMap,
-        body: Body,
+        lookup: LookupFuture,
         version: Version,
         activity: &ConnectionActivity,
     ) -> Result<Response<Bytes>, LookupTimedOut> {
         let _in_flight = activity.begin_lookup();
-        let lookup = self.endpoint.answer(headers, body);
         let response = if version < Version::HTTP_2 {
             lookup.await
         } else {
-            let lookup = timeout(self.limits.lookup_timeout, lookup).await;
+            let lookup = Box::pin(timeout(self.limits.lookup_timeout, lookup)).await;
             lookup.map_err(|_| LookupTimedOut).inspect_err(LookupTimedOut::log)?
         };
         // A 500 may precede the check of the key.

@@ -35,7 +35,7 @@ Arguments:
 
 Options:
       --accept            Rewrite the baseline instead of comparing
-      --enrich <FILE>     Count the system calls of this program; it needs no optimization
+      --servers <DIR>     Count the system calls of the programs here; they need no optimization
       --cache             Print cache misses instead of instructions
       --functions <CASE>  Print the most expensive functions of a case
   -h, --help              Print help
@@ -49,7 +49,7 @@ enum Action {
     Compare {
         cases: Vec<Workload>,
         accept: bool,
-        enrich: Option<PathBuf>,
+        servers: Option<PathBuf>,
     },
     /// Prints the cache misses of the cases, which are not compared.
     PrintCacheMisses(Vec<Workload>),
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Box<dyn Error>> {
     match parse(lexopt::Parser::from_env())? {
         Action::PrintHelp => print!("{HELP}"),
-        Action::Compare { cases, accept, enrich } => return compare(cases, accept, enrich),
+        Action::Compare { cases, accept, servers } => return compare(cases, accept, servers),
         Action::PrintFunctions(case) => {
             for (function, instructions) in count(case)?.functions().into_iter().take(40) {
                 println!("{instructions:>10.1}  {function}");
@@ -81,20 +81,20 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn parse(mut args: lexopt::Parser) -> Result<Action, lexopt::Error> {
-    let (mut cases, mut accept, mut cache, mut enrich) = (Vec::new(), false, false, None);
+    let (mut cases, mut accept, mut cache, mut servers) = (Vec::new(), false, false, None);
     while let Some(arg) = args.next()? {
         match arg {
             Short('h') | Long("help") => return Ok(Action::PrintHelp),
             Long("accept") => accept = true,
             Long("cache") => cache = true,
-            Long("enrich") => enrich = Some(args.value()?.into()),
+            Long("servers") => servers = Some(args.value()?.into()),
             Long("functions") => return Ok(Action::PrintFunctions(args.value()?.parse_with(case)?)),
             Long("run") => return Ok(Action::Run(args.value()?.parse_with(case)?, args.value()?.parse()?)),
             Value(name) => cases.push(name.parse_with(case)?),
             _ => return Err(arg.unexpected()),
         }
     }
-    Ok(if cache { Action::PrintCacheMisses(cases) } else { Action::Compare { cases, accept, enrich } })
+    Ok(if cache { Action::PrintCacheMisses(cases) } else { Action::Compare { cases, accept, servers } })
 }
 
 fn case(name: &str) -> Result<Workload, String> {
@@ -139,7 +139,7 @@ fn measure(case: Workload, launcher: &Launcher) -> Result<Measurement, Box<dyn E
     Ok(Measurement { name: case.name().to_owned(), instructions, sha256, system_calls })
 }
 
-fn compare(cases: Vec<Workload>, accept: bool, enrich: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
+fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Result<ExitCode, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
     let baseline: Baseline = match std::fs::read_to_string(&file) {
         Ok(text) => text.parse()?,
@@ -147,10 +147,10 @@ fn compare(cases: Vec<Workload>, accept: bool, enrich: Option<PathBuf>) -> Resul
     };
     let is_complete = cases.is_empty();
     let cases = if is_complete { Workload::all().collect() } else { cases };
-    let mut launcher = Launcher::beside_current_exe()?;
-    if let Some(enrich) = enrich {
-        launcher.enrich = enrich;
-    }
+    let launcher = match servers {
+        Some(dir) => Launcher::in_dir(&dir),
+        None => Launcher::beside_current_exe()?,
+    };
     let mut measured = Baseline { toolchain: toolchain()?, measurements: Vec::new() };
     let mut changes = Vec::new();
     println!("{}", Baseline::COLUMNS);

@@ -17,11 +17,13 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use enrich_store::usage::{Day, UsageCount};
 use enrich_store::{Clocks, KeyUse, StoreError};
 use rusqlite::Connection;
+use rusqlite::hooks::Wal;
 use rustc_hash::FxHashMap;
 
 use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
@@ -44,6 +46,9 @@ const BATCH_MAX: usize = 512;
 /// How long a relaxed writer collects unflushed spends before it commits them. A commit of 256 spends costs a third, per
 /// spend, of one of 64.
 const FLUSH_DELAY: Duration = Duration::from_millis(4);
+
+/// The length of the write-ahead log at which it is copied into the database.
+const CHECKPOINT_FRAMES: i32 = 1_000;
 
 /// How long a strict writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
 const GAP: Duration = Duration::from_millis(3);
@@ -73,6 +78,9 @@ pub(crate) struct Writer {
     /// The nonzero values of the `held` column, by rowid of the workspace.
     held_written: FxHashMap<i64, u64>,
     last_gap: Duration,
+    /// The length of the write-ahead log after the last commit.
+    log_frames: Arc<AtomicI32>,
+    checkpointed: Result<(), SqliteError>,
     /// Receives the result when the writer has ended.
     ended: oneshot::Sender<Result<(), SqliteError>>,
 }
@@ -90,6 +98,13 @@ impl Writer {
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
         let spends = SpendTable::open(&mut db)?;
         let last_gap = shared.elapsed();
+        // Replaces SQLite's own checkpoints, which are part of a commit, before its replies.
+        let log_frames = Arc::new(AtomicI32::new(0));
+        let counted = log_frames.clone();
+        db.wal_hook(Some(move |_: &mut Wal, frames| {
+            counted.store(frames, Ordering::Relaxed);
+            Ok(())
+        }))?;
         let detector = ChangeDetector::new(&db)?;
         let grants_seen =
             db.query_row("SELECT coalesce(max(rowid), 0) FROM credit_grant", [], |row| row.get(0))?;
@@ -106,6 +121,8 @@ impl Writer {
             expiry_queue: BTreeMap::new(),
             held_written: FxHashMap::default(),
             last_gap,
+            log_frames,
+            checkpointed: Ok(()),
             ended,
         })
     }
@@ -127,6 +144,9 @@ impl Writer {
             for (now, done) in ticks.into_iter().filter(|(_, done)| !done.is_closed()) {
                 let _ = done.send(self.tick(now));
             }
+            if self.log_frames.load(Ordering::Relaxed) >= CHECKPOINT_FRAMES {
+                self.checkpointed = self.checkpoint();
+            }
             if self.durability == Durability::Relaxed {
                 pause(FLUSH_DELAY).await;
             } else if has_ticked && self.gap_is_due() {
@@ -137,6 +157,12 @@ impl Writer {
         let Self { db, ended, .. } = self;
         drop(db);
         let _ = ended.send(closed);
+    }
+
+    /// Copies the write-ahead log into the database, so that the next commit can start the log again. If it fails, the log keeps
+    /// everything, and the next commit tries again.
+    fn checkpoint(&mut self) -> Result<(), SqliteError> {
+        Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
     /// Returns whether it is time to let other processes write. Their attempts would rarely fall between two commits.
@@ -255,7 +281,8 @@ impl Writer {
             self.shared.keys.clear();
             rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)
         })?;
-        flushed.and(self.write_statistics(&used))
+        let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
+        flushed.and(checkpointed).and(self.write_statistics(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts
