@@ -142,9 +142,10 @@ impl Credits for AuditedCredits {
     }
 
     async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
-        self.credits.settle(hold, settlement).await?;
+        let settled = self.credits.settle(hold, settlement).await;
+        // A failed spend ends its hold as well.
         self.auditor.remove_hold(hold.lookup_id);
-        Ok(())
+        settled
     }
 }
 

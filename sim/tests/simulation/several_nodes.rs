@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
     Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, Port, PortCall, PortEvent, PortFault,
@@ -152,7 +153,7 @@ fn spend_is_resent_until_postgres_receives_it() {
 }
 
 #[test]
-fn spend_waits_for_postgres_and_is_charged_once() {
+fn spend_that_never_reaches_postgres_gives_500_without_charge() {
     for fault in [
         FaultKind::Partition(TO_POSTGRES),
         FaultKind::OneWayPartition(TO_POSTGRES, Direction::ToNode),
@@ -162,9 +163,13 @@ fn spend_waits_for_postgres_and_is_charged_once() {
             plan.fault(START, 3 * SECOND, slow_vendor()).fault(2 * SECOND, 14 * SECOND, fault.clone())
         };
         for_each_seed(1, plan, |run| {
-            assert_eq!(statuses(&run), [Some(200)]);
-            assert_eq!(run.lookups()[0].committed_credits, Some(1));
-            assert_eq!((run.balance().spent, run.balance().held), (1, 0));
+            assert_eq!(statuses(&run), [Some(500)]);
+            let history = &run.lookups()[0];
+            assert!(
+                history.has_called(PortCall::Settle(Settlement::Spend(1)))
+                    && history.committed_credits.is_none()
+            );
+            assert_eq!((run.balance().spent, run.balance().held), (0, 0));
         });
     }
 }
