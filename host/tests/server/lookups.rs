@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::sync::Notify;
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::client::{request_head, valid_request};
@@ -199,8 +200,13 @@ async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
+/// A second subscriber. While there is only one, `tracing` asks the thread that reaches a line first, which may have none, and
+/// then disables the line on all threads.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
 impl Log {
     pub fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&SECOND);
         let log = tracing_subscriber::fmt().with_writer(self.clone()).without_time().with_ansi(false);
         tracing::subscriber::set_default(log.finish())
     }
