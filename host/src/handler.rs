@@ -43,8 +43,8 @@ impl RequestHandler {
         activity: &ConnectionActivity,
     ) -> Result<Response<Full<Bytes>>, LookupTimedOut> {
         let (head, body) = request.into_parts();
-        // On HTTP/1, hyper reports an exact length for every body that is not chunked.
         let version = head.version;
+        // On HTTP/1, hyper reports an exact length for every body that is not chunked.
         let is_chunked = version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
         let mut response = match self.check(&head, is_chunked) {
