@@ -109,7 +109,7 @@ impl SqliteError {
 
     /// Returns whether the ledger works no more, or works on replaced files, so that its process must be restarted.
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::SyncFailed(_) | Self::Replaced(_))
+        matches!(self, Self::SyncFailed(_) | Self::Replaced(_) | Self::Store(StoreError::Stopped))
     }
 
     /// Returns a closure for `map_err` that wraps an I/O error of the file at `path`.

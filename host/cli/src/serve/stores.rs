@@ -38,7 +38,7 @@ pub struct Stores {
     pub people: Arc<People>,
 }
 
-/// How long a tick may take before it is reported. The next tick then withdraws spends that wait for the disk.
+/// How long a tick of a local store may take before it is reported. The next tick then withdraws spends that wait for the disk.
 const TICK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the last spends are retried at shutdown, and how long the last commit may take.
@@ -107,17 +107,15 @@ impl Stores {
                 _ = interval.tick() => {}
                 () = self.accounts.changed() => {}
             }
-            let ticked = timeout(TICK_TIMEOUT, self.accounts.tick(self.clock.read())).await;
-            let error = match ticked {
-                Ok(Ok(())) => None,
-                Ok(Err(TickError::Fatal(failure))) => return failure,
-                Ok(Err(TickError::Transient(error))) => Some(error.to_string()),
-                Err(_) => Some(format!("no answer for {TICK_TIMEOUT:?}")),
-            };
-            if let (Some(error), false) = (&error, is_failing) {
-                warn!(%error, "the stores cannot be refreshed");
+            let ticked = self.accounts.tick(self.clock.read()).await;
+            let was_failing = std::mem::replace(&mut is_failing, ticked.is_err());
+            match ticked {
+                Err(TickError::Fatal(failure)) => return failure,
+                Err(TickError::Transient(error)) if !was_failing => {
+                    warn!(%error, "the stores cannot be refreshed");
+                }
+                Err(TickError::Transient(_)) | Ok(()) => {}
             }
-            is_failing = error.is_some();
         }
     }
 
@@ -187,13 +185,15 @@ impl Accounts {
 
     async fn tick(&self, now: Clocks) -> Result<(), TickError> {
         match self {
-            Self::Own(ledger) => ledger.tick(now).await.map_err(|error| {
-                if error.is_fatal() {
-                    TickError::Fatal(error.into())
-                } else {
-                    TickError::Transient(error.into())
+            Self::Own(ledger) => match timeout(TICK_TIMEOUT, ledger.tick(now)).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) if error.is_fatal() => Err(TickError::Fatal(error.into())),
+                Ok(Err(error)) => Err(TickError::Transient(error.into())),
+                Err(_) => {
+                    let error = format!("the disk did not complete a write within {TICK_TIMEOUT:?}");
+                    Err(TickError::Transient(PortError::new(error)))
                 }
-            }),
+            },
             Self::Shared(ledger) => {
                 ledger.tick(now).await.map_err(|error| TickError::Transient(error.into()))
             }
