@@ -223,9 +223,13 @@ impl Account {
     /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten. `now` is the time since
     /// an arbitrary origin, on a monotonic clock. An earlier time than the account's is ignored.
     pub fn advance(&mut self, now: Duration) {
-        self.now_ms = self.now_ms.max(ms(now));
+        let now_ms = ms(now);
+        if now_ms <= self.now_ms {
+            return;
+        }
+        self.now_ms = now_ms;
         if let Some(lookups) = &mut self.lookups {
-            lookups.advance(self.now_ms);
+            lookups.advance(now_ms);
             if lookups.entries.is_empty() {
                 self.lookups = None;
             }

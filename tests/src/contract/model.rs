@@ -1,5 +1,6 @@
 //! Random steps: after each one, a store returns the same result and has the same balance as [`Account`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,15 +52,16 @@ async fn play(store: &impl Store, steps: Vec<Step>) -> Result<(), TestCaseError>
     let workspace = store.create_workspace(Quota::default(), GRANTED_FIRST).await;
     let mut now = START;
     model.advance(elapsed(now));
+    let mut ids = LookupIds::default();
     for step in steps {
         match step {
             Step::Hold { lookup, credits, life } => {
-                let hold = hold(&workspace, lookup, credits, now, life);
+                let hold = hold(&workspace, ids.of(lookup, &model), credits, now, life);
                 let result: Option<HoldOutcome> = store.credits().hold(&hold).await.ok();
                 prop_assert_eq!(result, model.hold(&hold).ok(), "{:?}", hold);
             }
             Step::Settle { lookup, life, settlement } => {
-                let hold = hold(&workspace, lookup, 1, now, life);
+                let hold = hold(&workspace, ids.of(lookup, &model), 1, now, life);
                 let is_settled = store.credits().settle(&hold, settlement).await.is_ok();
                 prop_assert_eq!(
                     is_settled,
@@ -107,17 +109,24 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The ids of the lookups. A lookup that the account has forgotten gets another id, because ids are never used again.
+#[derive(Default)]
+struct LookupIds(BTreeMap<u8, u8>);
+
+impl LookupIds {
+    fn of(&mut self, lookup: u8, model: &Account) -> LookupId {
+        let id = |generation| LookupId::new(START, [lookup, generation, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let generation = self.0.entry(lookup).and_modify(|generation| {
+            *generation += u8::from(!model.tracks(id(*generation)));
+        });
+        id(*generation.or_default())
+    }
+}
+
 fn elapsed(now: Timestamp) -> Duration {
     Clocks::from(now).elapsed
 }
 
-fn hold(workspace: &WorkspaceId, lookup: u8, credits: u64, now: Timestamp, ttl: Duration) -> Hold {
-    Hold {
-        lookup_id: LookupId::new(START, [lookup; 10]),
-        workspace: workspace.clone(),
-        key: KeyId::from_number(1),
-        credits,
-        placed_at: now,
-        ttl,
-    }
+fn hold(workspace: &WorkspaceId, lookup_id: LookupId, credits: u64, now: Timestamp, ttl: Duration) -> Hold {
+    Hold { lookup_id, workspace: workspace.clone(), key: KeyId::from_number(1), credits, placed_at: now, ttl }
 }

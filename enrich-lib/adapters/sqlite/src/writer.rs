@@ -214,7 +214,8 @@ impl Writer {
     fn write(&mut self, spends: Vec<Arc<Spend>>, wakes: &mut WakeBatch) {
         match self.spends.write(&mut self.db, &spends) {
             Ok(()) => {
-                for spend in spends {
+                // The account has spent the credits of unflushed spends already.
+                for spend in spends.iter().filter(|spend| !spend.is_acknowledged) {
                     spend.succeed(&mut self.shared.account(&spend.state), wakes);
                 }
             }
