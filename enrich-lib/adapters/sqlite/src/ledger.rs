@@ -56,8 +56,8 @@ impl Ledger {
 
     /// Locks the data directory and starts its writer with `spawn`.
     ///
-    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A [`Timestamp`](enrich_lib::model::Timestamp) stands
-    /// for both clocks.
+    /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A
+    /// [`Timestamp`](enrich_lib::model::Timestamp) stands for both clocks.
     ///
     /// If the last process that used the directory was killed, checks the database files first (see
     /// [`DataDir::ended_uncleanly`]).

@@ -8,12 +8,13 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `error` · `dir` files and lock · `database` opening and migrations · `verify`
-//! damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for the writer · `events` the audit log ·
-//! `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements about users · `export` · `backup` · `admin` · `users` ·
-//! `audit` · `durability` · `shared` accounts in memory · `spend` pending spends · `totals` spent totals · `rows` statements of
-//! the writer · `wal` the write-ahead log · `commit` transactions of spends · `writer` group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index`
-//! people in memory · `disk` people on disk · `import` · `people`.
+//! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
+//! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
+//! the writer · `events` the audit log · `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements
+//! about users · `export` · `backup` · `admin` · `users` · `audit` · `durability` · `shared` accounts in memory · `spend`
+//! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `writer`
+//! group commit · `ledger` · `hash` email hashes · `shard` one shard of the people in memory · `index` people in memory ·
+//! `disk` people on disk · `import` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -51,9 +51,7 @@ impl<T> Sender<T> {
             writer.wake();
         }
     }
-}
 
-impl<T> Sender<T> {
     /// Removes the jobs that the writer has not taken and for which `is_removed` is true, and returns them.
     pub(crate) fn remove(&self, is_removed: impl FnMut(&mut T) -> bool) -> Vec<T> {
         self.0.lock().jobs.extract_if(.., is_removed).collect()

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::dir::DataDir;
 use crate::error::SqliteError;
+use crate::wal;
 
 /// The errors in one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +60,11 @@ impl DataDir {
     /// An orderly end empties the write-ahead log. After another end, the files are checked before they are served, because
     /// they can also be a copy of a directory in use, whose files do not belong together.
     pub fn ended_uncleanly(&self) -> bool {
-        has_log(&self.accounts())
+        wal::has_content(&self.accounts())
     }
 
-    /// Checks the database files after an unclean end, and logs the start and the end of the check. People without a write-ahead log have not changed, and are not checked.
+    /// Checks the database files after an unclean end, and logs the start and the end of the check. People without a
+    /// write-ahead log have not changed, and are not checked.
     ///
     /// Errors: [`SqliteError::Damaged`].
     pub(crate) fn check_after_unclean_end(&self) -> Result<(), SqliteError> {
@@ -71,7 +73,7 @@ impl DataDir {
         }
         tracing::info!("the accounts were not closed in order; checking the database files");
         check(&self.accounts())?;
-        if has_log(&self.people()) {
+        if wal::has_content(&self.people()) {
             check(&self.people())?;
         }
         tracing::info!("the database files have no errors");
@@ -126,11 +128,4 @@ fn broken_references(path: &Path) -> Result<Vec<String>, SqliteError> {
         Ok(format!("{rows} rows of {table} refer to missing rows of {parent}"))
     })?;
     Ok(errors.collect::<Result<_, _>>()?)
-}
-
-/// Returns whether the database file has a write-ahead log with content.
-fn has_log(database: &Path) -> bool {
-    let mut log = database.as_os_str().to_owned();
-    log.push("-wal");
-    fs::metadata(PathBuf::from(log)).is_ok_and(|meta| meta.len() > 0)
 }

@@ -1,12 +1,17 @@
-//! The format of the write-ahead log (<https://sqlite.org/walformat.html>).
+//! The write-ahead log, read from its file (<https://sqlite.org/walformat.html>).
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 const HEADER_BYTES: u64 = 32;
 const FRAME_HEADER_BYTES: usize = 24;
+
+/// Returns whether the database file has a write-ahead log with content.
+pub(crate) fn has_content(database: &Path) -> bool {
+    fs::metadata(with_suffix(database, "-wal")).is_ok_and(|meta| meta.len() > 0)
+}
 
 /// Returns whether no frame follows the last commit: recovery after a crash then finds no other one. The caller must be in a
 /// write transaction that has written nothing, so that no other process writes.
