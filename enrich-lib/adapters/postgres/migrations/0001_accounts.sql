@@ -2,12 +2,15 @@
 --
 -- Each operation of a node is one call of a function below: one statement, one transaction and one round trip. A workspace's
 -- totals and its set of leases change only under the lock of its row, and a lease only under the lock of its own row. Locks
--- are taken in one order (nodes, workspaces by rowid, leases by workspace and epoch), which prevents deadlocks. Spends lock
--- only the node's own leases, so nodes do not block each other, however busy a workspace is. All timeouts use this server's
--- clock.
+-- are taken in one order (nodes, workspaces by rowid, leases by workspace and epoch), which prevents deadlocks. Functions that
+-- change many workspaces skip locked rows and therefore never wait. Spends lock only the node's own leases, so nodes do not
+-- block each other, however busy a workspace is. All timeouts use this server's clock.
+--
+-- No statement grows with the number of workspaces: arrays have at most 1,000 elements, and the rest follows in the next call.
 --
 -- The functions require READ COMMITTED: after waiting for a lock, the next statement sees concurrent changes. They disable
--- sequential scans, because a plan made with the statistics of an almost empty table is cached with the connection.
+-- sequential scans, because a plan made with the statistics of an almost empty table is cached with the connection. For the
+-- same reason, they read leases by the full key, in loops instead of joins.
 
 CREATE TABLE workspace (
     rowid          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -20,7 +23,7 @@ CREATE TABLE workspace (
     spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0), -- without the spends of active leases
     leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- leased to nodes and not returned
     CONSTRAINT spent_and_leased_within_granted CHECK (spent + leased <= granted)
-);
+) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
 
 CREATE TABLE api_key (
     rowid        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -65,19 +68,22 @@ CREATE TABLE rejected_spend (
 );
 
 -- Sessions of serving processes. When a session ends or expires, its leases return to the workspaces. A process that
--- reconnects later gets a new epoch.
+-- reconnects later gets a new epoch. Epochs are random: a sequence could assign one again after a failover to a standby that
+-- lacks the last transactions.
 CREATE TABLE node (
-    epoch      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    epoch      bigint      PRIMARY KEY,
     name       text        NOT NULL,
     started_at timestamptz NOT NULL,
     ends_at    timestamptz NOT NULL
 );
 
 -- The credits of a workspace that a node may spend without a query. The counters never decrease, so that a call without a
--- reply can be repeated.
+-- reply can be repeated. A node ends a lease that it does not use. The next lease of the workspace has a larger number, so that
+-- a late call for the old one has no effect on it.
 CREATE TABLE lease (
     workspace bigint NOT NULL REFERENCES workspace,
     epoch     bigint NOT NULL REFERENCES node,
+    number    bigint NOT NULL,
     taken     bigint NOT NULL DEFAULT 0,
     returned  bigint NOT NULL DEFAULT 0 CHECK (returned >= 0),
     spent     bigint NOT NULL DEFAULT 0 CHECK (spent >= 0),
@@ -88,9 +94,9 @@ CREATE TABLE lease (
     answered  bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace, epoch),
     CONSTRAINT spent_and_returned_within_taken CHECK (returned + spent <= taken)
-);
-CREATE INDEX lease_of_node ON lease (epoch);
-CREATE INDEX lease_recalled ON lease (epoch) WHERE recalled > answered;
+) WITH (fillfactor = 50);
+CREATE INDEX lease_of_node ON lease (epoch, workspace);
+CREATE INDEX lease_recalled ON lease (epoch, workspace) WHERE recalled > answered;
 
 -- The current credits of each workspace: spent in total, leased and not spent, and held by lookups of active nodes.
 CREATE VIEW account AS
@@ -127,102 +133,137 @@ CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON c
 
 -- Begins a session and returns its epoch, which identifies it in all other calls.
 CREATE FUNCTION node_begin(node_name text, ttl_ms bigint) RETURNS bigint LANGUAGE sql AS $$
-    INSERT INTO node (name, started_at, ends_at)
-    VALUES (node_name, clock_timestamp(), clock_timestamp() + ttl_ms * interval '1 ms')
+    INSERT INTO node (epoch, name, started_at, ends_at)
+    VALUES (
+        ('x' || encode(substr(sha256(uuid_send(gen_random_uuid())), 1, 8), 'hex'))::bit(64)::bigint & 9223372036854775807,
+        node_name, clock_timestamp(), clock_timestamp() + ttl_ms * interval '1 ms'
+    )
     RETURNING epoch
 $$;
 
--- Renews a session. Returns whether it is active, the revision, and the workspaces whose idle credits other nodes have
--- recalled, each with the node's total of leased credits and the number of the recall.
-CREATE FUNCTION node_beat(
-    of_epoch bigint, ttl_ms bigint,
-    OUT is_active boolean, OUT revision bigint, OUT names text[], OUT workspaces bigint[], OUT takes bigint[], OUT recalls bigint[]
-) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Renews a session. Returns whether it is active, and the revision. Does not depend on leases and workspaces.
+CREATE FUNCTION node_beat(of_epoch bigint, ttl_ms bigint, OUT is_active boolean, OUT revision bigint)
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE node SET ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
     WHERE epoch = of_epoch AND ends_at > clock_timestamp();
     is_active := FOUND;
     SELECT r.n INTO revision FROM revision r;
-    SELECT coalesce(array_agg(w.id ORDER BY w.rowid), '{}'), coalesce(array_agg(w.rowid ORDER BY w.rowid), '{}'),
-        coalesce(array_agg(l.taken ORDER BY w.rowid), '{}'), coalesce(array_agg(l.recalled ORDER BY w.rowid), '{}')
-    INTO names, workspaces, takes, recalls
-    FROM lease l JOIN workspace w ON w.rowid = l.workspace
-    WHERE l.epoch = of_epoch AND l.recalled > l.answered;
 END $$;
 
--- Ends a session. Its leases return with the next call of `nodes_end`.
+-- Ends a session. Its leases return with the next calls of `nodes_end`.
 CREATE FUNCTION node_leave(of_epoch bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE node SET ends_at = least(ends_at, clock_timestamp()) WHERE epoch = of_epoch
 $$;
 
--- Removes expired sessions and returns the rest of their leases to the workspaces. Returns the number of sessions.
-CREATE FUNCTION nodes_end() RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Ends a lease: the rest of its credits returns to the workspace. The caller has locked the workspace.
+CREATE FUNCTION lease_end(of_workspace bigint, of_epoch bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    gone bigint[] := ARRAY (
-        SELECT epoch FROM node WHERE ends_at <= clock_timestamp() ORDER BY epoch FOR UPDATE SKIP LOCKED
-    );
+    ended lease;
 BEGIN
-    IF gone = '{}' THEN
-        RETURN 0;
+    DELETE FROM lease l WHERE l.workspace = of_workspace AND l.epoch = of_epoch RETURNING l.* INTO ended;
+    IF FOUND THEN
+        UPDATE workspace w SET leased = w.leased - (ended.taken - ended.returned), spent = w.spent + ended.spent
+        WHERE w.rowid = of_workspace;
     END IF;
-    PERFORM FROM workspace w
-    WHERE w.rowid IN (SELECT l.workspace FROM lease l WHERE l.epoch = ANY (gone))
-    ORDER BY w.rowid FOR UPDATE;
-    PERFORM FROM lease WHERE epoch = ANY (gone) ORDER BY workspace, epoch FOR UPDATE;
-    UPDATE workspace w SET leased = w.leased - l.leased, spent = w.spent + l.spent
-    FROM (
-        SELECT workspace, sum(taken - returned)::bigint AS leased, sum(spent)::bigint AS spent FROM lease
-        WHERE epoch = ANY (gone) GROUP BY workspace
-    ) AS l
-    WHERE l.workspace = w.rowid;
-    DELETE FROM lease WHERE epoch = ANY (gone);
-    DELETE FROM node WHERE epoch = ANY (gone);
-    RETURN cardinality(gone);
 END $$;
 
--- Leases credits to a node: at least `needs`, and up to `wants` if enough remain for all nodes. `known` is the total that the
--- node has leased so far. If the stored total is greater, an earlier reply was lost, and only the total is returned. The
--- outcome is one of
+-- Ends up to `leases_max` leases of expired sessions, one session after the other, and removes the sessions that have none
+-- left. Returns the number of leases: if it is not 0, call the function again. Concurrent calls do different sessions. Skips
+-- what others have locked.
+CREATE FUNCTION nodes_end(leases_max bigint) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    gone  bigint;
+    chunk bigint[]; -- workspaces
+    ended bigint := 0;
+BEGIN
+    FOR gone IN SELECT epoch FROM node WHERE ends_at <= clock_timestamp() ORDER BY ends_at, epoch FOR UPDATE SKIP LOCKED LOOP
+        chunk := ARRAY (
+            SELECT l.workspace FROM lease l WHERE l.epoch = gone ORDER BY l.workspace LIMIT leases_max - ended
+            FOR UPDATE SKIP LOCKED
+        );
+        chunk := ARRAY (
+            SELECT w.rowid FROM workspace w WHERE w.rowid = ANY (chunk) ORDER BY w.rowid FOR NO KEY UPDATE SKIP LOCKED
+        );
+        -- Without the range, a plan can read all leases of the session: the statistics lack a new epoch.
+        WITH returned AS (
+            DELETE FROM lease l
+            WHERE l.epoch = gone AND l.workspace BETWEEN chunk[1] AND chunk[cardinality(chunk)] AND l.workspace = ANY (chunk)
+            RETURNING l.workspace, l.taken - l.returned AS leased, l.spent
+        )
+        UPDATE workspace w SET leased = w.leased - r.leased, spent = w.spent + r.spent
+        FROM returned r WHERE w.rowid = r.workspace;
+        ended := ended + cardinality(chunk);
+        DELETE FROM node n WHERE n.epoch = gone AND NOT EXISTS (SELECT FROM lease l WHERE l.epoch = gone);
+        EXIT WHEN ended = leases_max;
+    END LOOP;
+    RETURN ended;
+END $$;
+
+-- Leases credits to a node: at least `needs`, and up to `wants` if enough remain for all nodes. `of_number` is the number of
+-- the lease, and `known` is the total that the node has leased so far. If the stored total is greater, an earlier reply was
+-- lost, and only the total is returned. The outcome is one of
 --
 --   taken     the node has leased `taken` credits in total
 --   recalled  too few credits are free; idle credits of other nodes were recalled, so call it with `again`
 --   short     too few credits are free, and no node has idle ones
---   ended     the session has ended
+--   ended     the session or the lease has ended
 --   unknown   the workspace does not exist
 CREATE FUNCTION lease_take(
-    of_epoch bigint, workspace_id text, known bigint, needs bigint, wants bigint, again boolean,
+    of_epoch bigint, workspace_id text, of_number bigint, known bigint, needs bigint, wants bigint, again boolean,
     OUT outcome text, OUT of_workspace bigint, OUT taken bigint
 ) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
-    free  bigint;
-    nodes bigint;
-    slice bigint;
+    current bigint; -- the number of the stored lease
+    gone    bigint;
+    free    bigint;
+    nodes   bigint;
+    slice   bigint;
 BEGIN
     PERFORM FROM node WHERE epoch = of_epoch AND ends_at > clock_timestamp() FOR KEY SHARE;
     IF NOT FOUND THEN
         outcome := 'ended';
         RETURN;
     END IF;
-    SELECT w.rowid, w.granted - w.spent - w.leased INTO of_workspace, free
-    FROM workspace w WHERE w.id = workspace_id FOR UPDATE;
+    SELECT w.rowid INTO of_workspace FROM workspace w WHERE w.id = workspace_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         outcome := 'unknown';
         RETURN;
     END IF;
-    INSERT INTO lease (workspace, epoch) VALUES (of_workspace, of_epoch) ON CONFLICT DO NOTHING;
-    SELECT l.taken INTO taken FROM lease l WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
+    SELECT l.number, l.taken INTO current, taken FROM lease l WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
+    IF current < of_number THEN
+        PERFORM lease_end(of_workspace, of_epoch); -- the node has ended it, and that call has not arrived
+        taken := NULL;
+    END IF;
+    IF current > of_number OR coalesce(taken, 0) < known THEN
+        SELECT 'ended' INTO outcome, of_workspace, taken;
+        RETURN;
+    END IF;
     outcome := 'taken';
     IF taken > known THEN
         RETURN;
     END IF;
+    SELECT w.granted - w.spent - w.leased INTO free FROM workspace w WHERE w.rowid = of_workspace;
+    IF free < needs THEN
+        FOR gone IN
+            SELECT l.epoch FROM lease l JOIN node n ON n.epoch = l.epoch
+            WHERE l.workspace = of_workspace AND l.epoch <> of_epoch AND n.ends_at <= clock_timestamp()
+            ORDER BY l.epoch LIMIT 100 FOR UPDATE OF l SKIP LOCKED
+        LOOP
+            PERFORM lease_end(of_workspace, gone);
+        END LOOP;
+        SELECT w.granted - w.spent - w.leased INTO free FROM workspace w WHERE w.rowid = of_workspace;
+    END IF;
     IF free >= needs THEN
         SELECT count(*) INTO nodes FROM node WHERE ends_at > clock_timestamp();
         slice := greatest(needs, least(wants, free / (2 * nodes)));
-        UPDATE lease l SET taken = l.taken + slice
-        WHERE l.workspace = of_workspace AND l.epoch = of_epoch RETURNING l.taken INTO taken;
+        INSERT INTO lease AS l (workspace, epoch, number, taken) VALUES (of_workspace, of_epoch, of_number, slice)
+        ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE SET taken = l.taken + slice
+        RETURNING l.taken INTO taken;
         UPDATE workspace w SET leased = w.leased + slice WHERE w.rowid = of_workspace;
         RETURN;
     END IF;
+    taken := known;
     IF NOT again THEN
         PERFORM FROM lease l WHERE l.workspace = of_workspace AND l.epoch <> of_epoch ORDER BY l.epoch FOR UPDATE;
         UPDATE lease l SET recalled = l.recalled + 1
@@ -232,54 +273,93 @@ BEGIN
             PERFORM pg_notify('enrich', '');
         END IF;
     END IF;
-    -- The leases of an ended session return with the next call of `nodes_end`.
     PERFORM FROM lease l JOIN node n ON n.epoch = l.epoch
     WHERE l.workspace = of_workspace AND l.epoch <> of_epoch AND l.taken > l.returned + l.spent
       AND (l.recalled > l.answered OR n.ends_at <= clock_timestamp());
     outcome := CASE WHEN FOUND THEN 'recalled' ELSE 'short' END;
 END $$;
 
--- Returns idle credits of a node. `returns` is the total returned so far; `seen` is the last recall that it answers.
-CREATE FUNCTION lease_return(of_epoch bigint, of_workspace bigint, returns bigint, seen bigint)
-RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Returns up to `leases_max` leases of a node whose idle credits other nodes have recalled, each with the node's total of
+-- leased credits and the number of the recall.
+CREATE FUNCTION leases_recalled(
+    of_epoch bigint, leases_max bigint,
+    OUT names text[], OUT workspaces bigint[], OUT numbers bigint[], OUT takes bigint[], OUT recalls bigint[]
+) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    SELECT coalesce(array_agg(r.name), '{}'), coalesce(array_agg(r.workspace), '{}'), coalesce(array_agg(r.number), '{}'),
+        coalesce(array_agg(r.taken), '{}'), coalesce(array_agg(r.recalled), '{}')
+    INTO names, workspaces, numbers, takes, recalls
+    FROM (
+        SELECT (SELECT w.id FROM workspace w WHERE w.rowid = l.workspace) AS name, l.* FROM lease l
+        WHERE l.epoch = of_epoch AND l.recalled > l.answered ORDER BY l.workspace LIMIT leases_max
+    ) AS r;
+END $$;
+
+-- Returns idle credits of a node. `returns` are the totals returned so far; NULL ends the lease, on which no lookup of the node
+-- may depend. `seen` are the last recalls that it answers. Returns the workspaces that others have locked: repeat the call for
+-- these. A lease that has ended, or has another number, is ignored.
+CREATE FUNCTION lease_return(of_epoch bigint, workspaces bigint[], numbers bigint[], returns bigint[], seen bigint[])
+RETURNS bigint[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
     before bigint;
+    total  bigint;
+    locked bigint[] := '{}';
 BEGIN
-    PERFORM FROM workspace w WHERE w.rowid = of_workspace FOR UPDATE;
-    SELECT l.returned INTO before FROM lease l WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
-    IF NOT FOUND THEN
-        RETURN; -- the session has ended and its leases have returned
-    END IF;
-    UPDATE lease l SET returned = greatest(l.returned, returns), answered = greatest(l.answered, seen)
-    WHERE l.workspace = of_workspace AND l.epoch = of_epoch;
-    UPDATE workspace w SET leased = w.leased - greatest(0, returns - before) WHERE w.rowid = of_workspace;
+    FOR n IN 1 .. cardinality(workspaces) LOOP
+        PERFORM FROM lease l WHERE l.workspace = workspaces[n] AND l.epoch = of_epoch AND l.number = numbers[n];
+        CONTINUE WHEN NOT FOUND;
+        PERFORM FROM workspace w WHERE w.rowid = workspaces[n] FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            SELECT l.returned, least(greatest(l.returned, returns[n]), l.taken - l.spent) INTO before, total FROM lease l
+            WHERE l.workspace = workspaces[n] AND l.epoch = of_epoch FOR UPDATE SKIP LOCKED;
+        END IF;
+        IF NOT FOUND THEN
+            locked := locked || workspaces[n];
+        ELSIF returns[n] IS NULL THEN
+            PERFORM lease_end(workspaces[n], of_epoch);
+        ELSE
+            UPDATE lease l SET returned = total, answered = greatest(l.answered, seen[n])
+            WHERE l.workspace = workspaces[n] AND l.epoch = of_epoch;
+            UPDATE workspace w SET leased = w.leased - (total - before) WHERE w.rowid = workspaces[n];
+        END IF;
+    END LOOP;
+    RETURN locked;
 END $$;
 
--- Stores the credits that a node's lookups hold, for operators.
+-- Stores the credits that a node's lookups hold, for operators. Skips locked leases.
 CREATE FUNCTION lease_show(of_epoch bigint, workspaces bigint[], holds bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
-    PERFORM FROM lease WHERE epoch = of_epoch AND workspace = ANY (workspaces) ORDER BY workspace FOR UPDATE;
-    UPDATE lease l SET held = i.held FROM unnest(workspaces, holds) AS i (workspace, held)
-    WHERE l.epoch = of_epoch AND l.workspace = i.workspace;
+    FOR n IN 1 .. cardinality(workspaces) LOOP
+        PERFORM FROM lease l WHERE l.workspace = workspaces[n] AND l.epoch = of_epoch FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE lease l SET held = holds[n] WHERE l.workspace = workspaces[n] AND l.epoch = of_epoch;
+        END IF;
+    END LOOP;
 END $$;
 
--- Locks those of the leases that still exist.
+-- Locks those of the leases that still exist, in lock order.
 CREATE FUNCTION lock_leases(epochs bigint[], workspaces bigint[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    of record;
 BEGIN
-    PERFORM FROM lease l
-    WHERE (l.workspace, l.epoch) IN (SELECT i.workspace, i.epoch FROM unnest(epochs, workspaces) AS i (epoch, workspace))
-    ORDER BY l.workspace, l.epoch FOR UPDATE;
+    FOR of IN SELECT DISTINCT i.workspace, i.epoch FROM unnest(epochs, workspaces) AS i (epoch, workspace) ORDER BY 1, 2 LOOP
+        PERFORM FROM lease l WHERE l.workspace = of.workspace AND l.epoch = of.epoch FOR UPDATE;
+    END LOOP;
 END $$;
 
 -- Commits a batch of spends. `epochs`, `workspaces` and `sums` are the leases to charge, in lock order, and the amount for
 -- each. The other arrays are the lookups, each with the index of its lease from 1. Returns for each lookup whether its spend
--- is committed, now or before. Otherwise, its lease has ended or has too few credits (see `charge`).
+-- is committed, now or before. Otherwise, its lease has ended or has too few credits (see `charge`). Fails instead of waiting
+-- long for a lock, so that the node can send the other spends without those of the locked lease.
 CREATE FUNCTION settle(
     epochs bigint[], workspaces bigint[], sums bigint[],
     lookups uuid[], leases integer[], keys bigint[], costs bigint[], arrivals timestamptz[]
-) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '250ms' AS $$
 DECLARE
     settled uuid[];
+    fresh   integer[]; -- the indexes of the spends that are neither committed nor rejected
+    paid    integer[] := '{}';
+    charge  record;
 BEGIN
     -- The common case: all spends are new and covered by their leases.
     BEGIN
@@ -303,25 +383,25 @@ BEGIN
     END;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
-    -- All spends of a lease are charged, or none.
-    WITH fresh AS (
-        SELECT DISTINCT ON (i.lookup) i.*, workspaces[i.lease] AS workspace, epochs[i.lease] AS epoch
-        FROM unnest(lookups, leases, keys, costs, arrivals) AS i (lookup, lease, key, cost, arrival)
+    fresh := ARRAY (
+        SELECT DISTINCT ON (i.lookup) i.n FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n)
         WHERE i.lookup <> ALL (settled) AND i.lookup NOT IN (SELECT lookup_id FROM rejected_spend WHERE lookup_id = ANY (lookups))
-    ), charges AS (
-        SELECT workspace, epoch, sum(cost)::bigint AS cost FROM fresh GROUP BY workspace, epoch
-    ), paid AS (
-        UPDATE lease l SET spent = l.spent + a.cost FROM charges a
-        WHERE l.workspace = a.workspace AND l.epoch = a.epoch AND l.taken - l.returned - l.spent >= a.cost
-        RETURNING a.workspace, a.epoch
-    ), written AS (
-        INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
-        SELECT f.lookup, f.workspace, f.key, f.cost, f.epoch, f.arrival
-        FROM fresh f JOIN paid p ON p.workspace = f.workspace AND p.epoch = f.epoch
-        ORDER BY f.lookup
-        RETURNING lookup_id
-    )
-    SELECT settled || coalesce(array_agg(lookup_id), '{}') INTO settled FROM written;
+        ORDER BY i.lookup, i.n
+    );
+    -- All spends of a lease are charged, or none.
+    FOR charge IN
+        SELECT leases[n] AS lease, sum(costs[n])::bigint AS cost, array_agg(n) AS spends FROM unnest(fresh) AS n GROUP BY 1 ORDER BY 1
+    LOOP
+        UPDATE lease l SET spent = l.spent + charge.cost
+        WHERE l.workspace = workspaces[charge.lease] AND l.epoch = epochs[charge.lease]
+          AND l.taken - l.returned - l.spent >= charge.cost;
+        IF FOUND THEN
+            paid := paid || charge.spends;
+        END IF;
+    END LOOP;
+    INSERT INTO credit_spend (lookup_id, workspace, key, credits, epoch, at)
+    SELECT lookups[n], workspaces[leases[n]], keys[n], costs[n], epochs[leases[n]], arrivals[n] FROM unnest(paid) AS n ORDER BY 1;
+    settled := settled || ARRAY (SELECT lookups[n] FROM unnest(paid) AS n);
     RETURN ARRAY (
         SELECT i.lookup = ANY (settled)
         FROM unnest(lookups) WITH ORDINALITY AS i (lookup, n) ORDER BY i.n
@@ -332,12 +412,12 @@ END $$;
 -- workspace. Returns for each whether it is committed: false if neither has enough credits, and then it is rejected for good.
 CREATE FUNCTION charge(
     epochs bigint[], workspaces bigint[], lookups uuid[], keys bigint[], costs bigint[], arrivals timestamptz[]
-) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS boolean[] LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '250ms' AS $$
 DECLARE
     settled uuid[];
     spend   record;
 BEGIN
-    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR UPDATE;
+    PERFORM FROM workspace WHERE rowid = ANY (workspaces) ORDER BY rowid FOR NO KEY UPDATE;
     PERFORM lock_leases(epochs, workspaces);
     settled := ARRAY (SELECT lookup_id FROM credit_spend WHERE lookup_id = ANY (lookups));
     FOR spend IN

@@ -62,7 +62,7 @@ async fn orphans(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     Ok(if count > 0 { vec![format!("{count} spends without a workspace")] } else { Vec::new() })
 }
 
-/// Finds leases whose spent total differs from the sum of their spends.
+/// Finds leases whose spent total exceeds the sum of their spends. Earlier leases of the same session have spends as well.
 async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "
         WITH spends AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
@@ -71,7 +71,7 @@ async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
         SELECT w.id, n.name, l.spent, coalesce(p.credits, 0)
         FROM lease l JOIN workspace w ON w.rowid = l.workspace JOIN node n ON n.epoch = l.epoch
         LEFT JOIN spends p ON p.workspace = l.workspace AND p.epoch = l.epoch
-        WHERE l.spent <> coalesce(p.credits, 0) ORDER BY w.id COLLATE \"C\", l.epoch";
+        WHERE l.spent > coalesce(p.credits, 0) ORDER BY w.id COLLATE \"C\", l.epoch";
     let rows = tx.query(select, &[]).await?;
     let message = |row: &Row| {
         let (workspace, node, total, spends): (&str, &str, i64, i64) =

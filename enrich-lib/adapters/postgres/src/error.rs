@@ -69,6 +69,9 @@ pub enum PostgresError {
     /// Leasing credits failed. All holds that waited for the same lease request receive this error.
     #[error("no credits were leased: {0}")]
     NotLeased(String),
+    /// The session has expired, and the heartbeat that would renew it failed.
+    #[error("the session of this node has expired and was not renewed: {0}")]
+    NoSession(String),
     /// The lease behind the hold has ended and its credits went back to the workspace, which has too few credits left to pay
     /// directly.
     #[error("the lease of these credits expired while PostgreSQL was unreachable")]
@@ -96,6 +99,12 @@ impl PostgresError {
     /// Returns true if the server rejected the statement. The statement had no effect, and the connection remains usable.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self, Self::Rejected { .. })
+    }
+
+    /// Returns true if the statement waited too long for a lock, or for another statement. It had no effect.
+    pub(crate) fn is_blocked(&self) -> bool {
+        // lock_not_available, query_canceled (the statement timeout), deadlock_detected
+        matches!(self, Self::Rejected { code, .. } if ["55P03", "57014", "40P01"].contains(&code.as_str()))
     }
 
     /// Returns true if a row violates a constraint or has an out-of-range value (SQLSTATE classes 22 and 23). Retrying fails

@@ -20,27 +20,24 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::column::{at, bigint, credits, key_number};
+use crate::column::credits;
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
+use crate::heartbeat::Heartbeat;
 use crate::keys::NodeKeys;
 use crate::listener;
-use crate::pool::{Pool, Value};
-use crate::session::{Heartbeat, Session, Sessions};
+use crate::pool::Pool;
+use crate::session::Sessions;
+use crate::spend::Spend;
+use crate::upkeep::Upkeep;
 use crate::workspace::{LeaseOutcome, WorkspaceState};
-use crate::writer::{Job, Spend, Writer};
+use crate::writer::{Job, Writer};
 
-/// The interval at which the node reports its holds and the use of keys, and ends the leases of expired nodes.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long [`Ledger::close`] waits for pending spends.
+/// How long [`Ledger::close`] waits for pending spends, and how long it then returns leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The maximum number of rows in one statement that writes usage.
-const USAGE_ROWS_MAX: usize = 1_000;
-
-/// Connections reserved for the heartbeat and the writer, which must not wait for holds.
+/// Connections reserved for ticks and the writer, which must not wait for holds.
 const OWN_CONNECTIONS: usize = 2;
 
 /// The configuration of a node.
@@ -53,7 +50,7 @@ pub struct Config {
     pub lease: Duration,
     /// The timeout for one database request.
     pub timeout: Duration,
-    /// The maximum number of connections for keys and holds. The node uses three more.
+    /// The maximum number of connections for keys and holds. The node uses four more.
     pub connections_max: usize,
 }
 
@@ -67,21 +64,21 @@ impl Default for Config {
 /// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
-    keys: NodeKeys,
+    keys: Arc<NodeKeys>,
     usage: Arc<UsageCounter>,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
+    heartbeat: Arc<Heartbeat>,
+    upkeep: Upkeep,
     pool: Pool,
-    own_pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
     changed: Arc<Notify>,
-    /// When the last report was sent. Locked while a tick communicates with the store.
-    reported_at: tokio::sync::Mutex<Option<Instant>>,
+    heartbeat_task: JoinHandle<()>,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Ledger {
-    /// Registers the node with the database, and starts the writer task and the listener task. The ledger reads no wall
-    /// clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`](enrich_lib::model::Timestamp)
+    /// Registers the node with the database, and starts the tasks of the heartbeat, the writer and the listener. The ledger
+    /// reads no wall clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`](enrich_lib::model::Timestamp)
     /// stands for both clocks.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
@@ -91,39 +88,43 @@ impl Ledger {
         let pool = Pool::new(server.clone(), connections_max, timeout);
         let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, timeout);
         database::check(&own_pool).await?;
-        let sessions = Sessions::begin(own_pool.clone(), name, lease, now.elapsed).await?;
-        let (keys, usage) = (NodeKeys::default(), Arc::default());
+        let (sessions, keys, usage): (Arc<Sessions>, Arc<NodeKeys>, Arc<UsageCounter>) = Default::default();
         keys.set_time(now.wall);
-        let (queue, jobs) = mpsc::unbounded_channel();
+        sessions.advance(now.elapsed);
+        let heartbeat_pool = Pool::new(server.clone(), 1, timeout);
+        let heartbeat = Heartbeat::begin(heartbeat_pool, name, lease, sessions.clone(), keys.clone()).await?;
+        let heartbeat = Arc::new(heartbeat);
+        let heartbeat_task = tokio::spawn(heartbeat.clone().run());
         let changed = Arc::new(Notify::new());
+        let (queue, jobs) = mpsc::unbounded_channel();
+        let notified = {
+            let (heartbeat, changed) = (heartbeat.clone(), changed.clone());
+            move || {
+                heartbeat.request();
+                changed.notify_one();
+            }
+        };
         let tasks = [
             tokio::spawn(Writer::new(own_pool.clone()).run(jobs)),
-            tokio::spawn(listener::run(server, timeout, changed.clone())),
+            tokio::spawn(listener::run(server, timeout, notified)),
         ];
-        let reported_at = tokio::sync::Mutex::default();
-        Ok(Self { keys, usage, sessions, pool, own_pool, queue, changed, reported_at, tasks })
+        let upkeep = Upkeep::new(own_pool, sessions.clone(), keys.clone(), usage.clone(), changed.clone());
+        Ok(Self { keys, usage, sessions, heartbeat, upkeep, pool, queue, changed, heartbeat_task, tasks })
     }
 
-    /// Sets the time to `now` and sends a heartbeat. Expires holds, applies changes in the store, and returns credits that
-    /// other nodes need. Call it at least four times a second, and whenever [`Ledger::changed`] returns.
+    /// Sets the time to `now`, which expires holds and keys. Returns credits that other nodes need or that are idle, ends the
+    /// leases of expired nodes, and writes reports. Call it at least four times a second, and whenever [`Ledger::changed`]
+    /// returns. The session does not depend on it: the heartbeat has its own task.
     pub async fn tick(&self, now: impl Into<Clocks>) -> Result<(), PostgresError> {
         let now = now.into();
         self.keys.set_time(now.wall);
         self.sessions.advance(now.elapsed);
-        let mut reported_at = self.reported_at.lock().await;
-        self.heartbeat().await?;
-        let states = self.sessions.newest().states();
-        for state in &states {
-            state.withdraw_idle();
-        }
-        self.report_returns(&states).await?;
-        if reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
-            *reported_at = Some(Instant::now());
-            self.own_pool.query("SELECT nodes_end()", &[]).await?;
-            self.report_held(&states).await?;
-            self.keys.write_last_used(&self.own_pool).await?;
-        }
-        self.write_usage().await
+        self.upkeep.run().await
+    }
+
+    /// Sends a heartbeat before its regular time and waits for its reply, which applies changes of keys and quotas.
+    pub async fn heartbeat(&self) -> Result<(), PostgresError> {
+        self.heartbeat.requested().await
     }
 
     /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`]. Each tick and
@@ -132,8 +133,7 @@ impl Ledger {
         &self.usage
     }
 
-    /// Waits for a change notification from the store: a key or a quota was changed, or another node needs credits. The next tick
-    /// applies the change. Delivery is not guaranteed; notifications only make a periodically ticking ledger react sooner.
+    /// Waits until a tick is needed before its regular time: another node needs credits, or the last tick has left work. Delivery is not guaranteed; notifications only make a periodically ticking ledger react sooner.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -161,88 +161,13 @@ impl Ledger {
         self.queue.send(Job::Flush(done)).map_err(|_| StoreError::Stopped)?;
         // The outcome of a spend that is still pending stays unknown, as after a crash.
         let _ = timeout(CLOSE_TIMEOUT, flushed).await;
-        let written = self.write_usage().await;
-        self.sessions.close().await?;
-        written
-    }
-
-    async fn heartbeat(&self) -> Result<(), PostgresError> {
-        let Heartbeat { requested_at, revision, recalls } = self.sessions.heartbeat().await?;
-        self.keys.set_revision(revision, requested_at);
-        for recall in recalls {
-            recall.state.answer_recall(recall.rowid, recall.taken, recall.number);
-        }
-        Ok(())
-    }
-
-    async fn report_returns(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
-        for state in states {
-            if let Some(unreported) = state.unreported_return() {
-                state.report_return(unreported, &self.own_pool).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reports changed hold totals to the store.
-    async fn report_held(&self, states: &[Arc<WorkspaceState>]) -> Result<(), PostgresError> {
-        let mut changed = Vec::new();
-        for state in states {
-            let lease = state.lease();
-            let held = lease.account.balance().held;
-            if let (Some(rowid), true) = (lease.rowid, lease.held_reported != held) {
-                changed.push((state, rowid, held));
-            }
-        }
-        if let Some((first, ..)) = changed.first() {
-            let rowids: Vec<_> = changed.iter().map(|(_, rowid, _)| *rowid).collect();
-            let holds: Vec<_> = changed.iter().map(|(.., held)| bigint(*held)).collect();
-            let call = "SELECT lease_show($1, $2, $3)";
-            self.own_pool.query(call, &[&first.epoch, &rowids, &holds]).await?;
-        }
-        for (state, _, held) in changed {
-            state.lease().held_reported = held;
-        }
-        Ok(())
-    }
-
-    /// Adds the free lookups since the last call to the usage of the current day. Lookups whose statement fails are written
-    /// later, and counted twice if the statement was executed and only its reply was lost.
-    async fn write_usage(&self) -> Result<(), PostgresError> {
-        let (epoch, now) = (self.sessions.newest().epoch, at(self.keys.now()));
-        let mut counts = self.usage.take();
-        while !counts.is_empty() {
-            let later = counts.split_off(counts.len().min(USAGE_ROWS_MAX));
-            let names: Vec<_> = counts.iter().map(|count| count.workspace.as_str()).collect();
-            let keys: Vec<_> = counts.iter().map(|count| key_number(count.key)).collect();
-            let outcomes: Vec<_> = counts.iter().map(|count| count.outcome).collect();
-            let lookups: Vec<_> = counts.iter().map(|count| bigint(count.lookups)).collect();
-            let call = "SELECT count_free($1, $2, $3, $4, $5, $6)";
-            let values: [Value<'_>; 6] = [&epoch, &names, &keys, &outcomes, &lookups, &now];
-            if let Err(error) = self.own_pool.query(call, &values).await {
-                self.usage.put_back(counts);
-                self.usage.put_back(later);
-                return Err(error);
-            }
-            counts = later;
-        }
-        Ok(())
-    }
-
-    /// Returns the active session. If the newest session has expired, sends a heartbeat, which renews it in the store or
-    /// begins a new one.
-    async fn active_session(&self) -> Result<Arc<Session>, PostgresError> {
-        let session = self.sessions.newest();
-        if session.is_active() {
-            return Ok(session);
-        }
-        self.heartbeat().await?;
-        Ok(self.sessions.newest())
+        self.heartbeat_task.abort();
+        self.upkeep.close(CLOSE_TIMEOUT).await
     }
 
     async fn place_hold(&self, hold: &Hold) -> Result<HoldOutcome, PostgresError> {
         loop {
-            let session = self.active_session().await?;
+            let session = self.heartbeat.active_session().await?;
             if self.sessions.find_earlier(hold).is_some() {
                 return Err(PostgresError::LeaseEnded);
             }
@@ -322,9 +247,8 @@ impl Credits for Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.heartbeat_task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

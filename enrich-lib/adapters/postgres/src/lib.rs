@@ -11,7 +11,7 @@
 //! before a lookup fails with 402.
 //!
 //! A node has a *session*, which it renews with heartbeats. When the session expires, its leases end. The node considers its
-//! session expired before PostgreSQL does: see `session`. A spend under an ended lease is charged to the workspace directly
+//! session expired before PostgreSQL does: see `heartbeat`. A spend under an ended lease is charged to the workspace directly
 //! if the balance suffices, and is rejected otherwise.
 //!
 //! | PostgreSQL is unreachable | |
@@ -24,8 +24,8 @@
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
-//! `session` node sessions · `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log`
-//! administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
+//! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases ·
+//! `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
 //! `members` users and memberships · `users` · `copy_console` users, usage and audit log of another store · `copy` import from
 //! another store.
 
@@ -47,6 +47,14 @@ mod keys;
 mod workspace;
 
 mod session;
+
+mod heartbeat;
+
+mod upkeep;
+
+mod spend;
+
+mod blocked;
 
 mod writer;
 

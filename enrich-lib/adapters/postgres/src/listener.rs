@@ -1,10 +1,8 @@
 //! A connection that listens for change notifications, so that nodes react before their next tick.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_store::Backoff;
-use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::connect::Server;
@@ -17,14 +15,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The backoff before reconnecting.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
-/// Notifies `changed` for every notification from the store. Reconnects after failures and never returns.
-pub(crate) async fn run(server: Server, limit: Duration, changed: Arc<Notify>) {
+/// Calls `notified` for every notification from the store. Reconnects after failures and never returns.
+pub(crate) async fn run(server: Server, limit: Duration, notified: impl Fn() + Clone + Send + 'static) {
     let mut backoff = BACKOFF;
     loop {
-        if let Ok(Ok(mut client)) = timeout(limit, listen(&server, limit, &changed)).await {
+        if let Ok(Ok(mut client)) = timeout(limit, listen(&server, limit, notified.clone())).await {
             backoff.reset();
             // Changes before the `LISTEN` were not notified.
-            changed.notify_one();
+            notified();
             while let Ok(Ok(_)) = timeout(limit, client.simple_query("")).await {
                 let _ = timeout(CHECK_INTERVAL, client.closed()).await;
             }
@@ -33,9 +31,12 @@ pub(crate) async fn run(server: Server, limit: Duration, changed: Arc<Notify>) {
     }
 }
 
-async fn listen(server: &Server, limit: Duration, changed: &Arc<Notify>) -> Result<Client, PostgresError> {
-    let changed = changed.clone();
-    let client = Client::connect(server, limit, move || changed.notify_one()).await?;
+async fn listen(
+    server: &Server,
+    limit: Duration,
+    notified: impl Fn() + Send + 'static,
+) -> Result<Client, PostgresError> {
+    let client = Client::connect(server, limit, notified).await?;
     client.batch_execute("LISTEN enrich").await?;
     Ok(client)
 }

@@ -1,41 +1,61 @@
-//! The sessions of a node, from registration to expiry.
+//! The sessions of a node, from registration to expiry, and the workspace states in them.
 //!
-//! A session expires on the node before it expires in the store, independently of the wall clocks. The node measures the
-//! session from just *before* it sent the heartbeat, on a monotonic clock, and subtracts a tenth of the lifetime. New holds
-//! are placed only under an active session. An expired session is kept while its lookups may still be settled.
+//! A session expires on the node before it expires in the store, independently of the wall clocks: see [`crate::heartbeat`].
+//! New holds are placed only under an active session. An expired session is kept while its lookups may still be settled.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use enrich_lib::credit::Hold;
 use enrich_lib::model::WorkspaceId;
+use enrich_store::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::column::credits;
-use crate::error::PostgresError;
-use crate::pool::Pool;
-use crate::workspace::WorkspaceState;
-use enrich_store::sync::Mutex;
+use crate::workspace::{Return, WorkspaceState};
 
 pub(crate) struct Session {
     pub(crate) epoch: i64,
-    ends_at: Mutex<Instant>,
+    /// When the session expires on this node, or `None` once it has ended in the store.
+    ends_at: Mutex<Option<Instant>>,
     states: Mutex<BTreeMap<WorkspaceId, Arc<WorkspaceState>>>,
+    leases_begun: Arc<AtomicI64>,
+    /// The returns that the store has not confirmed, by workspace and lease. A later return of a lease replaces the earlier one.
+    returns: Mutex<BTreeMap<(i64, i64), Return>>,
 }
 
 impl Session {
-    fn new(epoch: i64, ends_at: Instant) -> Arc<Self> {
-        Arc::new(Self { epoch, ends_at: Mutex::new(ends_at), states: Mutex::default() })
+    pub(crate) fn new(epoch: i64, ends_at: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            epoch,
+            ends_at: Mutex::new(Some(ends_at)),
+            states: Mutex::default(),
+            leases_begun: Arc::default(),
+            returns: Mutex::default(),
+        })
     }
 
     pub(crate) fn is_active(&self) -> bool {
-        Instant::now() < *self.ends_at.lock()
+        self.ends_at.lock().is_some_and(|ends_at| Instant::now() < ends_at)
     }
 
-    /// Ends the session now, for example because the store reported that it has ended.
+    /// Returns `true` if the session has ended in the store.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ends_at.lock().is_none()
+    }
+
+    /// Extends the session, unless it has ended in the store.
+    pub(crate) fn renew(&self, until: Instant) {
+        if let Some(ends_at) = &mut *self.ends_at.lock() {
+            *ends_at = until;
+        }
+    }
+
+    /// Ends the session for good, because it has ended in the store.
     pub(crate) fn end(&self) {
-        *self.ends_at.lock() = Instant::now();
+        *self.ends_at.lock() = None;
     }
 
     /// Returns the workspace states ordered by workspace name, so that every run uses the same order.
@@ -46,59 +66,81 @@ impl Session {
     pub(crate) fn find(&self, workspace: &WorkspaceId) -> Option<Arc<WorkspaceState>> {
         self.states.lock().get(workspace).cloned()
     }
+
+    /// Adds a return to those to report.
+    pub(crate) fn add_return(&self, unreported: Return) {
+        self.returns.lock().insert((unreported.rowid, unreported.number), unreported);
+    }
+
+    /// Returns up to `count_max` returns to report, after the one with the key `after`.
+    pub(crate) fn returns(&self, after: (i64, i64), count_max: usize) -> Vec<Return> {
+        let returns = self.returns.lock();
+        returns
+            .range((Excluded(after), Unbounded))
+            .map(|(_, unreported)| *unreported)
+            .take(count_max)
+            .collect()
+    }
+
+    /// Removes returns that the store has confirmed.
+    pub(crate) fn confirm_returns<'a>(&self, confirmed: impl IntoIterator<Item = &'a Return>) {
+        let mut returns = self.returns.lock();
+        for confirmed in confirmed {
+            let key = (confirmed.rowid, confirmed.number);
+            if returns.get(&key) == Some(confirmed) {
+                returns.remove(&key);
+            }
+        }
+    }
+
+    /// Expires holds, and removes states that have nothing to remember.
+    fn advance(&self, now: Duration, is_newest: bool) {
+        let mut disposable = Vec::new();
+        for state in self.states() {
+            state.lease().account.advance(now);
+            if state.is_disposable(is_newest) {
+                disposable.push(state.workspace.clone());
+            }
+        }
+        let mut states = self.states.lock();
+        for workspace in disposable {
+            // Others can obtain a reference only from this map, which is locked.
+            let is_unused =
+                |state: &Arc<WorkspaceState>| Arc::strong_count(state) == 1 && state.is_disposable(is_newest);
+            if states.get(&workspace).is_some_and(is_unused) {
+                states.remove(&workspace);
+            }
+        }
+    }
 }
 
 /// The newest session, and the expired ones that still have lookups.
+#[derive(Default)]
 pub(crate) struct Sessions {
-    pool: Pool,
-    name: String,
-    ttl: Duration,
     state: Mutex<State>,
-    heartbeat_lock: tokio::sync::Mutex<()>,
 }
 
+#[derive(Default)]
 struct State {
     /// Ordered from oldest to newest.
     sessions: Vec<Arc<Session>>,
     now: Duration,
 }
 
-/// The reply to a heartbeat.
-pub(crate) struct Heartbeat {
-    pub(crate) requested_at: Instant,
-    pub(crate) revision: i64,
-    pub(crate) recalls: Vec<Recall>,
-}
-
-/// A request of other nodes for the idle credits of a workspace.
-pub(crate) struct Recall {
-    pub(crate) state: Arc<WorkspaceState>,
-    pub(crate) rowid: i64,
-    pub(crate) taken: u64,
-    pub(crate) number: i64,
-}
-
 impl Sessions {
-    /// Registers the node and begins the first session.
-    pub(crate) async fn begin(
-        pool: Pool,
-        name: String,
-        ttl: Duration,
-        now: Duration,
-    ) -> Result<Self, PostgresError> {
-        let state = Mutex::new(State { sessions: Vec::new(), now });
-        let sessions = Self { pool, name, ttl, state, heartbeat_lock: tokio::sync::Mutex::default() };
-        sessions.begin_next().await?;
-        Ok(sessions)
-    }
-
-    /// Returns the newest session, which may have expired.
+    /// Returns the newest session, which may have expired. There is one when the ledger is open.
     pub(crate) fn newest(&self) -> Arc<Session> {
         self.state.lock().sessions.last().expect("a ledger has a session").clone()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        self.state.lock().sessions.clone()
+    /// Returns the newest session unless it has ended in the store.
+    pub(crate) fn current(&self) -> Option<Arc<Session>> {
+        self.state.lock().sessions.last().filter(|session| !session.has_ended()).cloned()
+    }
+
+    /// Adds the next session, which replaces the newest one.
+    pub(crate) fn push(&self, session: Arc<Session>) {
+        self.state.lock().sessions.push(session);
     }
 
     /// Returns the state of a workspace in `session`, creating it if necessary.
@@ -108,7 +150,8 @@ impl Sessions {
         }
         let now = self.state.lock().now;
         let mut states = session.states.lock();
-        let new = || Arc::new(WorkspaceState::new(workspace.clone(), session.epoch, now));
+        let begun = &session.leases_begun;
+        let new = || Arc::new(WorkspaceState::new(workspace.clone(), session.epoch, begun.clone(), now));
         states.entry(workspace.clone()).or_insert_with(new).clone()
     }
 
@@ -127,65 +170,20 @@ impl Sessions {
         states.find(|state| state.lease().account.tracks(hold.lookup_id))
     }
 
-    /// Sets the time to `now`, on a monotonic clock, and expires holds. Removes expired sessions that no longer remember a lookup.
+    /// Sets the time to `now`, on a monotonic clock, and expires holds. Removes states and expired sessions that no longer
+    /// remember a lookup.
     pub(crate) fn advance(&self, now: Duration) {
-        self.state.lock().now = now;
-        let sessions = self.all();
-        for state in sessions.iter().flat_map(|session| session.states()) {
-            state.lease().account.advance(now);
+        let sessions = {
+            let mut state = self.state.lock();
+            state.now = now;
+            state.sessions.clone()
+        };
+        for (n, session) in (1..).zip(&sessions) {
+            session.advance(now, n == sessions.len());
         }
-        let newest = self.newest().epoch;
-        let is_at_rest =
-            |session: &Session| session.states().iter().all(|state| state.lease().account.is_at_rest());
-        self.state.lock().sessions.retain(|session| session.epoch == newest || !is_at_rest(session));
-    }
-
-    /// Sends a heartbeat. Begins the next session if the store has ended this one.
-    pub(crate) async fn heartbeat(&self) -> Result<Heartbeat, PostgresError> {
-        let _one_at_a_time = self.heartbeat_lock.lock().await;
-        let session = self.newest();
-        let requested_at = Instant::now();
-        let call = "SELECT is_active, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)";
-        let row = self.pool.query_one(call, &[&session.epoch, &self.ttl_ms()]).await?;
-        if row.get(0) {
-            *session.ends_at.lock() = self.end_of(requested_at);
-        } else {
-            session.end();
-            self.begin_next().await?;
-        }
-        let (names, rowids): (Vec<&str>, Vec<i64>) = (row.get(2), row.get(3));
-        let (takes, numbers): (Vec<i64>, Vec<i64>) = (row.get(4), row.get(5));
-        let recalls = names.into_iter().zip(rowids).zip(takes.into_iter().zip(numbers));
-        let recalls = recalls.filter_map(|((name, rowid), (taken, number))| {
-            let state = session.find(&name.parse().ok()?)?;
-            Some(Recall { state, rowid, taken: credits(taken), number })
-        });
-        Ok(Heartbeat { requested_at, revision: row.get(1), recalls: recalls.collect() })
-    }
-
-    async fn begin_next(&self) -> Result<(), PostgresError> {
-        let requested_at = Instant::now();
-        let row = self.pool.query_one("SELECT node_begin($1, $2)", &[&self.name, &self.ttl_ms()]).await?;
-        let session = Session::new(row.get(0), self.end_of(requested_at));
-        self.state.lock().sessions.push(session);
-        Ok(())
-    }
-
-    /// Returns when a session expires on this node, where `requested_at` is the time just before the request was sent.
-    fn end_of(&self, requested_at: Instant) -> Instant {
-        requested_at + self.ttl - self.ttl / 10
-    }
-
-    fn ttl_ms(&self) -> i64 {
-        i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX)
-    }
-
-    /// Ends the sessions in the store, which returns the rest of their leases to the workspaces.
-    pub(crate) async fn close(&self) -> Result<(), PostgresError> {
-        let session = self.newest();
-        session.end();
-        self.pool.query("SELECT node_leave($1)", &[&session.epoch]).await?;
-        self.pool.query("SELECT nodes_end()", &[]).await?;
-        Ok(())
+        let mut state = self.state.lock();
+        // Determined under the lock: a session that was begun meanwhile has no states yet.
+        let newest = state.sessions.last().map(|session| session.epoch);
+        state.sessions.retain(|session| Some(session.epoch) == newest || !session.states.lock().is_empty());
     }
 }

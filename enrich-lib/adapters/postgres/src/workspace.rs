@@ -2,9 +2,10 @@
 //!
 //! [`Account`] is the same accounting as in a single-node store, applied to the credits that this node has leased and not
 //! returned. Credits missing for a hold are leased from the workspace, by one request at a time. Credits without a hold are
-//! returned when other nodes need them or after they were idle for a while.
+//! returned when other nodes need them. After an idle period, the lease ends, and a later hold begins the next one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::credit::{Account, AccountError, Hold, HoldOutcome};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::column::{bigint, credits};
 use crate::error::PostgresError;
-use crate::pool::Pool;
+use crate::pool::{Pool, Value};
 use enrich_store::sync::{Mutex, MutexGuard};
 
 /// The initial lease size in credits, if the balance suffices for all nodes. A larger need is leased in full.
@@ -26,7 +27,7 @@ const LEASE_SIZE_MAX: u64 = 8_192;
 /// A lease request within this time of the previous one doubles the lease size.
 const DOUBLE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Idle credits return to the workspace after this time without a new hold.
+/// A lease ends after this time without a hold.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a hold waits for other nodes to return idle credits.
@@ -37,6 +38,8 @@ pub(crate) struct WorkspaceState {
     pub(crate) workspace: WorkspaceId,
     /// The epoch of the session that this state belongs to.
     pub(crate) epoch: i64,
+    /// The number of leases that the session has begun.
+    leases_begun: Arc<AtomicI64>,
     lease: Mutex<Lease>,
     /// Held during a lease request. Contains the last failed request.
     request_lock: tokio::sync::Mutex<Option<FailedRequest>>,
@@ -48,19 +51,17 @@ pub(crate) struct Lease {
     pub(crate) account: Account,
     /// The row id of the workspace, set by the first reply of the store.
     pub(crate) rowid: Option<i64>,
-    /// Total credits leased and total credits returned. `returned_reported` is the total return that the store has confirmed.
+    /// The number of the lease, or `None` before its first request.
+    number: Option<i64>,
+    /// Total credits leased and total credits returned.
     taken: u64,
     returned: u64,
-    returned_reported: u64,
-    /// The last recall answered on this node, and the last one whose answer the store has confirmed.
-    recall: i64,
-    recall_reported: i64,
     /// The size of the next lease request, in credits.
     size: u64,
     taken_at: Option<Instant>,
     used_at: Instant,
     /// The held credits last reported to the store.
-    pub(crate) held_reported: u64,
+    held_reported: u64,
 }
 
 /// A lease request that leased nothing. Holds that arrived before the request began and need at least as many credits
@@ -90,31 +91,46 @@ pub(crate) enum LeaseOutcome {
 }
 
 /// A return of credits to report to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Return {
+    /// The row id of the workspace, and the number of the lease.
     pub(crate) rowid: i64,
-    returned: u64,
-    recall: i64,
+    pub(crate) number: i64,
+    /// The total credits returned, or `None` to end the lease.
+    pub(crate) returned: Option<u64>,
+    /// The last recall that the return answers.
+    pub(crate) recall: i64,
+}
+
+impl Return {
+    /// Ends a lease that no lookup of this node depends on.
+    pub(crate) fn end(rowid: i64, number: i64) -> Self {
+        Self { rowid, number, returned: None, recall: 0 }
+    }
 }
 
 impl WorkspaceState {
-    pub(crate) fn new(workspace: WorkspaceId, epoch: i64, now: Duration) -> Self {
+    pub(crate) fn new(
+        workspace: WorkspaceId,
+        epoch: i64,
+        leases_begun: Arc<AtomicI64>,
+        now: Duration,
+    ) -> Self {
         let mut account = Account::default();
         account.advance(now);
         let lease = Lease {
             account,
             rowid: None,
+            number: None,
             taken: 0,
             returned: 0,
-            returned_reported: 0,
-            recall: 0,
-            recall_reported: 0,
             size: LEASE_SIZE_FIRST,
             taken_at: None,
             used_at: Instant::now(),
             held_reported: 0,
         };
-        let request_lock = tokio::sync::Mutex::new(None);
-        Self { workspace, epoch, lease: Mutex::new(lease), request_lock, requests_started: AtomicU64::new(0) }
+        let (lease, request_lock) = (Mutex::new(lease), tokio::sync::Mutex::new(None));
+        Self { workspace, epoch, leases_begun, lease, request_lock, requests_started: AtomicU64::new(0) }
     }
 
     pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
@@ -184,14 +200,12 @@ impl WorkspaceState {
             if needs == 0 {
                 return Ok(LeaseReply::Decided(LeaseOutcome::Retry));
             }
-            let (known, size) = self.lease().next_request();
-            let name = self.workspace.as_str();
-            let row = pool
-                .query_one(
-                    "SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6)",
-                    &[&self.epoch, &name, &bigint(known), &bigint(needs), &bigint(size), &is_retry],
-                )
-                .await?;
+            let (number, known, size) = self.lease().next_request(&self.leases_begun);
+            let (name, known, needs) = (self.workspace.as_str(), bigint(known), bigint(needs));
+            let call = "SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6, $7)";
+            let values: [Value<'_>; 7] =
+                [&self.epoch, &name, &number, &known, &needs, &bigint(size), &is_retry];
+            let row = pool.query_one(call, &values).await?;
             match row.get(0) {
                 "taken" => {
                     let mut lease = self.lease();
@@ -207,11 +221,7 @@ impl WorkspaceState {
                 "recalled" => {}
                 _ => return Err(StoreError::UnknownWorkspace(self.workspace.clone()).into()),
             }
-            if !is_retry {
-                // An expired node does not answer recalls.
-                pool.query("SELECT nodes_end()", &[]).await?;
-                is_retry = true;
-            }
+            is_retry = true;
             sleep(backoff.next_pause()).await;
         }
     }
@@ -220,40 +230,47 @@ impl WorkspaceState {
         credits.saturating_sub(self.lease().account.balance().available)
     }
 
-    /// Returns all idle credits in answer to a recall.
-    pub(crate) fn answer_recall(&self, rowid: i64, taken: u64, recall: i64) {
+    /// Answers a recall of the lease with this number: returns all idle credits, and ends the lease if nothing is held.
+    pub(crate) fn answer_recall(&self, rowid: i64, number: i64, taken: u64, recall: i64) -> Return {
+        let no_request = self.request_lock.try_lock();
         let mut lease = self.lease();
-        lease.record_leased(rowid, taken);
-        lease.withdraw();
-        lease.recall = recall;
-        lease.size = 1;
-    }
-
-    /// Returns all idle credits if no lookup has attempted a hold for [`IDLE_TIMEOUT`].
-    pub(crate) fn withdraw_idle(&self) {
-        let mut lease = self.lease();
-        if lease.used_at.elapsed() >= IDLE_TIMEOUT {
-            lease.withdraw();
+        if lease.number != Some(number) {
+            return Return::end(rowid, number); // a request without a reply began it
         }
+        lease.record_leased(rowid, taken);
+        lease.size = 1;
+        if no_request.is_ok()
+            && let Some(end) = lease.end()
+        {
+            return end;
+        }
+        lease.returned += lease.account.withdraw(u64::MAX);
+        Return { rowid, number, returned: Some(lease.returned), recall }
     }
 
-    /// Returns the totals to report to the store, or `None` if the store has confirmed them.
-    pub(crate) fn unreported_return(&self) -> Option<Return> {
-        let lease = self.lease();
-        let is_reported = lease.returned == lease.returned_reported && lease.recall == lease.recall_reported;
-        let rowid = lease.rowid.filter(|_| !is_reported)?;
-        Some(Return { rowid, returned: lease.returned, recall: lease.recall })
-    }
-
-    /// Reports returned credits to the store. If the request fails, the next tick repeats it.
-    pub(crate) async fn report_return(&self, unreported: Return, pool: &Pool) -> Result<(), PostgresError> {
-        let Return { rowid, returned, recall } = unreported;
-        let call = "SELECT lease_return($1, $2, $3, $4)";
-        pool.query(call, &[&self.epoch, &rowid, &bigint(returned), &recall]).await?;
+    /// Ends the lease if no lookup has attempted a hold for [`IDLE_TIMEOUT`] and none depends on it.
+    pub(crate) fn end_idle(&self) -> Option<Return> {
+        let _no_request = self.request_lock.try_lock().ok()?;
         let mut lease = self.lease();
-        lease.returned_reported = lease.returned_reported.max(returned);
-        lease.recall_reported = lease.recall_reported.max(recall);
-        Ok(())
+        if lease.is_idle() { lease.end() } else { None }
+    }
+
+    /// Returns the row id of the workspace and the held credits, if the store has not received these.
+    pub(crate) fn unreported_held(&self) -> Option<(i64, u64)> {
+        let lease = self.lease();
+        let held = lease.account.balance().held;
+        lease.id().filter(|_| held != lease.held_reported).map(|(rowid, _)| (rowid, held))
+    }
+
+    /// Records that the store has received the held credits.
+    pub(crate) fn confirm_held(&self, held: u64) {
+        self.lease().held_reported = held;
+    }
+
+    /// Returns `true` if this state has nothing to remember: no lookup and, while its session is in use, no lease.
+    pub(crate) fn is_disposable(&self, session_is_newest: bool) -> bool {
+        let lease = self.lease();
+        lease.account.is_at_rest() && (!session_is_newest || (lease.is_idle() && lease.id().is_none()))
     }
 }
 
@@ -263,15 +280,16 @@ enum LeaseReply {
 }
 
 impl Lease {
-    /// Returns the total leased so far and the size of the next lease request. The size doubles after a recent request and
-    /// halves after an idle period.
-    fn next_request(&mut self) -> (u64, u64) {
+    /// Returns the number of the lease, its total leased so far, and the size of the next request. The size doubles after a
+    /// recent request and halves after an idle period. Begins a lease if there is none.
+    fn next_request(&mut self, leases_begun: &AtomicI64) -> (i64, u64, u64) {
         match self.taken_at.map(|at| at.elapsed()) {
             Some(ago) if ago < DOUBLE_WITHIN => self.size = (self.size * 2).min(LEASE_SIZE_MAX),
             Some(ago) if ago >= IDLE_TIMEOUT => self.size = (self.size / 2).max(1),
             _ => {}
         }
-        (self.taken, self.size)
+        let number = *self.number.get_or_insert_with(|| leases_begun.fetch_add(1, Ordering::Relaxed) + 1);
+        (number, self.taken, self.size)
     }
 
     /// Records the store's total of leased credits. The total includes requests whose reply was lost.
@@ -283,7 +301,25 @@ impl Lease {
         let _ = self.account.grant(more);
     }
 
-    fn withdraw(&mut self) {
-        self.returned += self.account.withdraw(u64::MAX);
+    /// Returns the row id of the workspace and the number of the lease, if there is one.
+    fn id(&self) -> Option<(i64, i64)> {
+        self.rowid.zip(self.number)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.used_at.elapsed() >= IDLE_TIMEOUT
+    }
+
+    /// Ends the lease unless lookups hold credits of it, and returns the call that ends it in the store. The next request
+    /// begins another lease. No request may be in progress.
+    fn end(&mut self) -> Option<Return> {
+        if self.account.balance().held > 0 {
+            return None;
+        }
+        let (rowid, number) = self.id()?;
+        self.number = None;
+        self.account.withdraw(u64::MAX);
+        (self.taken, self.returned, self.held_reported) = (0, 0, 0);
+        Some(Return::end(rowid, number))
     }
 }

@@ -9,20 +9,22 @@
 //!
 //! A statement without a reply may have been executed, or may still be executed later. Its spends are *ambiguous*: they are
 //! sent again under the same ids until a reply says that they are committed. Their callers have no result until then.
+//!
+//! A batch that waits too long for a lock fails without effect. Then the spends of each lease are sent separately. Those that
+//! fail again wait in [`Blocked`], so that the spends of other leases are committed meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::Hold;
 use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout_at};
 
+use crate::blocked::Blocked;
 use crate::column::{Uuid, at, bigint, key_number};
 use crate::error::PostgresError;
 use crate::pool::{Pool, Value};
-use crate::workspace::WorkspaceState;
+use crate::spend::Spend;
 
 /// The maximum number of spends in one statement. Bounds the latency of a batch.
 const BATCH_MAX: usize = 512;
@@ -39,44 +41,37 @@ pub(crate) enum Job {
     Flush(oneshot::Sender<()>),
 }
 
-/// A spend started by [`enrich_lib::credit::Account::begin_spend`].
-pub(crate) struct Spend {
-    pub(crate) state: Arc<WorkspaceState>,
-    /// The row id of the workspace.
-    pub(crate) rowid: i64,
-    pub(crate) hold: Hold,
-    pub(crate) credits: u64,
-    pub(crate) reply: ReplySender,
-    pub(crate) queued_at: Instant,
-    /// True if the spend was sent and may have been committed.
-    pub(crate) is_ambiguous: bool,
-    /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
-    pub(crate) is_late: bool,
-}
-
-/// The channel for the result. The receiver may be closed.
-type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
-
 pub(crate) struct Writer {
     pool: Pool,
     spends: Vec<Spend>,
+    /// The spends of leases that others have locked.
+    blocked: Blocked,
     flushes: Vec<oneshot::Sender<()>>,
 }
 
 impl Writer {
     pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, spends: Vec::new(), flushes: Vec::new() }
+        Self { pool, spends: Vec::new(), blocked: Blocked::new(), flushes: Vec::new() }
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
         let mut backoff = BACKOFF;
         loop {
             if self.spends.is_empty() {
-                for flush in self.flushes.drain(..) {
-                    let _ = flush.send(());
+                let job = match self.blocked.retry_at() {
+                    Some(retry_at) => timeout_at(retry_at, jobs.recv()).await,
+                    None => {
+                        for flush in self.flushes.drain(..) {
+                            let _ = flush.send(());
+                        }
+                        Ok(jobs.recv().await)
+                    }
+                };
+                match job {
+                    Ok(Some(job)) => self.enqueue(job),
+                    Ok(None) => return,
+                    Err(_) => {}
                 }
-                let Some(job) = jobs.recv().await else { return };
-                self.enqueue(job);
             }
             while let Ok(job) = jobs.try_recv() {
                 self.enqueue(job);
@@ -91,41 +86,50 @@ impl Writer {
 
     fn enqueue(&mut self, job: Job) {
         match job {
-            Job::Spend(spend) => self.spends.push(spend),
+            Job::Spend(spend) => self.spends.extend(self.blocked.add_if_blocked(spend)),
             Job::Flush(done) => self.flushes.push(done),
         }
     }
 
-    /// Withdraws spends that were never sent and have waited for too long.
+    /// Withdraws spends that were never executed and have waited for too long.
     fn withdraw_overdue(&mut self) {
         let is_overdue =
             |spend: &mut Spend| !spend.is_ambiguous && spend.queued_at.elapsed() >= QUEUE_TIMEOUT;
-        for spend in self.spends.extract_if(.., is_overdue) {
+        for spend in self.spends.extract_if(.., is_overdue).chain(self.blocked.extract_if(is_overdue)) {
             spend.fail(StoreError::Withdrawn.into());
         }
     }
 
-    /// Sends one batch of waiting spends. Late spends form separate batches. Spends without a reply remain queued.
+    /// Sends one batch of waiting spends, and those of one blocked lease if they are due. Late spends form separate batches.
+    /// Spends without a result remain queued.
     async fn settle(&mut self) -> Result<(), PostgresError> {
         let is_late = self.spends.first().is_some_and(|spend| spend.is_late);
         let (mut batch, others): (Vec<_>, Vec<_>) =
             self.spends.drain(..).partition(|spend| spend.is_late == is_late);
         self.spends = batch.split_off(batch.len().min(BATCH_MAX));
         self.spends.extend(others);
-        match self.send(batch).await {
-            Err((batch, error)) if batch.len() > 1 && error.is_constraint() => {
-                // One spend of the batch is invalid: send each separately, so that the others succeed.
-                let mut failed = None;
-                for spend in batch {
-                    if let Err((batch, error)) = self.send(vec![spend]).await {
-                        failed = self.fail(batch, error).err().or(failed);
-                    }
-                }
-                failed.map_or(Ok(()), Err)
-            }
-            Err((batch, error)) => self.fail(batch, error),
-            Ok(()) => Ok(()),
+        self.settle_batch(batch).await?;
+        let due = self.blocked.take_due(BATCH_MAX);
+        self.settle_batch(due).await
+    }
+
+    /// Sends a batch, and then its parts if it was rejected because of some of its spends.
+    async fn settle_batch(&mut self, batch: Vec<Spend>) -> Result<(), PostgresError> {
+        let Err((batch, error)) = self.send(batch).await else { return Ok(()) };
+        let mut parts = parts(batch, &error);
+        if let [_] = &parts[..] {
+            return parts.pop().map_or(Ok(()), |batch| self.fail(batch, error));
         }
+        let mut parts = parts.into_iter();
+        while let Some(part) = parts.next() {
+            if let Err((part, error)) = self.send(part).await
+                && let Err(error) = self.fail(part, error)
+            {
+                self.spends.extend(parts.flatten());
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Sends the batch as one atomic statement and reports each spend's result to its caller.
@@ -175,8 +179,8 @@ impl Writer {
         }
     }
 
-    /// Handles a failed statement. Constraint violations are reported to the callers. Any other spend is sent again, and is
-    /// ambiguous unless connecting failed.
+    /// Handles a failed statement. Constraint violations are reported to the callers. The spends of a locked lease wait. Any
+    /// other spend is sent again, and is ambiguous unless connecting failed.
     fn fail(&mut self, batch: Vec<Spend>, error: PostgresError) -> Result<(), PostgresError> {
         if error.is_constraint() {
             for spend in batch {
@@ -187,6 +191,10 @@ impl Writer {
             }
             return Ok(());
         }
+        if error.is_blocked() {
+            self.blocked.add(batch);
+            return Ok(());
+        }
         let is_ambiguous = !matches!(error, PostgresError::Unreachable(_));
         let again = batch
             .into_iter()
@@ -194,6 +202,21 @@ impl Writer {
         self.spends.splice(..0, again);
         Err(error)
     }
+}
+
+/// Divides a batch that was rejected because of some of its spends, so that the others succeed.
+fn parts(batch: Vec<Spend>, error: &PostgresError) -> Vec<Vec<Spend>> {
+    if error.is_constraint() {
+        return batch.into_iter().map(|spend| vec![spend]).collect();
+    }
+    if !error.is_blocked() {
+        return vec![batch];
+    }
+    let mut leases = BTreeMap::<_, Vec<_>>::new();
+    for spend in batch {
+        leases.entry(spend.lease()).or_default().push(spend);
+    }
+    leases.into_values().collect()
 }
 
 /// The leases that pay for a batch.
@@ -209,10 +232,9 @@ struct Leases {
 impl Leases {
     /// Groups spends by lease, in lock order (workspace, then epoch), which prevents deadlocks.
     fn of(batch: &[Spend]) -> Self {
-        let lease = |spend: &Spend| (spend.rowid, spend.state.epoch);
         let mut leases = BTreeMap::<_, (i32, i64)>::new();
         for spend in batch {
-            leases.entry(lease(spend)).or_default().1 += bigint(spend.credits);
+            leases.entry(spend.lease()).or_default().1 += bigint(spend.credits);
         }
         for (number, (index, _)) in (1..).zip(leases.values_mut()) {
             *index = number;
@@ -221,15 +243,7 @@ impl Leases {
             epochs: leases.keys().map(|(_, epoch)| *epoch).collect(),
             workspaces: leases.keys().map(|(workspace, _)| *workspace).collect(),
             sums: leases.values().map(|(_, sum)| *sum).collect(),
-            numbers: batch.iter().map(|spend| leases[&lease(spend)].0).collect(),
+            numbers: batch.iter().map(|spend| leases[&spend.lease()].0).collect(),
         }
-    }
-}
-
-impl Spend {
-    /// Fails a spend that is not committed and never will be.
-    fn fail(self, error: PostgresError) {
-        self.state.lease().account.abort_spend(&self.hold);
-        let _ = self.reply.send(Err(error));
     }
 }

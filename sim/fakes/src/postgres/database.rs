@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{
-    Heartbeat, Key, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall, Spend,
-    SpendRequest, Violation, Workspace,
+    Heartbeat, Key, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall,
+    ReturnRequest, Spend, SpendRequest, Violation, Workspace,
 };
 
 /// The state of all workspaces. Times are in milliseconds, by the server's clock.
@@ -104,7 +104,7 @@ impl Database {
         Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })
     }
 
-    /// Models `node_begin`.
+    /// Models `node_begin`, except that the epochs are consecutive, which keeps runs deterministic.
     pub fn node_begin(&mut self, name: &str, ttl_ms: i64, now: i64) -> i64 {
         self.epochs += 1;
         self.nodes.insert(self.epochs, Node { name: name.to_owned(), expires_at: now + ttl_ms });
@@ -115,15 +115,7 @@ impl Database {
     pub fn node_beat(&mut self, epoch: i64, ttl_ms: i64, now: i64) -> Heartbeat {
         let node = self.nodes.get_mut(&epoch).filter(|node| node.expires_at > now);
         let is_active = node.map(|node| node.expires_at = now + ttl_ms).is_some();
-        let recalled =
-            self.leases.iter().filter(|((_, of), lease)| *of == epoch && lease.recalled > lease.answered);
-        let recalls = recalled.map(|((workspace, _), lease)| Recall {
-            name: self.workspace(*workspace).id.clone(),
-            workspace: *workspace,
-            taken: lease.taken,
-            number: lease.recalled,
-        });
-        Heartbeat { is_active, revision: self.revision, recalls: recalls.collect() }
+        Heartbeat { is_active, revision: self.revision }
     }
 
     /// Models `node_leave`.
@@ -133,22 +125,50 @@ impl Database {
         }
     }
 
-    /// Models `nodes_end`.
-    pub fn nodes_end(&mut self, now: i64) -> i64 {
-        let expired: Vec<_> =
-            self.nodes.iter().filter(|(_, node)| node.expires_at <= now).map(|(epoch, _)| *epoch).collect();
-        for epoch in &expired {
-            let leases: Vec<_> = self.leases.keys().filter(|(_, of)| of == epoch).copied().collect();
-            for id in leases {
-                if let Some(lease) = self.leases.remove(&id) {
-                    let row = self.workspace_mut(id.0);
-                    row.leased -= lease.taken - lease.returned;
-                    row.spent += lease.spent;
-                }
-            }
-            self.nodes.remove(epoch);
+    /// Models `lease_end`.
+    fn lease_end(&mut self, workspace: i64, epoch: i64) {
+        if let Some(lease) = self.leases.remove(&(workspace, epoch)) {
+            let row = self.workspace_mut(workspace);
+            row.leased -= lease.taken - lease.returned;
+            row.spent += lease.spent;
         }
-        expired.len() as i64
+    }
+
+    /// Models `nodes_end`.
+    pub fn nodes_end(&mut self, leases_max: i64, now: i64) -> i64 {
+        let expired = self.nodes.iter().filter(|(_, node)| node.expires_at <= now);
+        let mut expired: Vec<_> = expired.map(|(epoch, node)| (node.expires_at, *epoch)).collect();
+        expired.sort_unstable();
+        let mut ended = 0;
+        for (_, epoch) in expired {
+            let leases: Vec<_> = self.leases.keys().filter(|(_, of)| *of == epoch).copied().collect();
+            let rest = (leases_max - ended) as usize;
+            for (workspace, _) in leases.iter().take(rest) {
+                self.lease_end(*workspace, epoch);
+                ended += 1;
+            }
+            if leases.len() <= rest {
+                self.nodes.remove(&epoch);
+            }
+            if ended == leases_max {
+                break;
+            }
+        }
+        ended
+    }
+
+    /// Models `leases_recalled`.
+    pub fn leases_recalled(&self, epoch: i64, leases_max: usize) -> Vec<Recall> {
+        let recalled =
+            self.leases.iter().filter(|((_, of), lease)| *of == epoch && lease.recalled > lease.answered);
+        let recalls = recalled.map(|((workspace, _), lease)| Recall {
+            name: self.workspace(*workspace).id.clone(),
+            workspace: *workspace,
+            lease: lease.number,
+            taken: lease.taken,
+            number: lease.recalled,
+        });
+        recalls.take(leases_max).collect()
     }
 
     /// Models `lease_take`.
@@ -159,6 +179,7 @@ impl Database {
         request: LeaseRequest,
         now: i64,
     ) -> Result<LeaseOutcome, Violation> {
+        let LeaseRequest { number, known, needs, wants, again } = request;
         if self.nodes.get(&epoch).is_none_or(|node| node.expires_at <= now) {
             return Ok(LeaseOutcome::Ended);
         }
@@ -166,23 +187,37 @@ impl Database {
             return Ok(LeaseOutcome::Unknown);
         };
         let workspace = index as i64 + 1;
-        let free = self.workspaces[index].free();
-        let lease = self.leases.entry((workspace, epoch)).or_default();
-        if lease.taken > request.known {
+        let current = self.leases.get(&(workspace, epoch)).map(|lease| lease.number);
+        if current.is_some_and(|current| current < number) {
+            self.lease_end(workspace, epoch);
+        }
+        let lease = self.leases.get(&(workspace, epoch)).cloned().unwrap_or_default();
+        if current.is_some_and(|current| current > number) || lease.taken < known {
+            return Ok(LeaseOutcome::Ended);
+        }
+        if lease.taken > known {
             return Ok(LeaseOutcome::Taken(LeaseTotal { workspace, taken: lease.taken }));
         }
-        if free >= request.needs {
+        if self.workspaces[index].free() < needs {
+            let expired = |of: &i64| *of != epoch && self.nodes[of].expires_at <= now;
+            let leases = self.leases.keys().filter(|(of, other)| *of == workspace && expired(other));
+            for (_, expired) in leases.copied().collect::<Vec<_>>() {
+                self.lease_end(workspace, expired);
+            }
+        }
+        let free = self.workspaces[index].free();
+        if free >= needs {
             let nodes = self.nodes.values().filter(|node| node.expires_at > now).count() as i64;
-            let credits = request.needs.max(request.wants.min(free / (2 * nodes)));
-            let extended = Lease { taken: lease.taken + credits, ..lease.clone() };
+            let credits = needs.max(wants.min(free / (2 * nodes)));
+            let taken = lease.taken + credits;
+            let extended = Lease { number, taken, ..lease };
             extended.check()?;
-            let taken = extended.taken;
-            *lease = extended;
+            self.leases.insert((workspace, epoch), extended);
             self.workspaces[index].leased += credits;
             return Ok(LeaseOutcome::Taken(LeaseTotal { workspace, taken }));
         }
-        let total = LeaseTotal { workspace, taken: lease.taken };
-        let may_return = self.recall(workspace, epoch, request.again, now);
+        let total = LeaseTotal { workspace, taken: known };
+        let may_return = self.recall(workspace, epoch, again, now);
         Ok(if may_return { LeaseOutcome::Recalled(total) } else { LeaseOutcome::Short(total) })
     }
 
@@ -205,22 +240,22 @@ impl Database {
         may_return
     }
 
-    /// Models `lease_return`.
-    pub fn lease_return(
-        &mut self,
-        epoch: i64,
-        workspace: i64,
-        returns: i64,
-        seen: i64,
-    ) -> Result<(), Violation> {
-        let Some(lease) = self.leases.get_mut(&(workspace, epoch)) else { return Ok(()) };
-        let credits = (returns - lease.returned).max(0);
-        let returned =
-            Lease { returned: lease.returned + credits, answered: lease.answered.max(seen), ..lease.clone() };
-        returned.check()?;
-        *lease = returned;
-        self.workspace_mut(workspace).leased -= credits;
-        Ok(())
+    /// Models `lease_return`. Nothing is ever locked.
+    pub fn lease_return(&mut self, epoch: i64, returns: impl IntoIterator<Item = ReturnRequest>) {
+        for ReturnRequest { workspace, number, returned, seen } in returns {
+            let stored = self.leases.get_mut(&(workspace, epoch)).filter(|lease| lease.number == number);
+            match (stored, returned) {
+                (None, _) => {}
+                (Some(_), None) => self.lease_end(workspace, epoch),
+                (Some(lease), Some(returned)) => {
+                    let total = returned.max(lease.returned).min(lease.taken - lease.spent);
+                    let credits = total - lease.returned;
+                    lease.returned = total;
+                    lease.answered = lease.answered.max(seen);
+                    self.workspace_mut(workspace).leased -= credits;
+                }
+            }
+        }
     }
 
     /// Models `lease_show`.

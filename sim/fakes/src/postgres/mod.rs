@@ -15,7 +15,7 @@ mod connection;
 
 pub use database::Database;
 pub use rows::{
-    Heartbeat, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall, SpendRequest,
-    Violation, Workspace,
+    Heartbeat, KeyFound, Lease, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, Node, Recall, ReturnRequest,
+    SpendRequest, Violation, Workspace,
 };
 pub use server::Postgres;

@@ -41,6 +41,8 @@ pub struct Node {
 /// A node's lease of a workspace's credits. The counters only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
+    /// Greater than that of an earlier lease of the same node and workspace.
+    pub number: i64,
     /// Total credits leased.
     pub taken: i64,
     /// Total credits returned.
@@ -71,14 +73,12 @@ pub struct KeyFound<'a> {
 }
 
 /// The reply to a heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
     /// True if the session is still active.
     pub is_active: bool,
     /// A number that changes with every change to keys and quotas.
     pub revision: i64,
-    /// The workspaces whose idle credits other nodes need.
-    pub recalls: Vec<Recall>,
 }
 
 /// A request of other nodes for the idle credits of a lease.
@@ -88,6 +88,8 @@ pub struct Recall {
     pub name: String,
     /// The workspace's row id.
     pub workspace: i64,
+    /// The number of the lease.
+    pub lease: i64,
     /// The total credits that the node has leased from the workspace.
     pub taken: i64,
     /// The number of the recall.
@@ -97,6 +99,8 @@ pub struct Recall {
 /// A lease request.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseRequest {
+    /// The number of the lease.
+    pub number: i64,
     /// The total that the node believes it has leased.
     pub known: i64,
     /// The credits that the node needs immediately.
@@ -110,7 +114,7 @@ pub struct LeaseRequest {
 /// The outcome of a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOutcome {
-    /// The session has ended.
+    /// The session or the lease has ended.
     Ended,
     /// The workspace does not exist.
     Unknown,
@@ -129,6 +133,19 @@ pub struct LeaseTotal {
     pub workspace: i64,
     /// The total credits that the node has leased from the workspace.
     pub taken: i64,
+}
+
+/// A return of credits.
+#[derive(Clone, Copy, Debug)]
+pub struct ReturnRequest {
+    /// The workspace's row id.
+    pub workspace: i64,
+    /// The number of the lease.
+    pub number: i64,
+    /// The total credits returned, or `None` to end the lease.
+    pub returned: Option<i64>,
+    /// The last recall that the return answers.
+    pub seen: i64,
 }
 
 /// One spend of a batch.

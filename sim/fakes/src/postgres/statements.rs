@@ -8,7 +8,9 @@ use pgwire::messages::data::DataRow;
 use postgres_types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use super::database::Database;
-use super::rows::{Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, SpendRequest, Violation};
+use super::rows::{
+    Heartbeat, LeaseOutcome, LeaseRequest, LeaseTotal, Lookup, ReturnRequest, SpendRequest, Violation,
+};
 
 /// The channel for change notifications.
 pub(super) const CHANNEL: &str = "enrich";
@@ -26,6 +28,7 @@ pub(super) enum Statement {
     NodeLeave,
     NodesEnd,
     LeaseTake,
+    LeasesRecalled,
     LeaseReturn,
     LeaseShow,
     Settle,
@@ -70,12 +73,13 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 16] = [
+const NAMES: [(&str, Statement); 17] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
     ("nodes_end(", Statement::NodesEnd),
     ("lease_take(", Statement::LeaseTake),
+    ("leases_recalled(", Statement::LeasesRecalled),
     ("lease_return(", Statement::LeaseReturn),
     ("lease_show(", Statement::LeaseShow),
     ("settle(", Statement::Settle),
@@ -107,8 +111,14 @@ impl Statement {
             Self::NodeBegin => &[Type::TEXT, Type::INT8],
             Self::NodeBeat => &[Type::INT8, Type::INT8],
             Self::NodeLeave => &[Type::INT8],
-            Self::LeaseTake => &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::BOOL],
-            Self::LeaseReturn => &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            Self::NodesEnd => &[Type::INT8],
+            Self::LeaseTake => {
+                &[Type::INT8, Type::TEXT, Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::BOOL]
+            }
+            Self::LeasesRecalled => &[Type::INT8, Type::INT8],
+            Self::LeaseReturn => {
+                &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY]
+            }
             Self::LeaseShow => &[Type::INT8, Type::INT8_ARRAY, Type::INT8_ARRAY],
             Self::Settle => &[
                 Type::INT8_ARRAY,
@@ -138,7 +148,7 @@ impl Statement {
                 Type::TIMESTAMPTZ,
             ],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::NodesEnd | Self::Version | Self::Listen | Self::NoOp => &[],
+            Self::Version | Self::Listen | Self::NoOp => &[],
         }
     }
 
@@ -153,11 +163,11 @@ impl Statement {
                 ("expires_at", Type::TIMESTAMPTZ),
             ],
             Self::NodeBegin => &[("node_begin", Type::INT8)],
-            Self::NodeBeat => &[
-                ("is_active", Type::BOOL),
-                ("revision", Type::INT8),
+            Self::NodeBeat => &[("is_active", Type::BOOL), ("revision", Type::INT8)],
+            Self::LeasesRecalled => &[
                 ("names", Type::TEXT_ARRAY),
                 ("workspaces", Type::INT8_ARRAY),
+                ("numbers", Type::INT8_ARRAY),
                 ("takes", Type::INT8_ARRAY),
                 ("recalls", Type::INT8_ARRAY),
             ],
@@ -168,7 +178,7 @@ impl Statement {
             Self::Settle => &[("settle", Type::BOOL_ARRAY)],
             Self::Charge => &[("charge", Type::BOOL_ARRAY)],
             Self::NodeLeave => &[("node_leave", Type::VOID)],
-            Self::LeaseReturn => &[("lease_return", Type::VOID)],
+            Self::LeaseReturn => &[("lease_return", Type::INT8_ARRAY)],
             Self::LeaseShow => &[("lease_show", Type::VOID)],
             Self::CountFree => &[("count_free", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
@@ -200,25 +210,31 @@ impl Statement {
                 row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)])
             }
             Self::NodeBeat => {
-                let Heartbeat { is_active, revision, recalls } =
+                let Heartbeat { is_active, revision } =
                     database.node_beat(arguments.get(0)?, arguments.get(1)?, now);
+                row(&[&is_active, &revision])
+            }
+            Self::LeasesRecalled => {
+                let recalls = database.leases_recalled(arguments.get(0)?, arguments.get::<i64>(1)? as usize);
                 let names: Vec<_> = recalls.iter().map(|recall| recall.name.as_str()).collect();
                 let workspaces: Vec<_> = recalls.iter().map(|recall| recall.workspace).collect();
+                let leases: Vec<_> = recalls.iter().map(|recall| recall.lease).collect();
                 let takes: Vec<_> = recalls.iter().map(|recall| recall.taken).collect();
                 let numbers: Vec<_> = recalls.iter().map(|recall| recall.number).collect();
-                row(&[&is_active, &revision, &names, &workspaces, &takes, &numbers])
+                row(&[&names, &workspaces, &leases, &takes, &numbers])
             }
             Self::NodeLeave => {
                 database.node_leave(arguments.get(0)?, now);
                 void()
             }
-            Self::NodesEnd => row(&[&database.nodes_end(now)]),
+            Self::NodesEnd => row(&[&database.nodes_end(arguments.get(0)?, now)]),
             Self::LeaseTake => {
                 let request = LeaseRequest {
-                    known: arguments.get(2)?,
-                    needs: arguments.get(3)?,
-                    wants: arguments.get(4)?,
-                    again: arguments.get(5)?,
+                    number: arguments.get(2)?,
+                    known: arguments.get(3)?,
+                    needs: arguments.get(4)?,
+                    wants: arguments.get(5)?,
+                    again: arguments.get(6)?,
                 };
                 let taken =
                     database.lease_take(arguments.get(0)?, &arguments.get::<String>(1)?, request, now)?;
@@ -226,13 +242,8 @@ impl Statement {
                 row(&[&outcome, &total.map(|s| s.workspace), &total.map(|s| s.taken)])
             }
             Self::LeaseReturn => {
-                database.lease_return(
-                    arguments.get(0)?,
-                    arguments.get(1)?,
-                    arguments.get(2)?,
-                    arguments.get(3)?,
-                )?;
-                void()
+                database.lease_return(arguments.get(0)?, returns(&arguments)?);
+                row(&[&Vec::<i64>::new()])
             }
             Self::LeaseShow => {
                 let (workspaces, holds): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
@@ -260,6 +271,15 @@ fn outcome(taken: LeaseOutcome) -> (&'static str, Option<LeaseTotal>) {
         LeaseOutcome::Recalled(total) => ("recalled", Some(total)),
         LeaseOutcome::Short(total) => ("short", Some(total)),
     }
+}
+
+fn returns(arguments: &Arguments<'_>) -> Result<Vec<ReturnRequest>, SqlError> {
+    let (workspaces, numbers): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
+    let (returned, seen): (Vec<Option<i64>>, Vec<i64>) = (arguments.get(3)?, arguments.get(4)?);
+    let rows = workspaces.into_iter().zip(numbers).zip(returned).zip(seen);
+    Ok(rows
+        .map(|(((workspace, number), returned), seen)| ReturnRequest { workspace, number, returned, seen })
+        .collect())
 }
 
 fn spends(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>, SqlError> {

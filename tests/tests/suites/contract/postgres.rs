@@ -134,6 +134,7 @@ impl Store for Node {
     }
 
     async fn tick(&self, now: Timestamp) {
+        self.ledger.heartbeat().await.unwrap();
         self.ledger.tick(now).await.unwrap();
     }
 }

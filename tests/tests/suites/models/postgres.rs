@@ -1,7 +1,8 @@
 //! Checks that the fake PostgreSQL behaves like the functions of the adapter's migrations on a real server. The simulation
 //! relies on this.
 //!
-//! The same client makes the same random calls on both. All results and the final tables must be equal.
+//! The same client makes the same random calls on both. All results and the final tables must be equal. Epochs are compared by
+//! their order, because those of the real server are random.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,9 +32,10 @@ enum Step {
     Begin,
     Beat { epoch: i64 },
     Leave { epoch: i64 },
-    End,
-    Take { epoch: i64, workspace: usize, known: i64, needs: i64, wants: i64, again: bool },
-    Return { epoch: i64, workspace: i64, returns: i64, seen: i64 },
+    End { leases_max: i64 },
+    Take { epoch: i64, workspace: usize, number: i64, known: i64, needs: i64, wants: i64, again: bool },
+    Recalled { epoch: i64, leases_max: i64 },
+    Return { epoch: i64, number: i64, returns: Vec<Option<i64>>, seen: i64 },
     Show { epoch: i64, held: i64 },
     Settle { spends: Vec<Spend> },
     Charge { spends: Vec<Spend> },
@@ -48,30 +50,36 @@ struct Spend {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let (epoch, workspace) = (1..=EPOCHS, 1..=WORKSPACES.len() as i64);
+    let epoch = 1..=EPOCHS;
     let spend = (epoch.clone(), 0..LOOKUPS, 1..=3_i64).prop_map(|(epoch, lookup, cost)| Spend {
         epoch,
         workspace: workspace_of(lookup),
         lookup,
         cost,
     });
-    let take = (epoch.clone(), 0..=WORKSPACES.len(), 0..20_i64, 0..5_i64, 0..20_i64, any::<bool>()).prop_map(
-        |(epoch, workspace, known, needs, wants, again)| Step::Take {
+    let (number, known) =
+        (prop_oneof![8 => Just(1_i64), 1 => 2..4_i64], prop_oneof![2 => Just(0), 1 => 0..20_i64]);
+    let of_lease = (epoch.clone(), 0..=WORKSPACES.len(), number.clone(), known);
+    let take = (of_lease, 0..5_i64, 0..20_i64, any::<bool>()).prop_map(
+        |((epoch, workspace, number, known), needs, wants, again)| Step::Take {
             epoch,
             workspace,
+            number,
             known,
             needs,
             wants,
             again,
         },
     );
-    let returns = (epoch.clone(), workspace, 0..10_i64, 0..3_i64)
-        .prop_map(|(epoch, workspace, returns, seen)| Step::Return { epoch, workspace, returns, seen });
+    let returns = vec(prop_oneof![4 => (0..10_i64).prop_map(Some), 1 => Just(None)], WORKSPACES.len());
+    let returns = (epoch.clone(), number, returns, 0..3_i64)
+        .prop_map(|(epoch, number, returns, seen)| Step::Return { epoch, number, returns, seen });
     let step = prop_oneof![
         1 => Just(Step::Begin),
         1 => epoch.clone().prop_map(|epoch| Step::Beat { epoch }),
         2 => epoch.clone().prop_map(|epoch| Step::Leave { epoch }),
-        1 => Just(Step::End),
+        1 => (1..3_i64).prop_map(|leases_max| Step::End { leases_max }),
+        1 => (epoch.clone(), 1..3_i64).prop_map(|(epoch, leases_max)| Step::Recalled { epoch, leases_max }),
         6 => take,
         3 => returns,
         1 => (epoch, 0..5_i64).prop_map(|(epoch, held)| Step::Show { epoch, held }),
@@ -104,15 +112,17 @@ fn fake_matches_postgresql() {
 /// A case that random steps rarely reach.
 #[test]
 fn fake_returns_leases_of_a_closed_node_like_postgresql() {
-    let take = |epoch, needs, again| Step::Take { epoch, workspace: 1, known: 0, needs, wants: 0, again };
+    let take =
+        |epoch, needs, again| Step::Take { epoch, workspace: 1, number: 1, known: 0, needs, wants: 0, again };
     let steps = [
         Step::Begin,
         Step::Begin,
         take(1, 3, false),
         Step::Leave { epoch: 1 },
-        take(2, 1, true), // a retry, because the credits of the first node are not back yet
-        Step::End,
-        take(2, 1, true),
+        take(2, 3, false),
+        Step::Leave { epoch: 2 },
+        Step::End { leases_max: 1 },
+        Step::End { leases_max: 1 },
     ];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { compare(&Postgres::shared().create_database().await, &steps).await });
@@ -121,44 +131,51 @@ fn fake_returns_leases_of_a_closed_node_like_postgresql() {
 async fn compare(database: &str, steps: &[Step]) {
     let real = real(database).await;
     let (fake, client) = fake().await;
+    let mut epochs = [const { Vec::new() }; 2];
     for step in steps {
-        let (real_result, faked) = (call(&real, step).await, call(&client, step).await);
-        assert_eq!(faked, real_result, "{step:?}");
+        let real_result = call(&real, step, &mut epochs[0]).await;
+        assert_eq!(call(&client, step, &mut epochs[1]).await, real_result, "{step:?}");
     }
-    assert_eq!(fake.with(|database| summary(database)), real_summary(&real).await);
+    assert_eq!(fake.with(|database| summary(database)), real_summary(&real, &epochs[0]).await);
     check_usage(&real).await;
 }
 
-/// Executes a call and returns its rows as text, or its SQLSTATE.
-async fn call(client: &Client, step: &Step) -> Result<String, String> {
+/// Executes a call and returns its rows as text, or its SQLSTATE. `epochs` are those that the server has begun.
+async fn call(client: &Client, step: &Step, epochs: &mut Vec<i64>) -> Result<String, String> {
+    let begun = |n: &i64| epochs.get(*n as usize - 1).copied().unwrap_or(-n);
     let rows = match step {
-        Step::Begin => client.query("SELECT node_begin($1, $2)", &[&"node", &TTL_MS]).await,
+        Step::Begin => {
+            let row = client.query_one("SELECT node_begin($1, $2)", &[&"node", &TTL_MS]).await.unwrap();
+            epochs.push(row.get(0));
+            return Ok(String::new());
+        }
         Step::Beat { epoch } => {
-            client
-                .query(
-                    "SELECT is_active, revision, names, workspaces, takes, recalls FROM node_beat($1, $2)",
-                    &[epoch, &TTL_MS],
-                )
-                .await
+            client.query("SELECT is_active, revision FROM node_beat($1, $2)", &[&begun(epoch), &TTL_MS]).await
         }
-        Step::Leave { epoch } => client.query("SELECT node_leave($1)", &[epoch]).await,
-        Step::End => client.query("SELECT nodes_end()", &[]).await,
-        Step::Take { epoch, workspace, known, needs, wants, again } => {
+        Step::Leave { epoch } => client.query("SELECT node_leave($1)", &[&begun(epoch)]).await,
+        Step::End { leases_max } => client.query("SELECT nodes_end($1)", &[leases_max]).await,
+        Step::Take { epoch, workspace, number, known, needs, wants, again } => {
             let id = WORKSPACES.get(*workspace).map_or("unknown", |(id, _)| id);
-            let given: [&(dyn ToSql + Sync); 6] = [epoch, &id, known, needs, wants, again];
-            client
-                .query("SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6)", &given)
-                .await
+            let given: [&(dyn ToSql + Sync); 7] = [&begun(epoch), &id, number, known, needs, wants, again];
+            let call = "SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6, $7)";
+            client.query(call, &given).await
         }
-        Step::Return { epoch, workspace, returns, seen } => {
-            client.query("SELECT lease_return($1, $2, $3, $4)", &[epoch, workspace, returns, seen]).await
+        Step::Recalled { epoch, leases_max } => {
+            let call = "SELECT names, workspaces, numbers, takes, recalls FROM leases_recalled($1, $2)";
+            client.query(call, &[&begun(epoch), leases_max]).await
+        }
+        Step::Return { epoch, number, returns, seen } => {
+            let (numbers, seen) = (vec![number; returns.len()], vec![seen; returns.len()]);
+            let given: [&(dyn ToSql + Sync); 5] = [&begun(epoch), &vec![1_i64, 2], &numbers, returns, &seen];
+            client.query("SELECT lease_return($1, $2, $3, $4, $5)", &given).await
         }
         Step::Show { epoch, held } => {
-            client.query("SELECT lease_show($1, $2, $3)", &[epoch, &vec![1_i64, 2], &vec![*held, 0]]).await
+            let given: [&(dyn ToSql + Sync); 3] = [&begun(epoch), &vec![1_i64, 2], &vec![*held, 0]];
+            client.query("SELECT lease_show($1, $2, $3)", &given).await
         }
-        Step::Settle { spends } => settle(client, spends).await,
+        Step::Settle { spends } => settle(client, spends, begun).await,
         Step::Charge { spends } => {
-            let epochs: Vec<_> = spends.iter().map(|spend| spend.epoch).collect();
+            let epochs: Vec<_> = spends.iter().map(|spend| begun(&spend.epoch)).collect();
             let workspaces: Vec<_> = spends.iter().map(|spend| spend.workspace).collect();
             let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
             let costs: Vec<_> = spends.iter().map(|spend| spend.cost).collect();
@@ -174,7 +191,11 @@ async fn call(client: &Client, step: &Step) -> Result<String, String> {
 }
 
 /// Calls `settle` with the leases in lock order and the spends in lookup order.
-async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_postgres::Error> {
+async fn settle(
+    client: &Client,
+    spends: &[Spend],
+    begun: impl Fn(&i64) -> i64,
+) -> Result<Vec<Row>, tokio_postgres::Error> {
     let mut spends = spends.to_vec();
     spends.sort_by_key(|spend| spend.lookup);
     let mut sums_by_lease: BTreeMap<(i64, i64), i64> = BTreeMap::new();
@@ -182,7 +203,7 @@ async fn settle(client: &Client, spends: &[Spend]) -> Result<Vec<Row>, tokio_pos
         *sums_by_lease.entry((spend.workspace, spend.epoch)).or_default() += spend.cost;
     }
     let number = |spend: &Spend| sums_by_lease.range(..=(spend.workspace, spend.epoch)).count() as i32;
-    let epochs: Vec<_> = sums_by_lease.keys().map(|(_, epoch)| *epoch).collect();
+    let epochs: Vec<_> = sums_by_lease.keys().map(|(_, epoch)| begun(epoch)).collect();
     let workspaces: Vec<_> = sums_by_lease.keys().map(|(workspace, _)| *workspace).collect();
     let sums: Vec<_> = sums_by_lease.values().copied().collect();
     let lookups: Vec<_> = spends.iter().map(|spend| id(spend.lookup)).collect();
@@ -212,13 +233,13 @@ fn text(row: &Row) -> String {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summary {
     totals: Vec<[i64; 3]>,
-    leases: Vec<([i64; 2], [i64; 6])>,
+    leases: Vec<([i64; 2], [i64; 7])>,
     spends: Vec<(u8, i64)>,
 }
 
 fn summary(database: &Database) -> Summary {
     let lease = |(at, l): (&(i64, i64), &Lease)| {
-        ([at.0, at.1], [l.taken, l.returned, l.spent, l.held, l.recalled, l.answered])
+        ([at.0, at.1], [l.number, l.taken, l.returned, l.spent, l.held, l.recalled, l.answered])
     };
     Summary {
         totals: database.workspaces().iter().map(|w| [w.granted, w.spent, w.leased]).collect(),
@@ -229,20 +250,21 @@ fn summary(database: &Database) -> Summary {
     }
 }
 
-async fn real_summary(client: &Client) -> Summary {
+async fn real_summary(client: &Client, epochs: &[i64]) -> Summary {
     let numbers = |row: &Row, from: usize, to: usize| (from..to).map(|at| row.get(at)).collect::<Vec<i64>>();
     let totals =
         client.query("SELECT granted, spent, leased FROM workspace ORDER BY rowid", &[]).await.unwrap();
-    let leases =
-        "SELECT workspace, epoch, taken, returned, spent, held, recalled, answered FROM lease ORDER BY 1, 2";
-    let leases = client.query(leases, &[]).await.unwrap();
+    let leases = "SELECT workspace, array_position($1, epoch)::bigint,
+             number, taken, returned, spent, held, recalled, answered
+         FROM lease ORDER BY 1, 2";
+    let leases = client.query(leases, &[&epochs]).await.unwrap();
     let spends = "SELECT lookup_id, credits FROM credit_spend ORDER BY 1";
     let spends = client.query(spends, &[]).await.unwrap();
     Summary {
         totals: totals.iter().map(|row| numbers(row, 0, 3).try_into().unwrap()).collect(),
         leases: leases
             .iter()
-            .map(|row| (numbers(row, 0, 2).try_into().unwrap(), numbers(row, 2, 8).try_into().unwrap()))
+            .map(|row| (numbers(row, 0, 2).try_into().unwrap(), numbers(row, 2, 9).try_into().unwrap()))
             .collect(),
         spends: spends.iter().map(|row| (row.get::<_, Uuid>(0).0[15], row.get(1))).collect(),
     }

@@ -88,12 +88,14 @@ async fn rejected_spend_cannot_be_committed_later() {
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     // The lease has too few credits for 30, and the workspace as well.
     let charge = |credits: u8| {
-        format!("SELECT charge('{{1}}', '{{1}}', '{{{id}}}', '{{9}}', '{{{credits}}}', ARRAY[now()])")
+        format!(
+            "SELECT charge(ARRAY(SELECT epoch FROM node), '{{1}}', '{{{id}}}', '{{9}}', '{{{credits}}}', ARRAY[now()])"
+        )
     };
     world.sql(&charge(30)).await;
     world.sql(&charge(3)).await;
     let settle = format!(
-        "SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{9}}', '{{3}}', ARRAY[now()])"
+        "SELECT settle(ARRAY(SELECT epoch FROM node), '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{9}}', '{{3}}', ARRAY[now()])"
     );
     world.sql(&settle).await;
     assert!(node.ledger.settle(&held, Spend(3)).await.is_err());
@@ -109,7 +111,7 @@ async fn same_spend_over_two_connections_is_charged_once() {
     let held = world.holding(&node, 3).await;
     let id: String = held.lookup_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let call = format!(
-        "SELECT settle('{{1}}', '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{9}}', '{{3}}', ARRAY[now()])"
+        "SELECT settle(ARRAY(SELECT epoch FROM node), '{{1}}', '{{3}}', '{{{id}}}', '{{1}}', '{{9}}', '{{3}}', ARRAY[now()])"
     );
     let (acknowledged, ..) =
         tokio::join!(node.ledger.settle(&held, Spend(3)), world.sql(&call), world.sql(&call));
@@ -129,7 +131,7 @@ async fn rejected_spend_fails_without_its_batch() {
     }
     // While the first spend waits for this lock, the others are collected into one batch.
     let locker = world.postgres.client(&world.database).await;
-    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    locker.batch_execute("BEGIN; SELECT FROM lease FOR UPDATE").await.unwrap();
     let settling: Vec<_> = holds
         .into_iter()
         .map(|held| {

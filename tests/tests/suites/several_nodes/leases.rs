@@ -29,10 +29,10 @@ async fn credits_of_a_crashed_node_return_when_its_lease_expires() {
 async fn no_402_while_an_unresponsive_node_has_idle_credits() {
     let world = World::new().await;
     world.workspace(10).await;
-    let (mut one, two) = (world.node().await, world.node().await);
+    let (one, two) = (world.node().await, world.node().await);
     let held = world.holding(&one, 10).await;
     one.ledger.settle(&held, Spend(1)).await.unwrap();
-    one.stop_ticking().await;
+    one.network.cut();
     let undecided = world.hold(&two, 1).await.1.unwrap_err();
     let backend = undecided.downcast_ref::<StoreError>().and_then(StoreError::backend);
     assert!(matches!(backend, Some(PostgresError::Undecided(_))), "{undecided:?}");
@@ -55,27 +55,22 @@ async fn node_without_heartbeat_stops_using_its_lease() {
 async fn lease_expires_at_its_node_first_for_any_reply_delay() {
     let world = World::new().await;
     world.workspace(10).await;
-    let mut node = world.node_with(LEASE, Duration::ZERO).await;
+    let node = world.node_with(LEASE, Duration::ZERO).await;
     let held = world.holding(&node, 10).await;
     node.ledger.settle(&held, Release).await.unwrap();
-    node.stop_ticking().await;
     let lives = || async {
         let select =
             "SELECT count(*), coalesce(max((extract(epoch FROM ends_at) * 1000)::bigint), 0) FROM node
              WHERE ends_at > clock_timestamp()";
         world.postgres.numbers(&world.database, select).await
     };
-    node.ledger.tick(node.now()).await.unwrap(); // opens a connection, which the next tick reuses
-    let before = lives().await;
     node.network.delay_replies();
-    let (ledger, now) = (node.ledger.clone(), node.now());
-    let beating = tokio::spawn(async move { ledger.tick(now).await });
+    let before = lives().await;
     eventually("the store received the heartbeat", async || lives().await[1] > before[1]).await;
     sleep(LEASE / 2).await;
+    node.network.drop_requests(); // of the next heartbeat
     node.network.deliver_replies();
-    beating.await.unwrap().unwrap();
     assert!(matches!(world.hold(&node, 1).await.1, Ok(Granted)), "it lives");
-    node.network.cut();
     eventually("the lease ends in the store", async || lives().await[0] == 0).await;
     let lookup = world.lookup(&node, 1);
     let late = timeout(LEASE / 10, node.ledger.hold(&lookup)).await;

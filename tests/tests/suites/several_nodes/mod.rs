@@ -6,6 +6,7 @@ mod faults;
 mod keys;
 mod leases;
 mod random;
+mod scale;
 mod usage;
 mod users;
 mod world;

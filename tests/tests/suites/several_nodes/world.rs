@@ -174,7 +174,7 @@ impl<'a> World<'a> {
 
     /// Ends the sessions of all nodes in the database without notifying the nodes.
     pub(crate) async fn end_all_nodes(&self) {
-        self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end()").await;
+        self.sql("UPDATE node SET ends_at = clock_timestamp(); SELECT nodes_end(1000)").await;
     }
 }
 
@@ -202,6 +202,8 @@ impl Node {
     }
 
     /// Stops the background ticks.
+    ///
+    /// The heartbeat continues.
     pub(crate) async fn stop_ticking(&mut self) {
         self.ticks.abort();
         let _ = (&mut self.ticks).await;
@@ -243,6 +245,11 @@ impl Network {
         self.drops_replies.store(true, Ordering::SeqCst);
     }
 
+    /// Loses all data from the node. Data from the server still arrives.
+    pub(crate) fn drop_requests(&self) {
+        self.drops_requests.store(true, Ordering::SeqCst);
+    }
+
     /// Delays data from the server until [`Network::deliver_replies`].
     pub(crate) fn delay_replies(&self) {
         self.delays_replies.store(true, Ordering::SeqCst);
@@ -259,7 +266,7 @@ impl Network {
 
     /// Loses all data in both directions and blocks new connections.
     pub(crate) fn cut(&self) {
-        self.drops_requests.store(true, Ordering::SeqCst);
+        self.drop_requests();
         self.drop_replies();
     }
 

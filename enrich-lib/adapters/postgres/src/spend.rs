@@ -1,0 +1,41 @@
+//! A spend in the queue of the [`crate::writer`].
+
+use std::sync::Arc;
+
+use enrich_lib::credit::Hold;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::error::PostgresError;
+use crate::workspace::WorkspaceState;
+
+/// A spend started by [`enrich_lib::credit::Account::begin_spend`].
+pub(crate) struct Spend {
+    pub(crate) state: Arc<WorkspaceState>,
+    /// The row id of the workspace.
+    pub(crate) rowid: i64,
+    pub(crate) hold: Hold,
+    pub(crate) credits: u64,
+    pub(crate) reply: ReplySender,
+    pub(crate) queued_at: Instant,
+    /// True if the spend was sent and may have been committed.
+    pub(crate) is_ambiguous: bool,
+    /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
+    pub(crate) is_late: bool,
+}
+
+/// The channel for the result. The receiver may be closed.
+type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
+
+impl Spend {
+    /// Returns the row id of the workspace and the epoch, in lock order.
+    pub(crate) fn lease(&self) -> (i64, i64) {
+        (self.rowid, self.state.epoch)
+    }
+
+    /// Fails a spend that is not committed and never will be.
+    pub(crate) fn fail(self, error: PostgresError) {
+        self.state.lease().account.abort_spend(&self.hold);
+        let _ = self.reply.send(Err(error));
+    }
+}
