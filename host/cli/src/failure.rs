@@ -128,7 +128,10 @@ impl Failure {
 
     fn of_postgres(self, error: &PostgresError) -> Self {
         match error {
-            PostgresError::InvalidUrl | PostgresError::SslMode => self.exit(Exit::Usage),
+            PostgresError::InvalidUrl
+            | PostgresError::UnsupportedOption(_)
+            | PostgresError::InvalidOption { .. }
+            | PostgresError::Certificates { .. } => self.exit(Exit::Usage),
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {

@@ -40,13 +40,15 @@ impl FromStr for ServerUrl {
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str("…") };
-        // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password.
+        // Splits at the last `@`: an unencoded `@`, `/` or `?` before it belongs to the password. If there is no user name before
+        // it, the `@` may belong to an option.
         let (login, location) =
             rest.rsplit_once('@').map_or((None, rest), |(login, location)| (Some(login), location));
         let location = location.split(['?', '#']).next().unwrap_or_default();
         let user =
             login.map(|login| login.split(':').next().unwrap_or_default()).filter(|user| !user.is_empty());
         match user {
+            Some(user) if user.contains(['@', '/', '?', '#']) => write!(f, "{scheme}://…"),
             Some(user) => write!(f, "{scheme}://{user}@{location}"),
             None => write!(f, "{scheme}://{location}"),
         }
@@ -72,6 +74,7 @@ mod tests {
             ),
             ("postgres://enrich:hunt@er/2?@db/accounts?sslmode=require", "postgres://enrich@db/accounts"),
             ("postgresql://db/accounts?user=enrich&password=hunter2", "postgresql://db/accounts"),
+            ("postgresql://db/accounts?user=enrich&password=hunt@er2", "postgresql://…"),
             ("redis://:hunter2@redis.internal", "redis://redis.internal"),
             ("redis://redis.internal:6379/2", "redis://redis.internal:6379/2"),
             ("host=db password=hunter2", "…"),

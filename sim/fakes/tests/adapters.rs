@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +30,17 @@ impl enrich_postgres::Connect for Pipe<Postgres> {
         let server = self.0.clone();
         tokio::spawn(async move { server.serve(stream).await });
         Ok(Box::new(client))
+    }
+}
+
+/// Counts connections.
+struct Counting<C>(C, Arc<AtomicU32>);
+
+#[async_trait]
+impl<C: enrich_postgres::Connect> enrich_postgres::Connect for Counting<C> {
+    async fn connect(&self) -> io::Result<Box<dyn enrich_postgres::Stream>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.connect().await
     }
 }
 
@@ -94,6 +106,31 @@ async fn ledger_finds_key_spends_and_returns_lease() {
     assert_eq!(postgres.with(|database| database.committed_spend(&[1; 16])), Some(1));
     ledger.close().await.unwrap();
     postgres.with(|database| assert!(database.leases().is_empty() && database.workspaces()[0].free() == 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ledger_refuses_a_proxy_that_replaces_server_processes() {
+    let postgres = postgres(10);
+    postgres.share_process();
+    let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
+    let opened = Ledger::open(server.through(Pipe(postgres)), Config::default(), now()).await;
+    let error = opened.unwrap_err().to_string();
+    assert!(error.contains("pool_mode = session"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pooled_connection_is_replaced_after_its_maximum_age() {
+    let (postgres, connections) = (postgres(10), Arc::new(AtomicU32::new(0)));
+    let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
+    let counting = Counting(Pipe(postgres), connections.clone());
+    let ledger = Ledger::open(server.through(counting), Config::default(), now()).await.unwrap();
+    let age_max = Duration::from_secs(600);
+    for (elapsed, opened) in [(Duration::ZERO, true), (age_max / 2, false), (age_max, true)] {
+        tokio::time::advance(elapsed).await;
+        let before = connections.load(Ordering::Relaxed);
+        assert!(ledger.find(&key().digest()).await.unwrap().is_some());
+        assert_eq!(connections.load(Ordering::Relaxed) > before, opened, "after {elapsed:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,17 @@
 //!
 //! # Layout
 //!
-//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres`.
+//! `process` a server process · `redis` · `cluster` a Redis Cluster · `postgres` · `standby` of a PostgreSQL
+//! server · `proxy` a TCP proxy with faults.
 
 mod cluster;
 mod postgres;
 mod process;
+mod proxy;
 mod redis;
+mod standby;
 
 pub use cluster::RedisCluster;
 pub use postgres::Postgres;
+pub use proxy::Proxy;
 pub use redis::{Redis, RedisOptions};

@@ -49,8 +49,7 @@ impl Postgres {
 
     /// Starts a server with `settings` (`name=value`) and additional `files` (name, content) in its data directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
-        let dir = tempfile::Builder::new().prefix("enrich-pg").tempdir().unwrap();
-        own(dir.path());
+        let dir = new_directory();
         let data = dir.path().join("data");
         let made = program("initdb")
             .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
@@ -65,6 +64,11 @@ impl Postgres {
             let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
             std::fs::set_permissions(&path, private).unwrap();
         }
+        Self::serve_in(dir, settings)
+    }
+
+    /// Starts a server on the data directory in `dir`.
+    pub(super) fn serve_in(dir: TempDir, settings: &[&str]) -> Self {
         let port = free_port();
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let (server, watch) = serve(dir.path(), port, &settings);
@@ -197,6 +201,13 @@ impl Drop for Postgres {
     }
 }
 
+/// Creates a directory for the files of a server.
+pub(super) fn new_directory() -> TempDir {
+    let dir = tempfile::Builder::new().prefix("enrich-pg").tempdir().unwrap();
+    own(dir.path());
+    dir
+}
+
 fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
     let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut server = program("postgres");
@@ -226,7 +237,7 @@ fn children(of: Pid) -> Vec<Pid> {
 }
 
 /// Creates a command for one of PostgreSQL's programs. It runs as another user than root, which PostgreSQL refuses.
-fn program(name: &str) -> Command {
+pub(super) fn program(name: &str) -> Command {
     let path = bin().join(name);
     let mut command = Command::new(path);
     if let Some((uid, gid)) = user() {

@@ -1,6 +1,7 @@
 //! Byte streams to a server.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use async_trait::async_trait;
 use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 /// A byte stream to a server.
@@ -47,6 +48,11 @@ pub struct Tls {
 pub struct Unix(pub PathBuf);
 
 impl Tcp {
+    /// Resolves the host name. A host may have several addresses.
+    pub async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok(lookup_host((self.host.as_str(), self.port)).await?.collect())
+    }
+
     async fn open(&self) -> io::Result<TcpStream> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;

@@ -18,12 +18,14 @@ CREATE TABLE workspace (
     quota_limit    bigint      NOT NULL CHECK (quota_limit BETWEEN 1 AND 4294967295),
     window_seconds integer     NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     timestamptz NOT NULL,
+    revised        bigint      NOT NULL DEFAULT 0, -- the revision of the last change that nodes cache
     -- Running totals of the tables below, updated in the same transaction. See the view `account`.
     granted        bigint      NOT NULL DEFAULT 0 CHECK (granted >= 0),
     spent          bigint      NOT NULL DEFAULT 0 CHECK (spent >= 0), -- without the spends of active leases
     leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- leased to nodes and not returned
     CONSTRAINT spent_and_leased_within_granted CHECK (spent + leased <= granted)
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
+CREATE INDEX workspace_revised ON workspace (revised) WHERE revised > 0;
 
 CREATE TABLE api_key (
     rowid        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -37,9 +39,11 @@ CREATE TABLE api_key (
     last_used_at timestamptz,
     expires_at   timestamptz,
     disabled_at  timestamptz,
-    revoked_at   timestamptz
+    revoked_at   timestamptz,
+    revised      bigint      NOT NULL DEFAULT 0 -- the revision of the last change that nodes cache
 );
 CREATE INDEX api_key_of_workspace ON api_key (workspace);
+CREATE INDEX api_key_revised ON api_key (revised) WHERE revised > 0;
 
 CREATE TABLE credit_grant (
     rowid     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -114,13 +118,40 @@ INSERT INTO revision VALUES (0);
 
 CREATE FUNCTION revise() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE revision SET n = n + 1;
+    UPDATE revision SET n = n + 1 RETURNING n INTO NEW.revised;
     PERFORM pg_notify('enrich', '');
-    RETURN NULL;
+    RETURN NEW;
 END $$;
 
-CREATE TRIGGER workspace_revised AFTER UPDATE OF quota_limit, window_seconds ON workspace EXECUTE FUNCTION revise();
-CREATE TRIGGER api_key_revised AFTER UPDATE OF expires_at, disabled_at, revoked_at ON api_key EXECUTE FUNCTION revise();
+CREATE TRIGGER workspace_revised BEFORE UPDATE OF quota_limit, window_seconds ON workspace
+    FOR EACH ROW EXECUTE FUNCTION revise();
+CREATE TRIGGER api_key_revised BEFORE UPDATE OF expires_at, disabled_at, revoked_at ON api_key
+    FOR EACH ROW EXECUTE FUNCTION revise();
+
+-- Returns the digests of keys that have changed since a revision, but no more than `count_max`.
+CREATE FUNCTION keys_changed(since bigint, count_max bigint) RETURNS SETOF bytea
+LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+    SELECT digest FROM api_key WHERE revised > since AND revised > 0
+    UNION ALL
+    SELECT k.digest FROM workspace w JOIN api_key k ON k.workspace = w.rowid WHERE w.revised > since AND w.revised > 0
+    LIMIT count_max
+$$;
+
+-- Finds an active key. All columns are NULL if there is none. Fails on a standby, which may not have received a revocation yet.
+CREATE FUNCTION key_find(
+    of_digest bytea, active_at timestamptz,
+    OUT key bigint, OUT workspace_id text, OUT quota_limit bigint, OUT window_seconds integer, OUT expires_at timestamptz
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+BEGIN
+    IF current_setting('transaction_read_only')::boolean THEN
+        RAISE read_only_sql_transaction USING MESSAGE = 'the server is read-only';
+    END IF;
+    SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
+    INTO key, workspace_id, quota_limit, window_seconds, expires_at
+    FROM api_key k JOIN workspace w ON w.rowid = k.workspace
+    WHERE k.digest = of_digest AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > active_at);
+END $$;
 
 -- Grants and spends are append-only.
 CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS $$

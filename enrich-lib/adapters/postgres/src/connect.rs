@@ -1,7 +1,8 @@
-//! Server addresses, TLS and the underlying streams.
+//! Servers, TLS and the underlying streams.
 //!
-//! `sslmode` in the address selects when TLS is used. It does not affect verification: the certificate and its host name are
-//! always verified, against the system's root certificates or those in `sslrootcert=FILE`.
+//! `sslmode` in the URL selects when TLS is used. It does not affect verification: the certificate and its host name are
+//! always verified, against the system's root certificates or those in `sslrootcert=FILE`. `sslcert=FILE` and `sslkey=FILE`
+//! name the certificate and the key that the client presents.
 //!
 //! | `sslmode` | |
 //! |---|---|
@@ -14,21 +15,32 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 #[cfg(unix)]
 use enrich_net::Unix;
-use enrich_net::{Connect, RootCertStore, Stream, Tcp, client_config, pem_roots, system_roots};
-use percent_encoding::percent_decode_str;
+use enrich_net::{
+    Connect, Identity, Liveness, RootCertStore, Stream, Tcp, TcpAddress, client_config, pem_roots,
+    system_roots,
+};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::config::{Host, SslMode};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
+use crate::url::{DatabaseUrl, TlsFiles};
+
+/// The time after which the next host or address is tried as well. A host that does not respond delays a connection by no more.
+const HEAD_START: Duration = Duration::from_millis(200);
 
 /// A boxed stream as a concrete type. The compiler cannot prove that a future with a `Box<dyn Stream>` is `Send`.
 pub(crate) struct AnyStream(pub(crate) Box<dyn Stream>);
@@ -57,13 +69,25 @@ impl AsyncWrite for AnyStream {
     }
 }
 
-/// The address of a database and the means of connecting to it. `Debug` hides the password.
+/// The servers of one database and the means of connecting to them. `Debug` hides the password.
+///
+/// Connections are made to the first server that is reachable and accepts writes. A standby is never used.
 #[derive(Clone)]
 pub struct Server {
+    /// At least one.
+    hosts: Vec<Arc<Host>>,
+    connect_timeout: Duration,
+    /// The generation of new connections. Clones share it, and thus all pools of a node.
+    generation: watch::Sender<u64>,
+}
+
+/// One server.
+#[derive(Clone)]
+pub(crate) struct Host {
     pub(crate) config: tokio_postgres::Config,
     /// `None` disables TLS even if the server offers it.
     pub(crate) tls: Option<Tls>,
-    pub(crate) network: Arc<dyn Connect>,
+    network: Network,
 }
 
 /// The TLS configuration and the host name that the certificate must match.
@@ -73,103 +97,187 @@ pub(crate) struct Tls {
     pub(crate) name: String,
 }
 
-/// The certificate options of the address. `tokio_postgres` does not parse them.
-struct Certificates {
-    roots: Option<PathBuf>,
+#[derive(Clone)]
+enum Network {
+    /// A host name, resolved for each connection.
+    Tcp(Tcp, Liveness),
+    Other(Arc<dyn Connect>),
 }
 
 impl Server {
-    /// Replaces the system's network with `network`. The address still supplies the user and the database.
+    /// Replaces the system's network with `network`, which leads to one server. The URL still supplies the user, the database
+    /// and the name for TLS, which is that of its first host.
     #[must_use]
     pub fn through(mut self, network: impl Connect) -> Self {
-        self.network = Arc::new(network);
+        let host = Host::clone(&self.hosts[0]);
+        self.hosts = vec![Arc::new(Host { network: Network::Other(Arc::new(network)), ..host })];
         self
+    }
+
+    /// Returns the first session that `open` establishes, in the order of the hosts and their addresses. Later ones are tried
+    /// when the earlier ones fail or have not finished within [`HEAD_START`].
+    pub(crate) async fn connect<T, F>(
+        &self,
+        open: impl Fn(Arc<Host>, AnyStream) -> F,
+    ) -> Result<T, PostgresError>
+    where
+        F: Future<Output = Result<T, PostgresError>>,
+    {
+        let open = &open;
+        first(self.hosts.iter().cloned(), |host| async move {
+            first(host.network.addresses().await?, |address| {
+                let host = host.clone();
+                let opened = async move { open(host, AnyStream(address.connect().await?)).await };
+                async {
+                    timeout(self.connect_timeout, opened).await.unwrap_or_else(|_| Err(self.no_connection()))
+                }
+            })
+            .await
+        })
+        .await
+    }
+
+    fn no_connection(&self) -> PostgresError {
+        let error = format!("no connection within {} s", self.connect_timeout.as_secs());
+        PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error))
+    }
+
+    /// Returns the generation of connections that are opened now.
+    pub(crate) fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Returns a receiver that is notified when a generation ends.
+    pub(crate) fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Ends this generation and all before: their connections are not used again. Called when one of them fails, because then
+    /// the others probably lead to the same server.
+    pub(crate) fn end_generation(&self, ended: u64) {
+        self.generation.send_if_modified(|generation| {
+            let is_newest = *generation <= ended;
+            *generation = (*generation).max(ended + 1);
+            is_newest
+        });
     }
 }
 
 impl FromStr for Server {
     type Err = PostgresError;
 
-    /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
+    /// Parses `postgres://USER:PASSWORD@HOST:PORT,…/DATABASE?sslmode=…`. A host that begins with `/` (`%2F`) is the directory
     /// of a Unix socket; `?host=` may specify it as well.
     ///
-    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::SslMode`], [`PostgresError::Certificates`].
+    /// Errors: [`PostgresError::InvalidUrl`], [`PostgresError::UnsupportedOption`], [`PostgresError::InvalidOption`],
+    /// [`PostgresError::Certificates`].
     fn from_str(url: &str) -> Result<Self, PostgresError> {
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(PostgresError::InvalidUrl);
-        }
-        let (url, certificates) = Certificates::split(url)?;
-        let mut config: tokio_postgres::Config = url.parse().map_err(|_| PostgresError::InvalidUrl)?;
-        let ([host], true) = (config.get_hosts(), config.get_hostaddrs().is_empty()) else {
-            return Err(PostgresError::InvalidUrl);
+        let DatabaseUrl { config, hosts, files, liveness, connect_timeout } = url.parse()?;
+        let uses_tls = |name: &str| !name.starts_with('/') && config.get_ssl_mode() != SslMode::Disable;
+        let maker = match hosts.iter().any(|(name, _)| uses_tls(name)) {
+            true => Some(verifier(files)?),
+            false => None,
         };
-        let (host, port) = (host.clone(), config.get_ports().first().copied().unwrap_or(5432));
-        if config.get_application_name().is_none() {
-            config.application_name("enrich");
-        }
-        let tls = match &host {
-            Host::Tcp(name) if config.get_ssl_mode() != SslMode::Disable => {
-                Some(Tls { maker: certificates.verifier()?, name: name.clone() })
+        let host = |(name, port): (String, u16)| {
+            let maker = maker.clone().filter(|_| uses_tls(&name));
+            let tls = maker.map(|maker| Tls { maker, name: name.clone() });
+            let mut config = config.clone();
+            if tls.is_none() {
+                config.ssl_mode(SslMode::Disable);
             }
-            _ => None,
+            Arc::new(Host { config, tls, network: network(name, port, liveness) })
         };
-        if tls.is_none() {
-            config.ssl_mode(SslMode::Disable);
-        }
-        Ok(Self { config, tls, network: network(host, port) })
+        let hosts = hosts.into_iter().map(host).collect();
+        Ok(Self { hosts, connect_timeout, generation: watch::Sender::new(0) })
     }
 }
 
-impl Certificates {
-    /// Removes `sslrootcert` from the address and maps `verify-ca` and `verify-full` to `require`.
-    fn split(url: &str) -> Result<(String, Self), PostgresError> {
-        let Some((address, query)) = url.split_once('?') else {
-            return Ok((url.to_owned(), Self { roots: None }));
-        };
-        let (mut kept, mut roots) = (Vec::new(), None);
-        for option in query.split('&') {
-            match option.split_once('=') {
-                Some(("sslrootcert", path)) => roots = Some(PathBuf::from(percent_decode(path)?)),
-                Some(("sslmode", "verify-ca" | "verify-full")) => kept.push("sslmode=require"),
-                Some(("sslmode", "disable" | "prefer" | "require")) => kept.push(option),
-                Some(("sslmode", _)) => return Err(PostgresError::SslMode),
-                _ => kept.push(option),
-            }
+/// Returns the first success of `attempt`. Starts the next attempt when one fails, or after [`HEAD_START`]. If all attempts
+/// fail, returns the last error of a server that responded, or else the last one.
+async fn first<C, T, F>(
+    candidates: impl IntoIterator<Item = C>,
+    attempt: impl Fn(C) -> F,
+) -> Result<T, PostgresError>
+where
+    F: Future<Output = Result<T, PostgresError>>,
+{
+    let mut candidates = candidates.into_iter().peekable();
+    let mut attempts = FuturesUnordered::new();
+    let mut failure = PostgresError::Unreachable(io::Error::other("the host name has no address"));
+    loop {
+        match candidates.next() {
+            Some(candidate) => attempts.push(attempt(candidate)),
+            None if attempts.is_empty() => return Err(failure),
+            None => {}
         }
-        Ok((format!("{address}?{}", kept.join("&")), Self { roots }))
-    }
-
-    fn verifier(&self) -> Result<MakeRustlsConnect, PostgresError> {
-        let roots = match &self.roots {
-            Some(path) => {
-                let unreadable = |reason: String| PostgresError::Certificates { path: path.clone(), reason };
-                let pem = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-                pem_roots(&pem).map_err(|error| unreadable(error.to_string()))?
-            }
-            // Without root certificates, only a server that offers TLS is an error: verification fails.
-            None => system_roots().unwrap_or_else(|_| RootCertStore::empty()),
+        let finished = match candidates.peek() {
+            Some(_) => timeout(HEAD_START, attempts.next()).await.ok().flatten(),
+            None => attempts.next().await,
         };
-        Ok(MakeRustlsConnect::new(client_config(roots)))
+        match finished {
+            Some(Ok(session)) => return Ok(session),
+            Some(Err(error)) if !matches!(error, PostgresError::Unreachable(_)) => failure = error,
+            Some(Err(error)) if matches!(failure, PostgresError::Unreachable(_)) => failure = error,
+            Some(Err(_)) | None => {}
+        }
     }
 }
 
-fn percent_decode(text: &str) -> Result<String, PostgresError> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PostgresError::InvalidUrl)?;
-    Ok(decoded.into_owned())
+impl Network {
+    /// Returns a connector for each address of the host.
+    async fn addresses(&self) -> io::Result<Vec<Arc<dyn Connect>>> {
+        match self {
+            Self::Tcp(tcp, liveness) => {
+                let connector =
+                    |address| Arc::new(TcpAddress { address, liveness: *liveness }) as Arc<dyn Connect>;
+                Ok(tcp.addresses().await?.into_iter().map(connector).collect())
+            }
+            Self::Other(network) => Ok(vec![network.clone()]),
+        }
+    }
 }
 
-/// Returns the connector of the system's network.
-fn network(host: Host, port: u16) -> Arc<dyn Connect> {
-    match host {
-        Host::Tcp(host) => Arc::new(Tcp { host, port }),
-        #[cfg(unix)]
-        Host::Unix(directory) => Arc::new(Unix(directory.join(format!(".s.PGSQL.{port}")))),
+/// Returns the system's network.
+fn network(host: String, port: u16, liveness: Liveness) -> Network {
+    #[cfg(unix)]
+    if host.starts_with('/') {
+        return Network::Other(Arc::new(Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}")))));
     }
+    Network::Tcp(Tcp { host, port }, liveness)
+}
+
+fn verifier(files: TlsFiles) -> Result<MakeRustlsConnect, PostgresError> {
+    let roots = match &files.roots {
+        Some(path) => {
+            let roots = pem_roots(&read("sslrootcert", path)?);
+            roots.map_err(|error| unusable("sslrootcert", path, error.to_string()))?
+        }
+        // Without root certificates, only a server that offers TLS is an error: verification fails.
+        None => system_roots().unwrap_or_else(|_| RootCertStore::empty()),
+    };
+    let config = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            let identity = Identity::from_pem(&read("sslcert", certificate)?, &read("sslkey", key)?);
+            let identity = identity.map_err(|error| unusable("sslcert", certificate, error.to_string()))?;
+            identity.client_config(roots).map_err(|error| unusable("sslkey", key, error.to_string()))?
+        }
+        _ => client_config(roots),
+    };
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, PostgresError> {
+    fs::read(path).map_err(|error| unusable(option, path, error.to_string()))
+}
+
+fn unusable(option: &'static str, path: &Path, reason: String) -> PostgresError {
+    PostgresError::Certificates { option, path: path.to_path_buf(), reason }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `tokio_postgres` prints the password as `_`.
-        f.debug_struct("Server").field("config", &self.config).finish_non_exhaustive()
+        let configs = self.hosts.iter().map(|host| &host.config).collect::<Vec<_>>();
+        f.debug_struct("Server").field("hosts", &configs).finish_non_exhaustive()
     }
 }

@@ -65,15 +65,27 @@ impl Database {
     }
 }
 
-/// Checks that the schema has the version that this program requires.
+/// Checks that the schema has the version that this program requires, and that a node can use the server.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
     let checked = pool.with_timeout(async {
         let client = pool.checkout().await?;
+        check_processes(&client, &pool.connect().await?).await?;
         let checked = check_version(&**client).await;
         client.release();
         checked
     });
     checked.await
+}
+
+/// Checks that two connections use different processes of the server. Settings, prepared statements and subscriptions to
+/// notifications belong to a process. A proxy that replaces the process between two transactions therefore loses them.
+async fn check_processes(one: &Client, other: &Client) -> Result<(), PostgresError> {
+    let of_one = one.process().await?;
+    let of_other = other.process().await?;
+    if of_one == of_other || one.process().await? != of_one {
+        return Err(PostgresError::SharedProcess);
+    }
+    Ok(())
 }
 
 /// Like [`check`], on an existing connection.

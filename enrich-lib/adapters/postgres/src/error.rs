@@ -21,24 +21,43 @@ pub enum PostgresError {
     Store(#[from] StoreError),
     /// The URL is invalid. The message omits it because it may contain a password.
     #[error(
-        "the database URL is invalid; use postgres://USER:PASSWORD@HOST/DATABASE with one host, and percent-encode special \
-         characters in the password, such as %40 for @"
+        "the database URL is invalid; use postgres://USER:PASSWORD@HOST/DATABASE, and percent-encode special characters in the \
+         password, such as %40 for @ and %2F for /"
     )]
     InvalidUrl,
-    /// The URL contains an unsupported `sslmode`.
-    #[error("the sslmode in the database URL is invalid; use disable, prefer, require or verify-full")]
-    SslMode,
-    /// The certificates for verifying the server cannot be read.
-    #[error("cannot read certificates from {}: {reason}; sslrootcert must name a PEM file", .path.display())]
+    /// The URL contains an option that has no effect here.
+    #[error("the option {0} in the database URL is not supported; remove it")]
+    UnsupportedOption(String),
+    /// An option of the URL has an invalid value. The message omits the value.
+    #[error("the option {option} in the database URL is invalid; use {expected}")]
+    InvalidOption {
+        /// The option.
+        option: &'static str,
+        /// Its valid values.
+        expected: &'static str,
+    },
+    /// A file that the URL names for TLS cannot be used.
+    #[error("cannot read {}: {reason}; the option {option} must name a PEM file", .path.display())]
     Certificates {
-        /// The certificate file.
+        /// The option of the URL.
+        option: &'static str,
+        /// The file.
         path: PathBuf,
         /// The reason.
         reason: String,
     },
+    /// Two connections used the same server process.
+    #[error(
+        "connections share processes of the PostgreSQL server, as behind PgBouncer in transaction mode; connect to the server \
+         directly, or set pool_mode = session in PgBouncer"
+    )]
+    SharedProcess,
     /// Connecting to the server failed.
     #[error("cannot connect to PostgreSQL: {0}; check that it runs and that the database URL is correct")]
     Unreachable(#[from] io::Error),
+    /// Too many lookups with unknown keys wait for a connection.
+    #[error("too many lookups with unknown keys wait for PostgreSQL; retry")]
+    Busy,
     /// The connection was lost. The statement may or may not have been executed.
     #[error("the connection to PostgreSQL was lost: {0}")]
     ConnectionLost(String),
@@ -96,9 +115,19 @@ pub enum PostgresError {
 }
 
 impl PostgresError {
-    /// Returns true if the server rejected the statement. The statement had no effect, and the connection remains usable.
+    /// Returns true if the server rejected the statement and the connection remains usable. The statement had no effect.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Rejected { .. })
+        matches!(self, Self::Rejected { .. }) && !self.is_failover()
+    }
+
+    /// Returns true if the statement failed because of its connection: the connection was lost, did not reply, or its server is
+    /// read-only, starts or stops. The same statement may succeed on a new connection.
+    pub(crate) fn is_failover(&self) -> bool {
+        match self {
+            Self::ConnectionLost(_) | Self::TimedOut(_) => true,
+            Self::Rejected { code, .. } => is_failover(code),
+            _ => false,
+        }
     }
 
     /// Returns true if the statement waited too long for a lock, or for another statement. It had no effect.
@@ -112,6 +141,12 @@ impl PostgresError {
     pub(crate) fn is_constraint(&self) -> bool {
         matches!(self, Self::Rejected { code, .. } if code.starts_with("22") || code.starts_with("23"))
     }
+}
+
+/// Returns true for these SQLSTATE codes: class 08, lost connections; class 25, read-only and broken transactions; 57P01 to
+/// 57P05, a server that starts or stops; 26000, a prepared statement that is unknown because a proxy replaced the server.
+fn is_failover(code: &str) -> bool {
+    ["08", "25", "57P0", "26000"].iter().any(|prefix| code.starts_with(prefix))
 }
 
 impl From<tokio_postgres::Error> for PostgresError {

@@ -111,7 +111,7 @@ impl Heartbeat {
             let row = self.pool.query_one(call, &[&session.epoch, &self.ttl_ms()]).await?;
             if row.get(0) {
                 session.renew(self.end_of(requested_at));
-                self.keys.set_revision(row.get(1), requested_at);
+                self.keys.set_revision(row.get(1), requested_at, &self.pool).await;
                 return Ok(());
             }
             session.end();

@@ -1,8 +1,11 @@
 //! Reads API keys through the key cache, and keeps the cache consistent with the store.
 //!
-//! Cached keys are used for one second after a heartbeat. A heartbeat with a new revision clears the cache. A node that is
-//! disconnected queries the store for every key, and rejects all keys if the query fails. A revoked or disabled key is therefore
-//! unusable on all nodes within a second. A key expires by the node's clock, also in the cache.
+//! Cached keys are used for one second after a heartbeat. A heartbeat with a new revision clears the keys that have changed. A
+//! node that is disconnected queries the store for every key, and rejects all keys if the query fails. A revoked or disabled key
+//! is therefore unusable on all nodes within a second. A key expires by the node's clock, also in the cache.
+//!
+//! Anyone can send unknown keys. Few of the connections for keys read them, so that known keys do not wait for them, and a key
+//! that was not found is remembered until the next heartbeat.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +15,8 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::sync::Mutex;
-use enrich_store::{CachedKey, KeyCache};
+use enrich_store::{Cache, CachedKey, KeyCache};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
@@ -23,9 +27,15 @@ use crate::pool::Pool;
 /// How long a key may remain usable after it was revoked or disabled.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
+/// The maximum number of changed keys that are cleared one by one.
+const CHANGED_MAX: usize = 1_000;
+
 /// The keys of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NodeKeys {
+    pool: Pool,
+    /// Has a permit for each connection that may read a key that was not active before.
+    unknown: Semaphore,
     cache: KeyCache,
     /// The revision of the cached keys, and the time just before it was requested.
     revision: Mutex<Option<(i64, Instant)>>,
@@ -34,6 +44,14 @@ pub(crate) struct NodeKeys {
 }
 
 impl NodeKeys {
+    /// Creates a cache of the keys in the store. The keys are read over the `connections` of `pool`, and keys that were not
+    /// active before over half of them.
+    pub(crate) fn new(pool: Pool, connections: usize, now: Timestamp) -> Self {
+        let unknown = Semaphore::new((connections / 2).max(1));
+        let (cache, revision) = (KeyCache::default(), Mutex::default());
+        Self { pool, unknown, cache, revision, now_ms: AtomicU64::new(now.unix_ms()) }
+    }
+
     pub(crate) fn set_time(&self, now: Timestamp) {
         self.now_ms.store(now.unix_ms(), Ordering::Relaxed);
     }
@@ -43,34 +61,57 @@ impl NodeKeys {
         Timestamp::from_unix_ms(self.now_ms.load(Ordering::Relaxed))
     }
 
-    /// Records the store's `revision`, requested at `requested_at`. A new revision clears the cache, because a key may have
-    /// been revoked or disabled.
-    pub(crate) fn set_revision(&self, revision: i64, requested_at: Instant) {
-        let mut current = self.revision.lock();
+    /// Records the store's `revision`, requested at `requested_at`. Clears the keys that have changed since the last revision,
+    /// or all keys if they cannot be determined.
+    pub(crate) async fn set_revision(&self, revision: i64, requested_at: Instant, pool: &Pool) {
+        let before = self.revision.lock().map(|(before, _)| before);
         // Cleared before the new time applies, so that no lookup trusts a key of the old revision for longer.
-        if current.is_none_or(|(before, _)| before != revision) {
-            self.cache.clear();
+        match before {
+            Some(before) if before == revision => self.cache.clear_unknown(),
+            Some(before) => match changed_since(before, pool).await {
+                Ok(digests) if digests.len() <= CHANGED_MAX => {
+                    self.cache.clear_keys(&digests);
+                    self.cache.clear_unknown();
+                }
+                _ => self.cache.clear(),
+            },
+            None => self.cache.clear(),
         }
-        *current = Some((revision, requested_at));
+        *self.revision.lock() = Some((revision, requested_at));
     }
 
     /// Returns the workspace of an active key.
-    pub(crate) async fn find(
-        &self,
-        digest: &KeyDigest,
-        pool: &Pool,
-    ) -> Result<Option<Workspace>, PostgresError> {
+    pub(crate) async fn find(&self, digest: &KeyDigest) -> Result<Option<Workspace>, PostgresError> {
         let now = self.now();
-        let miss = if self.is_current() {
-            match self.cache.find(digest, now) {
-                Ok(workspace) => return Ok(Some(workspace)),
-                Err(miss) => miss,
+        let _turn;
+        let miss = match self.cached(digest, now) {
+            Cache::Active(workspace) => return Ok(Some(workspace)),
+            Cache::Unknown => return Ok(None),
+            Cache::Miss(miss) if miss.was_active => miss,
+            Cache::Miss(_) => {
+                _turn = self.turn().await?;
+                // Another lookup may have read the same key.
+                match self.cached(digest, now) {
+                    Cache::Active(workspace) => return Ok(Some(workspace)),
+                    Cache::Unknown => return Ok(None),
+                    Cache::Miss(miss) => miss,
+                }
             }
-        } else {
-            self.cache.bypass()
         };
-        let key = read(digest, now, pool).await?;
-        Ok(key.map(|key| self.cache.insert(miss, digest, key, now)))
+        Ok(self.cache.insert(miss, digest, read(digest, now, &self.pool).await?, now))
+    }
+
+    fn cached(&self, digest: &KeyDigest, now: Timestamp) -> Cache {
+        if self.is_current() { self.cache.find(digest, now) } else { Cache::Miss(self.cache.bypass(digest)) }
+    }
+
+    /// Waits until a connection may read a key that was not active before.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, PostgresError> {
+        let turn = async { Ok(self.unknown.acquire().await.expect("the semaphore is never closed")) };
+        self.pool.with_timeout(turn).await.map_err(|error| match error {
+            PostgresError::TimedOut(_) => PostgresError::Busy,
+            error => error,
+        })
     }
 
     fn is_current(&self) -> bool {
@@ -102,19 +143,28 @@ impl NodeKeys {
 
 /// Reads a key that is active at `now`.
 async fn read(digest: &KeyDigest, now: Timestamp, pool: &Pool) -> Result<Option<CachedKey>, PostgresError> {
-    let select = "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
-         FROM api_key k JOIN workspace w ON w.rowid = k.workspace
-         WHERE k.digest = $1 AND k.revoked_at IS NULL AND k.disabled_at IS NULL
-             AND (k.expires_at IS NULL OR k.expires_at > $2)";
-    let rows = pool.query(select, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
-    rows.first().map(key).transpose()
+    let call = "SELECT key, workspace_id, quota_limit, window_seconds, expires_at FROM key_find($1, $2)";
+    let row = pool.query_one_idempotent(call, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
+    row.get::<_, Option<i64>>(0).map(|rowid| key(rowid, &row)).transpose()
 }
 
-fn key(row: &Row) -> Result<CachedKey, PostgresError> {
+/// Reads the digests of the keys that have changed since a revision, up to one more than [`CHANGED_MAX`].
+async fn changed_since(revision: i64, pool: &Pool) -> Result<Vec<KeyDigest>, PostgresError> {
+    let call = "SELECT digest FROM keys_changed($1, $2) AS digest";
+    let count_max = i64::try_from(CHANGED_MAX + 1).expect("a small number");
+    let rows = pool.query(call, &[&revision, &count_max]).await?;
+    let digest = |row: &Row| {
+        let bytes = row.get::<_, &[u8]>(0).try_into();
+        parsed("api_key.digest", bytes.map(KeyDigest::from_bytes))
+    };
+    rows.iter().map(digest).collect()
+}
+
+fn key(rowid: i64, row: &Row) -> Result<CachedKey, PostgresError> {
     let limit = u32::try_from(row.get::<_, i64>(2)).unwrap_or(u32::MAX);
     let window_seconds = u32::try_from(row.get::<_, i32>(3)).unwrap_or(0);
     let id = parsed("workspace.id", row.get::<_, &str>(1).parse())?;
     let quota = parsed("workspace.quota_limit", Quota::new(limit, window_seconds))?;
     let expires_at = row.get::<_, Option<_>>(4).map(time);
-    Ok(CachedKey { rowid: row.get(0), workspace: Workspace { id, quota }, expires_at })
+    Ok(CachedKey { rowid, workspace: Workspace { id, quota }, expires_at })
 }

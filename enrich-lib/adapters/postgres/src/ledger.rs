@@ -37,9 +37,6 @@ use crate::writer::{Job, Writer};
 /// How long [`Ledger::close`] waits for pending spends, and how long it then returns leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connections reserved for ticks and the writer, which must not wait for holds.
-const OWN_CONNECTIONS: usize = 2;
-
 /// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -50,7 +47,7 @@ pub struct Config {
     pub lease: Duration,
     /// The timeout for one database request.
     pub timeout: Duration,
-    /// The maximum number of connections for keys and holds. The node uses four more.
+    /// The maximum number of connections for keys and holds, half of them for each. The node uses four more.
     pub connections_max: usize,
 }
 
@@ -69,6 +66,7 @@ pub struct Ledger {
     sessions: Arc<Sessions>,
     heartbeat: Arc<Heartbeat>,
     upkeep: Upkeep,
+    /// For holds.
     pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
     changed: Arc<Notify>,
@@ -85,13 +83,16 @@ impl Ledger {
     pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
         let now = now.into();
         let Config { name, lease, timeout, connections_max } = config;
-        let pool = Pool::new(server.clone(), connections_max, timeout);
-        let own_pool = Pool::new(server.clone(), OWN_CONNECTIONS, timeout);
-        database::check(&own_pool).await?;
-        let (sessions, keys, usage): (Arc<Sessions>, Arc<NodeKeys>, Arc<UsageCounter>) = Default::default();
-        keys.set_time(now.wall);
+        let key_connections = (connections_max / 2).max(1);
+        let key_pool = Pool::new(server.clone(), key_connections, timeout);
+        let pool = Pool::new(server.clone(), connections_max.saturating_sub(key_connections).max(1), timeout);
+        // Each sends one statement at a time, and must not wait for lookups or for each other.
+        let own_pool = || Pool::new(server.clone(), 1, timeout);
+        let (heartbeat_pool, upkeep_pool, writer_pool) = (own_pool(), own_pool(), own_pool());
+        database::check(&upkeep_pool).await?;
+        let (sessions, usage): (Arc<Sessions>, Arc<UsageCounter>) = Default::default();
         sessions.advance(now.elapsed);
-        let heartbeat_pool = Pool::new(server.clone(), 1, timeout);
+        let keys = Arc::new(NodeKeys::new(key_pool, key_connections, now.wall));
         let heartbeat = Heartbeat::begin(heartbeat_pool, name, lease, sessions.clone(), keys.clone()).await?;
         let heartbeat = Arc::new(heartbeat);
         let heartbeat_task = tokio::spawn(heartbeat.clone().run());
@@ -105,10 +106,10 @@ impl Ledger {
             }
         };
         let tasks = [
-            tokio::spawn(Writer::new(own_pool.clone()).run(jobs)),
+            tokio::spawn(Writer::new(writer_pool).run(jobs)),
             tokio::spawn(listener::run(server, timeout, notified)),
         ];
-        let upkeep = Upkeep::new(own_pool, sessions.clone(), keys.clone(), usage.clone(), changed.clone());
+        let upkeep = Upkeep::new(upkeep_pool, sessions.clone(), keys.clone(), usage.clone(), changed.clone());
         Ok(Self { keys, usage, sessions, heartbeat, upkeep, pool, queue, changed, heartbeat_task, tasks })
     }
 
@@ -225,7 +226,7 @@ impl Ledger {
 #[async_trait]
 impl Keys for Ledger {
     async fn find(&self, key: &KeyDigest) -> Result<Option<Workspace>, PortError> {
-        Ok(self.keys.find(key, &self.pool).await?)
+        Ok(self.keys.find(key).await?)
     }
 }
 

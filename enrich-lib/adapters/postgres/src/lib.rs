@@ -22,7 +22,7 @@
 //!
 //! # Layout
 //!
-//! Each module uses only those before it: `error` · `column` type conversions · `connect` addresses, TLS and streams ·
+//! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
 //! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases ·
 //! `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
@@ -35,6 +35,8 @@
 mod error;
 
 mod column;
+
+mod url;
 
 mod connect;
 

@@ -5,6 +5,10 @@
 //!
 //! Every call has a timeout. A call that exceeds its timeout or is cancelled may leave its connection in an unknown state,
 //! so that connection is closed and never reused.
+//!
+//! After a failover, the connections that are open lead to a server that is gone or read-only. The first that fails therefore
+//! ends the *generation* of connections, in all pools of the node, and idle connections of that generation are closed before
+//! their next use. Calls that may be repeated are then repeated once, on a new connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,22 +16,26 @@ use std::future::poll_fn;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::tls::{MakeTlsConnect, NoTls};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Connection, Row, Statement};
+use tokio_postgres::{AsyncMessage, Connection, Row, SimpleQueryMessage, Statement};
 
-use crate::connect::{AnyStream, Server};
+use crate::connect::{AnyStream, Host, Server};
 use crate::error::PostgresError;
 
 /// A statement parameter.
 pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// The maximum age of a pooled connection. Bounds how long a node uses a server that its URL no longer leads to, and the memory
+/// that a server process accumulates.
+const AGE_MAX: Duration = Duration::from_secs(600);
 
 /// A pool of connections to one database, with a maximum size.
 #[derive(Clone)]
@@ -45,28 +53,48 @@ impl Pool {
     }
 
     /// Executes one statement, prepared once per connection.
+    ///
+    /// Errors: [`PostgresError::Unreachable`] only if the statement was certainly not sent.
     pub(crate) async fn query(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
-        let is_sent = AtomicBool::new(false);
+        // The generation of the connection, once there is one.
+        let used = AtomicU64::new(NOT_SENT);
         let rows = self.with_timeout(async {
-            let mut client = self.checkout().await?;
-            is_sent.store(true, Ordering::Relaxed);
+            let mut client = self.checkout().await.map_err(unreachable)?;
+            used.store(client.generation, Ordering::Relaxed);
             let rows = client.query_cached(sql, values).await;
             if !matches!(&rows, Err(error) if !error.is_rejection()) {
                 client.release();
             }
             rows
         });
-        rows.await.map_err(|error| match error {
-            PostgresError::TimedOut(limit) if !is_sent.load(Ordering::Relaxed) => {
+        let rows = rows.await;
+        match (rows, used.into_inner()) {
+            (Err(PostgresError::TimedOut(limit)), NOT_SENT) => {
                 let error = format!("no connection within {} ms", limit.as_millis());
-                PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error))
+                Err(PostgresError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, error)))
             }
-            error => error,
-        })
+            (Err(error), generation) if error.is_failover() => {
+                self.connections.manager().server.end_generation(generation);
+                Err(error)
+            }
+            (rows, _) => rows,
+        }
+    }
+
+    /// Executes an idempotent statement that returns one row. If its connection fails, repeats it once on a new one.
+    pub(crate) async fn query_one_idempotent(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Row, PostgresError> {
+        match self.query_one(sql, values).await {
+            Err(error) if error.is_failover() => self.query_one(sql, values).await,
+            row => row,
+        }
     }
 
     /// Executes a statement that returns one row.
@@ -88,6 +116,11 @@ impl Pool {
         })
     }
 
+    /// Opens a connection that does not belong to the pool.
+    pub(crate) async fn connect(&self) -> Result<Client, PostgresError> {
+        managed::Manager::create(self.connections.manager()).await
+    }
+
     /// Runs `work` with the pool's timeout. The future is boxed because the state for opening a connection takes kilobytes,
     /// which would enlarge every lookup's future although few lookups query the database.
     pub(crate) fn with_timeout<T>(
@@ -96,6 +129,17 @@ impl Pool {
     ) -> impl Future<Output = Result<T, PostgresError>> {
         let (limit, work) = (self.timeout, Box::pin(work));
         async move { timeout(limit, work).await.unwrap_or(Err(PostgresError::TimedOut(limit))) }
+    }
+}
+
+/// The generation of no connection.
+const NOT_SENT: u64 = u64::MAX;
+
+/// Converts an error of connecting, after which a statement was certainly not executed.
+fn unreachable(error: PostgresError) -> PostgresError {
+    match error {
+        PostgresError::Unreachable(_) => error,
+        error => PostgresError::Unreachable(io::Error::other(error)),
     }
 }
 
@@ -138,31 +182,70 @@ pub(crate) struct Client {
     client: tokio_postgres::Client,
     statements: HashMap<&'static str, Statement>,
     driver: JoinHandle<()>,
+    generation: u64,
+    connected_at: Instant,
 }
 
 impl Client {
-    /// Connects to the server. `notified` is called for every notification.
+    /// Connects to the first server that accepts writes. `notified` is called for every notification.
     pub(crate) async fn connect(
         server: &Server,
         statement_timeout: Duration,
+        notified: impl Fn() + Clone + Send + 'static,
+    ) -> Result<Self, PostgresError> {
+        let (generation, settings) = (server.generation(), settings(statement_timeout));
+        let connected = server.connect(|host, stream| {
+            let (notified, settings) = (notified.clone(), settings.clone());
+            async move {
+                let client = Self::open(&host, stream, generation, notified).await?;
+                client.batch_execute(&settings).await?;
+                Ok(client)
+            }
+        });
+        connected.await.map_err(|error| match error {
+            PostgresError::Rejected { code, .. } if code == READ_ONLY => {
+                PostgresError::Unreachable(io::Error::other("the server is a standby or read-only"))
+            }
+            error => error,
+        })
+    }
+
+    async fn open(
+        host: &Host,
+        stream: AnyStream,
+        generation: u64,
         notified: impl Fn() + Send + 'static,
     ) -> Result<Self, PostgresError> {
-        let stream = AnyStream(server.network.connect().await?);
-        let (client, driver) = match server.tls.clone() {
+        let (client, driver) = match host.tls.clone() {
             Some(mut tls) => {
                 let tls = MakeTlsConnect::<AnyStream>::make_tls_connect(&mut tls.maker, &tls.name);
                 let tls = tls.map_err(|e| io::Error::other(e.to_string()))?;
-                let (client, connection) = server.config.connect_raw(stream, tls).await?;
+                let (client, connection) = host.config.connect_raw(stream, tls).await?;
                 (client, tokio::spawn(drive(connection, notified)))
             }
             None => {
-                let (client, connection) = server.config.connect_raw(stream, NoTls).await?;
+                let (client, connection) = host.config.connect_raw(stream, NoTls).await?;
                 (client, tokio::spawn(drive(connection, notified)))
             }
         };
-        let client = Self { client, statements: HashMap::new(), driver };
-        client.batch_execute(&settings(statement_timeout)).await?;
-        Ok(client)
+        let (statements, connected_at) = (HashMap::new(), Instant::now());
+        Ok(Self { client, statements, driver, generation, connected_at })
+    }
+
+    /// Returns true if the connection may be used again by a pool.
+    fn is_current(&self, server: &Server) -> bool {
+        !self.client.is_closed()
+            && self.generation >= server.generation()
+            && self.connected_at.elapsed() < AGE_MAX
+    }
+
+    /// Returns the id of the server process that executes this connection's statements now.
+    pub(crate) async fn process(&self) -> Result<Option<String>, PostgresError> {
+        let messages = self.client.simple_query("SELECT pg_backend_pid()::text").await?;
+        Ok(messages.into_iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
     }
 
     /// Waits until the connection is closed.
@@ -190,13 +273,22 @@ impl Client {
     }
 }
 
-/// Returns the SQL that overrides the server's session settings. An acknowledged spend is durable, functions see rows
+/// A statement that fails on a standby, and on a server whose operator has set `default_transaction_read_only`.
+pub(crate) const CHECK_WRITABLE: &str = "DO $$ BEGIN
+         IF current_setting('transaction_read_only')::boolean THEN RAISE read_only_sql_transaction; END IF;
+     END $$";
+
+/// The SQLSTATE code of a statement that writes in a read-only transaction.
+const READ_ONLY: &str = "25006";
+
+/// Returns the SQL that checks that the server accepts writes and overrides its session settings. An acknowledged spend is durable, functions see rows
 /// committed while they waited for a lock, and abandoned statements and transactions end. JIT is off: with sequential scans
 /// disabled, the cost estimate of a full scan of a small table exceeds the JIT threshold, and compiling takes 25 ms.
 fn settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';
-         SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
+         {CHECK_WRITABLE};
+         SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
          SET statement_timeout = {};
          SET idle_in_transaction_session_timeout = '10s';
          SET jit = off;
@@ -252,7 +344,7 @@ impl managed::Manager for Manager {
     }
 
     async fn recycle(&self, client: &mut Client, _: &Metrics) -> RecycleResult<PostgresError> {
-        if client.is_closed() { Err(RecycleError::message("closed")) } else { Ok(()) }
+        if client.is_current(&self.server) { Ok(()) } else { Err(RecycleError::message("outdated")) }
     }
 }
 

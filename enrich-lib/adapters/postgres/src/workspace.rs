@@ -205,7 +205,7 @@ impl WorkspaceState {
             let call = "SELECT outcome, of_workspace, taken FROM lease_take($1, $2, $3, $4, $5, $6, $7)";
             let values: [Value<'_>; 7] =
                 [&self.epoch, &name, &number, &known, &needs, &bigint(size), &is_retry];
-            let row = pool.query_one(call, &values).await?;
+            let row = pool.query_one_idempotent(call, &values).await?;
             match row.get(0) {
                 "taken" => {
                     let mut lease = self.lease();

@@ -5,7 +5,7 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_store::records::{KeyRow, KeyState};
 use enrich_store::sync::Mutex;
-use enrich_store::{Actor, CachedKey, Event, KeyCache, StoreError};
+use enrich_store::{Actor, Cache, CachedKey, Event, KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::column::{ms, parsed, time};
@@ -14,19 +14,21 @@ use crate::events;
 
 /// Returns the workspace of an active key, and records its use at `now`.
 ///
-/// Locks `db` only if the key is not cached.
+/// Locks `db` only if the key is not cached. Unknown keys are cached until the next tick.
 pub(crate) fn find(
     cache: &KeyCache,
     digest: &KeyDigest,
     now: Timestamp,
     db: &Mutex<Connection>,
 ) -> Result<Option<Workspace>, SqliteError> {
-    let miss = match cache.find(digest, now) {
-        Ok(workspace) => return Ok(Some(workspace)),
-        Err(miss) => miss,
-    };
-    let key = read(digest, now, &db.lock())?;
-    Ok(key.map(|key| cache.insert(miss, digest, key, now)))
+    match cache.find(digest, now) {
+        Cache::Active(workspace) => Ok(Some(workspace)),
+        Cache::Unknown => Ok(None),
+        Cache::Miss(miss) => {
+            let key = read(digest, now, &db.lock())?;
+            Ok(cache.insert(miss, digest, key, now))
+        }
+    }
 }
 
 fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<CachedKey>, SqliteError> {

@@ -278,6 +278,7 @@ impl Writer {
             self.commit_error.clone().filter(|_| !self.unflushed.is_empty() || !self.in_doubt.is_empty());
         let flushed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         let used = self.advance(now.elapsed);
+        self.shared.keys.clear_unknown();
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();
             rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)

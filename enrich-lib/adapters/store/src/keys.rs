@@ -13,9 +13,16 @@ use rustc_hash::FxHashSet;
 
 use crate::sync::{Mutex, RwLock};
 
+/// How often the last use of a key is reported, in milliseconds.
+const USE_INTERVAL_MS: u64 = 60_000;
+
+/// The maximum number of unknown keys that are remembered.
+const UNKNOWN_MAX: usize = 4_096;
+
 /// Caches active API keys and records when they were last used.
 ///
-/// Unknown keys are not cached, because clients could fill the cache with them.
+/// Unknown keys are remembered as well, but separately and briefly, because clients can invent any number of them. They never
+/// displace an active key.
 #[derive(Debug, Default)]
 pub struct KeyCache {
     cached: RwLock<Cached>,
@@ -24,9 +31,13 @@ pub struct KeyCache {
 
 #[derive(Debug, Default)]
 struct Cached {
+    /// The keys that were active when they were read last.
     keys: FxHashSet<ByDigest>,
-    /// Number of times the cache was cleared. A key read before the cache was cleared must not be inserted afterwards.
-    generation: u64,
+    unknown: FxHashSet<KeyDigest>,
+    /// Incremented whenever keys are cleared. A key read before must not be inserted afterwards.
+    version: u64,
+    /// The version when all keys were cleared. Keys that were inserted before must be read again.
+    cleared_at: u64,
 }
 
 /// An active key, as read from the store.
@@ -46,10 +57,23 @@ impl CachedKey {
     }
 }
 
-/// A key is not cached. Created before the key is read from the store, and required to insert it.
+/// The answer of the cache for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// The key is active.
+    Active(Workspace),
+    /// The store has no such key, or the key is not active.
+    Unknown,
+    /// The key must be read from the store.
+    Miss(Miss),
+}
+
+/// A key that must be read from the store. Created before the key is read, and required to insert it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
-    generation: u64,
+    version: u64,
+    /// True if the key was active when it was read last.
+    pub was_active: bool,
 }
 
 /// The last use of a key.
@@ -65,55 +89,98 @@ pub struct KeyUse {
 struct Entry {
     digest: KeyDigest,
     key: CachedKey,
+    /// The version of the cache when the key was inserted; [`CLEARED`] if the key was cleared since then.
+    version: AtomicU64,
     /// Time of the last use, in Unix milliseconds. Not 0 while the key is in the list of used keys.
     last_used_ms: AtomicU64,
+    /// The last use that was reported, in Unix milliseconds, or [`NEVER`].
+    reported_ms: AtomicU64,
 }
+
+const CLEARED: u64 = u64::MAX;
+
+const NEVER: u64 = u64::MAX;
 
 /// A key, hashed and compared by its digest. A set of pointers stays small even when it is full.
 #[derive(Debug)]
 struct ByDigest(Arc<Entry>);
 
 impl KeyCache {
-    /// Returns the workspace of a cached key, and records its use at `now`.
+    /// Looks a key up, and records the use of an active one at `now`.
     ///
-    /// Errors: a [`Miss`] if the key is not cached or has expired. Read the key from the store and pass it to
-    /// [`KeyCache::insert`].
-    pub fn find(&self, digest: &KeyDigest, now: Timestamp) -> Result<Workspace, Miss> {
+    /// After a [`Cache::Miss`], read the key from the store and pass it to [`KeyCache::insert`].
+    pub fn find(&self, digest: &KeyDigest, now: Timestamp) -> Cache {
         let cached = self.cached.read();
         match cached.keys.get(digest) {
-            Some(ByDigest(entry)) if !entry.key.has_expired(now) => Ok(self.record_use(entry, now)),
-            _ => Err(Miss { generation: cached.generation }),
+            Some(ByDigest(entry)) if cached.is_current(entry) && !entry.key.has_expired(now) => {
+                self.record_use(entry, now);
+                Cache::Active(entry.key.workspace.clone())
+            }
+            None if cached.unknown.contains(digest) => Cache::Unknown,
+            entry => Cache::Miss(Miss { version: cached.version, was_active: entry.is_some() }),
         }
     }
 
     /// Returns a [`Miss`] for a key that must be read from the store whether it is cached or not.
-    pub fn bypass(&self) -> Miss {
-        Miss { generation: self.cached.read().generation }
+    pub fn bypass(&self, digest: &KeyDigest) -> Miss {
+        let cached = self.cached.read();
+        Miss { version: cached.version, was_active: cached.keys.contains(digest) }
     }
 
-    /// Inserts a key that was read from the store after `miss`, unless the cache was cleared since then. Records its use at
-    /// `now` and returns its workspace.
-    pub fn insert(&self, miss: Miss, digest: &KeyDigest, key: CachedKey, now: Timestamp) -> Workspace {
-        let entry = Arc::new(Entry { digest: *digest, key, last_used_ms: AtomicU64::new(0) });
+    /// Inserts what was read from the store after `miss`: an active key, or `None`. Keys that were cleared since then are not
+    /// inserted. Records the use of an active key at `now` and returns its workspace.
+    pub fn insert(
+        &self,
+        miss: Miss,
+        digest: &KeyDigest,
+        key: Option<CachedKey>,
+        now: Timestamp,
+    ) -> Option<Workspace> {
         let mut cached = self.cached.write();
-        if cached.generation == miss.generation {
+        let is_current = cached.version == miss.version;
+        let Some(key) = key else {
+            if is_current {
+                cached.keys.remove(digest);
+            }
+            if is_current && cached.unknown.len() < UNKNOWN_MAX {
+                cached.unknown.insert(*digest);
+            }
+            return None;
+        };
+        let workspace = key.workspace.clone();
+        let reported_ms = cached
+            .keys
+            .get(digest)
+            .map_or(NEVER, |ByDigest(entry)| entry.reported_ms.load(Ordering::Relaxed));
+        let entry = Arc::new(Entry {
+            digest: *digest,
+            key,
+            version: AtomicU64::new(miss.version),
+            last_used_ms: AtomicU64::new(0),
+            reported_ms: AtomicU64::new(reported_ms),
+        });
+        if is_current {
+            cached.unknown.remove(digest);
             cached.keys.replace(ByDigest(entry.clone()));
         }
         drop(cached);
-        self.record_use(&entry, now)
+        self.record_use(&entry, now);
+        Some(workspace)
     }
 
-    /// Records a use. The key is added to the list of used keys only once per tick.
-    fn record_use(&self, entry: &Arc<Entry>, now: Timestamp) -> Workspace {
-        if entry.last_used_ms.load(Ordering::Relaxed) != now.unix_ms()
-            && entry.last_used_ms.swap(now.unix_ms(), Ordering::Relaxed) == 0
+    /// Records a use, unless one was reported within [`USE_INTERVAL_MS`]. The key is added to the list of used keys only once.
+    fn record_use(&self, entry: &Arc<Entry>, now: Timestamp) {
+        let now = now.unix_ms();
+        if entry.last_used_ms.load(Ordering::Relaxed) != now
+            && entry.reported_ms.load(Ordering::Relaxed).abs_diff(now) >= USE_INTERVAL_MS
+            && entry.last_used_ms.swap(now, Ordering::Relaxed) == 0
         {
             self.used.lock().push(entry.clone());
         }
-        entry.key.workspace.clone()
     }
 
-    /// Returns up to `count_max` keys used since the last call. The remaining keys follow in the next call.
+    /// Returns up to `count_max` keys used since the last call, each at most once a minute. The remaining keys follow in the
+    /// next call.
     pub fn take_used(&self, count_max: usize) -> Vec<KeyUse> {
         let mut used = self.used.lock();
         let count = used.len().min(count_max);
@@ -121,17 +188,46 @@ impl KeyCache {
         let taken = mem::replace(&mut *used, later);
         drop(used);
         let last_use = |entry: Arc<Entry>| {
-            let at = Timestamp::from_unix_ms(entry.last_used_ms.swap(0, Ordering::Relaxed));
-            KeyUse { rowid: entry.key.rowid, at }
+            let at = entry.last_used_ms.swap(0, Ordering::Relaxed);
+            entry.reported_ms.store(at, Ordering::Relaxed);
+            KeyUse { rowid: entry.key.rowid, at: Timestamp::from_unix_ms(at) }
         };
         taken.into_iter().map(last_use).collect()
     }
 
-    /// Clears the cache, because keys may have been revoked.
+    /// Clears all keys, because any of them may have been changed or created.
     pub fn clear(&self) {
         let mut cached = self.cached.write();
-        cached.keys.clear();
-        cached.generation += 1;
+        cached.unknown.clear();
+        cached.version += 1;
+        cached.cleared_at = cached.version;
+    }
+
+    /// Clears these keys, because they were changed.
+    pub fn clear_keys<'a>(&self, digests: impl IntoIterator<Item = &'a KeyDigest>) {
+        let mut cached = self.cached.write();
+        cached.version += 1;
+        for digest in digests {
+            cached.unknown.remove(digest);
+            if let Some(ByDigest(entry)) = cached.keys.get(digest) {
+                entry.version.store(CLEARED, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Clears the unknown keys, because they may have been created.
+    pub fn clear_unknown(&self) {
+        if !self.cached.read().unknown.is_empty() {
+            self.cached.write().unknown.clear();
+        }
+    }
+}
+
+impl Cached {
+    /// Returns true if the key was not cleared since it was inserted.
+    fn is_current(&self, entry: &Entry) -> bool {
+        let version = entry.version.load(Ordering::Relaxed);
+        version >= self.cleared_at && version != CLEARED
     }
 }
 
@@ -176,48 +272,118 @@ mod tests {
         }
     }
 
+    fn insert(cache: &KeyCache, n: u8) {
+        let miss = cache.bypass(&digest(n));
+        cache.insert(miss, &digest(n), Some(key(n.into())), NOW).unwrap();
+    }
+
+    fn is_active(cache: &KeyCache, n: u8) -> bool {
+        matches!(cache.find(&digest(n), NOW), Cache::Active(_))
+    }
+
+    fn miss(cache: &KeyCache, n: u8) -> Miss {
+        match cache.find(&digest(n), NOW) {
+            Cache::Miss(miss) => miss,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn expired_key_is_a_miss() {
         let cache = KeyCache::default();
-        cache.insert(cache.bypass(), &digest(1), CachedKey { expires_at: Some(LATER), ..key(1) }, NOW);
-        assert!(cache.find(&digest(1), NOW).is_ok());
-        assert!(cache.find(&digest(1), LATER).is_err());
+        let expires = CachedKey { expires_at: Some(LATER), ..key(1) };
+        cache.insert(cache.bypass(&digest(1)), &digest(1), Some(expires), NOW);
+        assert!(is_active(&cache, 1));
+        assert!(matches!(cache.find(&digest(1), LATER), Cache::Miss(miss) if miss.was_active));
     }
 
     #[test]
     fn finds_inserted_key_only() {
         let cache = KeyCache::default();
-        let miss = cache.find(&digest(1), NOW).unwrap_err();
-        let workspace = cache.insert(miss, &digest(1), key(1), NOW);
-        assert_eq!(cache.find(&digest(1), NOW), Ok(workspace));
-        assert_eq!(cache.find(&digest(2), NOW), Err(miss));
+        let first = miss(&cache, 1);
+        assert!(!first.was_active);
+        let workspace = cache.insert(first, &digest(1), Some(key(1)), NOW).unwrap();
+        assert_eq!(cache.find(&digest(1), NOW), Cache::Active(workspace));
+        miss(&cache, 2);
     }
 
     #[test]
     fn rejects_key_read_before_the_cache_was_cleared() {
         let cache = KeyCache::default();
-        let miss = cache.find(&digest(1), NOW).unwrap_err();
+        let before = miss(&cache, 1);
         cache.clear();
-        cache.insert(miss, &digest(1), key(1), NOW);
-        assert!(cache.find(&digest(1), NOW).is_err());
-        cache.insert(cache.bypass(), &digest(1), key(1), NOW);
-        assert!(cache.find(&digest(1), NOW).is_ok());
+        cache.insert(before, &digest(1), Some(key(1)), NOW);
+        assert!(!is_active(&cache, 1));
+        insert(&cache, 1);
+        assert!(is_active(&cache, 1));
         cache.clear();
-        assert!(cache.find(&digest(1), NOW).is_err());
+        assert!(miss(&cache, 1).was_active);
+        insert(&cache, 1);
+        assert!(is_active(&cache, 1));
     }
 
     #[test]
-    fn reports_each_used_key_once_with_its_last_use() {
+    fn clears_one_key_and_rejects_what_was_read_of_it_before() {
         let cache = KeyCache::default();
-        for n in 1..=3 {
-            cache.insert(cache.bypass(), &digest(n), key(i64::from(n)), NOW);
+        insert(&cache, 1);
+        insert(&cache, 2);
+        let before = cache.bypass(&digest(1));
+        cache.clear_keys([&digest(1)]);
+        assert!(is_active(&cache, 2));
+        assert!(miss(&cache, 1).was_active);
+        cache.insert(before, &digest(1), Some(key(1)), NOW);
+        assert!(!is_active(&cache, 1));
+        insert(&cache, 1);
+        assert!(is_active(&cache, 1));
+    }
+
+    #[test]
+    fn remembers_a_bounded_number_of_unknown_keys_beside_the_active_ones() {
+        let cache = KeyCache::default();
+        insert(&cache, 1);
+        for n in 0..2 * UNKNOWN_MAX {
+            let mut bytes = [255; 32];
+            bytes[..8].copy_from_slice(&n.to_be_bytes());
+            let digest = KeyDigest::from_bytes(bytes);
+            cache.insert(cache.bypass(&digest), &digest, None, NOW);
+            assert_eq!(cache.find(&digest, NOW) == Cache::Unknown, n < UNKNOWN_MAX);
         }
-        cache.find(&digest(1), LATER).unwrap();
+        assert!(is_active(&cache, 1));
+        cache.clear_unknown();
+        cache.insert(miss(&cache, 2), &digest(2), None, NOW);
+        assert_eq!(cache.find(&digest(2), NOW), Cache::Unknown);
+        cache.clear_unknown();
+        insert(&cache, 2);
+        assert!(is_active(&cache, 2));
+    }
+
+    #[test]
+    fn key_that_is_no_longer_active_is_unknown() {
+        let cache = KeyCache::default();
+        insert(&cache, 1);
+        cache.clear();
+        cache.insert(miss(&cache, 1), &digest(1), None, NOW);
+        assert_eq!(cache.find(&digest(1), NOW), Cache::Unknown);
+        cache.clear();
+        assert!(!miss(&cache, 1).was_active);
+    }
+
+    #[test]
+    fn reports_the_last_use_of_each_key_once_a_minute() {
+        let cache = KeyCache::default();
+        (1..=3).for_each(|n| insert(&cache, n));
+        cache.find(&digest(1), LATER);
         let last_use = |rowid, at| KeyUse { rowid, at };
         assert_eq!(cache.take_used(2), [last_use(1, LATER), last_use(2, NOW)]);
         assert_eq!(cache.take_used(2), [last_use(3, NOW)]);
         assert_eq!(cache.take_used(2), []);
-        cache.find(&digest(3), NOW).unwrap();
-        assert_eq!(cache.take_used(2), [last_use(3, NOW)]);
+        cache.find(&digest(3), LATER);
+        cache.clear();
+        insert(&cache, 3);
+        assert_eq!(cache.take_used(2), [], "less than a minute ago");
+        let minute_later = Timestamp::from_unix_ms(NOW.unix_ms() + USE_INTERVAL_MS);
+        cache.insert(cache.bypass(&digest(3)), &digest(3), Some(key(3)), minute_later);
+        cache.find(&digest(2), minute_later);
+        assert_eq!(cache.take_used(1), [last_use(3, minute_later)]);
     }
 }

@@ -44,7 +44,7 @@ pub use backoff::Backoff;
 pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;
-pub use keys::{CachedKey, KeyCache, KeyUse, Miss};
+pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
 pub use token::TokenDigest;
 pub use users::Users;
 

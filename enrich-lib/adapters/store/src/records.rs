@@ -65,7 +65,7 @@ pub struct KeyRow {
     pub created_by: String,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last used, in whole seconds. Lags by up to a second, or by more if thousands of keys are used per second.
+    /// When it was last used, in whole seconds. Written at most once a minute.
     pub last_used_at: Option<Timestamp>,
     /// The number of lookups with it in the last [`USES_DAYS`](crate::usage::USES_DAYS) days.
     pub uses: u64,

@@ -64,6 +64,7 @@ async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpi
 
 struct Session<'a> {
     server: &'a Postgres,
+    process: u32,
     context: DecodeContext,
     statements: HashMap<Option<String>, Statement>,
     /// The unnamed portal.
@@ -78,6 +79,7 @@ impl<'a> Session<'a> {
         let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         Self {
             server,
+            process: server.next_process(),
             context,
             statements: HashMap::new(),
             bound: None,
@@ -105,9 +107,7 @@ impl<'a> Session<'a> {
                 ready(replies)
             }
             Message::Query(query) => {
-                match Statement::parse(&query.query)
-                    .and_then(|statement| self.execute(statement, &[], replies))
-                {
+                match Statement::parse(&query.query).and_then(|statement| self.simple(statement, replies)) {
                     Ok(()) => {}
                     Err(error) => encode(replies, error_response(&error))?,
                 }
@@ -123,6 +123,14 @@ impl<'a> Session<'a> {
                 encode(replies, error_response(&error))
             }),
         }
+    }
+
+    /// Executes a statement of the simple query protocol. Its results have only text columns.
+    fn simple(&mut self, statement: Statement, replies: &mut BytesMut) -> Result<(), SqlError> {
+        if !statement.columns().is_empty() {
+            push(replies, description(statement))?;
+        }
+        self.execute(statement, &[], replies)
     }
 
     /// Handles a message of the extended query protocol.
@@ -173,7 +181,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), SqlError> {
         self.is_listening |= statement == Statement::Listen;
         let now = self.server.now_ms();
-        for row in self.server.with(|database| statement.run(database, now, parameters))? {
+        for row in self.server.with(|database| statement.run(database, now, self.process, parameters))? {
             push(replies, Reply::DataRow(row))?;
         }
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))

@@ -37,13 +37,15 @@ impl Database {
 
     /// Stores a key.
     pub fn create_key(&mut self, workspace: i64, digest: &[u8]) {
-        self.keys.push(Key { digest: digest.to_vec(), workspace, is_revoked: false });
+        self.keys.push(Key { digest: digest.to_vec(), workspace, is_revoked: false, revised: 0 });
     }
 
     /// Revokes a key, and notifies the nodes.
     pub fn revoke_key(&mut self, digest: &[u8]) {
-        self.keys.iter_mut().filter(|key| key.digest == digest).for_each(|key| key.is_revoked = true);
         self.revision += 1;
+        for key in self.keys.iter_mut().filter(|key| key.digest == digest) {
+            (key.is_revoked, key.revised) = (true, self.revision);
+        }
         self.notifications += 1;
     }
 
@@ -98,7 +100,12 @@ impl Database {
 
 /// The SQL functions and queries of a node. Each is one transaction and has no effect if it fails.
 impl Database {
-    /// Returns the workspace of an active key.
+    /// Models `keys_changed`, without a maximum.
+    pub fn keys_changed(&self, since: i64) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().filter(move |key| key.revised > since).map(|key| key.digest.as_slice())
+    }
+
+    /// Models `key_find`.
     pub fn find_key(&self, digest: &[u8]) -> Option<KeyFound<'_>> {
         let index = self.keys.iter().position(|key| key.digest == digest && !key.is_revoked)?;
         Some(KeyFound { rowid: index as i64 + 1, workspace: self.workspace(self.keys[index].workspace) })

@@ -27,6 +27,8 @@ pub(super) struct Key {
     pub(super) digest: Vec<u8>,
     pub(super) workspace: i64,
     pub(super) is_revoked: bool,
+    /// The revision of its last change.
+    pub(super) revised: i64,
 }
 
 /// A registered node.

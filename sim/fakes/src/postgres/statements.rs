@@ -23,6 +23,8 @@ const MIGRATIONS: i32 = 3;
 pub(super) enum Statement {
     /// Finds the workspace of a key.
     FindKey,
+    /// Reads the keys that have changed since a revision.
+    KeysChanged,
     NodeBegin,
     NodeBeat,
     NodeLeave,
@@ -41,8 +43,10 @@ pub(super) enum Statement {
     Balance,
     /// Reads the number of applied migrations.
     Version,
+    /// Reads the id of the process that serves the connection.
+    Process,
     Listen,
-    /// Has no effect in the fake, such as the settings of a connection.
+    /// Has no effect in the fake, such as the settings of a connection and the check that the server accepts writes.
     NoOp,
 }
 
@@ -73,7 +77,7 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 17] = [
+const NAMES: [(&str, Statement); 19] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
@@ -86,11 +90,13 @@ const NAMES: [(&str, Statement); 17] = [
     ("charge(", Statement::Charge),
     ("count_free(", Statement::CountFree),
     ("UPDATE api_key", Statement::RecordUse),
-    ("FROM api_key", Statement::FindKey),
+    ("key_find(", Statement::FindKey),
+    ("keys_changed(", Statement::KeysChanged),
     ("FROM account a WHERE a.id", Statement::Balance),
     ("FROM migration", Statement::Version),
+    ("pg_backend_pid(", Statement::Process),
     ("LISTEN", Statement::Listen),
-    ("SET ", Statement::NoOp),
+    ("transaction_read_only", Statement::NoOp),
 ];
 
 impl Statement {
@@ -109,7 +115,7 @@ impl Statement {
         match self {
             Self::FindKey => &[Type::BYTEA, Type::TIMESTAMPTZ],
             Self::NodeBegin => &[Type::TEXT, Type::INT8],
-            Self::NodeBeat => &[Type::INT8, Type::INT8],
+            Self::KeysChanged | Self::NodeBeat => &[Type::INT8, Type::INT8],
             Self::NodeLeave => &[Type::INT8],
             Self::NodesEnd => &[Type::INT8],
             Self::LeaseTake => {
@@ -148,7 +154,7 @@ impl Statement {
                 Type::TIMESTAMPTZ,
             ],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::Version | Self::Listen | Self::NoOp => &[],
+            Self::Version | Self::Process | Self::Listen | Self::NoOp => &[],
         }
     }
 
@@ -156,12 +162,13 @@ impl Statement {
     pub(super) fn columns(self) -> &'static [(&'static str, Type)] {
         match self {
             Self::FindKey => &[
-                ("rowid", Type::INT8),
-                ("id", Type::TEXT),
+                ("key", Type::INT8),
+                ("workspace_id", Type::TEXT),
                 ("quota_limit", Type::INT8),
                 ("window_seconds", Type::INT4),
                 ("expires_at", Type::TIMESTAMPTZ),
             ],
+            Self::KeysChanged => &[("digest", Type::BYTEA)],
             Self::NodeBegin => &[("node_begin", Type::INT8)],
             Self::NodeBeat => &[("is_active", Type::BOOL), ("revision", Type::INT8)],
             Self::LeasesRecalled => &[
@@ -183,6 +190,7 @@ impl Statement {
             Self::CountFree => &[("count_free", Type::VOID)],
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
+            Self::Process => &[("pg_backend_pid", Type::TEXT)],
             Self::RecordUse | Self::Listen | Self::NoOp => &[],
         }
     }
@@ -192,20 +200,25 @@ impl Statement {
         self,
         database: &mut Database,
         now: i64,
+        process: u32,
         arguments: &[Option<Bytes>],
     ) -> Result<Vec<DataRow>, SqlError> {
         let arguments = Arguments { types: self.parameters(), values: arguments };
         let row = |values: &[&(dyn ToSql + Sync)]| row(self.columns(), values).map(|row| vec![row]);
         let void = || Ok(vec![DataRow::new(BytesMut::from(&0_i32.to_be_bytes()[..]), 1)]);
         match self {
-            Self::FindKey => match database.find_key(&arguments.get::<Vec<u8>>(0)?) {
-                Some(found) => {
-                    let w = found.workspace;
-                    let expires_at = None::<SystemTime>; // the fake's keys do not expire
-                    row(&[&found.rowid, &w.id, &w.quota_limit, &w.window_seconds, &expires_at])
-                }
-                None => Ok(Vec::new()),
-            },
+            Self::FindKey => {
+                let found = database.find_key(&arguments.get::<Vec<u8>>(0)?);
+                let (rowid, w) = (found.as_ref().map(|key| key.rowid), found.map(|key| key.workspace));
+                let expires_at = None::<SystemTime>; // the fake's keys do not expire
+                let quota = (w.map(|w| w.quota_limit), w.map(|w| w.window_seconds));
+                row(&[&rowid, &w.map(|w| &w.id), &quota.0, &quota.1, &expires_at])
+            }
+            Self::KeysChanged => {
+                let changed =
+                    database.keys_changed(arguments.get(0)?).map(<[u8]>::to_vec).collect::<Vec<_>>();
+                changed.iter().map(|digest| self::row(self.columns(), &[digest])).collect()
+            }
             Self::NodeBegin => {
                 row(&[&database.node_begin(&arguments.get::<String>(0)?, arguments.get(1)?, now)])
             }
@@ -258,6 +271,7 @@ impl Statement {
             },
             Self::CountFree => void(),
             Self::Version => row(&[&MIGRATIONS]),
+            Self::Process => row(&[&process.to_string()]),
             Self::RecordUse | Self::Listen | Self::NoOp => Ok(Vec::new()),
         }
     }

@@ -1,12 +1,16 @@
 //! Server addresses, migrations, and TLS with certificate verification.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use enrich_postgres::{Database, Ledger, PostgresError, Server};
 use enrich_store::StoreError;
 use enrich_tests::contract::START;
-use enrich_tests::servers::Postgres;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use enrich_tests::servers::{Postgres, Proxy};
+use rcgen::{
+    CertificateParams, CertifiedKey, DistinguishedName, DnType, KeyPair, generate_simple_self_signed,
+};
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn connects_to_a_server_with_a_trusted_certificate() {
@@ -68,14 +72,122 @@ fn invalid_address_is_not_printed() {
         "mysql://me:hunter2@localhost/x",
         "postgres://me:hunter2@localhost:port/x",
         "postgres://me:hunter2@localhost/x?huh=hunter2",
-        "postgres://me:hunter2@one,two/x",
-        "postgres://me:hunter2@localhost/x?sslmode=allow",
+        "postgres://me:hunter2@localhost/x?sslmode=hunter2",
+        "postgres://me:hunter2@one,,two/x",
+        "postgres://me:hunter2@/x",
+        // Special characters that are not percent-encoded.
+        "postgres://me:hun@ter2@localhost/x",
+        "postgres://me:hun/ter2@localhost/x",
+        "postgres://me:12/hunter2@localhost/x",
+        "postgres://me:12?hunter2@localhost/x",
+        "postgres://me:12?hunter2=@localhost/x",
+        "postgres://me:12#hunter2@localhost/x",
+        "postgres://localhost/x?user=me&password=1&hunter2=3",
     ] {
         let error = Server::from_str(address).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hun"), "{error}");
     }
-    let server = Server::from_str("postgres://me:hunter2@localhost/x").unwrap();
-    assert!(!format!("{server:?}").contains("hunter2"), "{server:?}");
+    for address in [
+        "postgres://me:hunter2@localhost/x",
+        "postgres://me:hunter2@one,two:5433,[::1]:5434/x?target_session_attrs=read-write",
+        "postgresql://me@/x?host=one,two&port=5432,5433&password=hunter2",
+        "postgres://me:hun%40%2Fter2@localhost/x",
+    ] {
+        let server = Server::from_str(address).unwrap();
+        assert!(!format!("{server:?}").contains("hun"), "{server:?}");
+    }
+}
+
+#[test]
+fn option_that_cannot_be_honoured_is_refused_by_its_name() {
+    for (option, value) in [
+        ("target_session_attrs", "any"),
+        ("target_session_attrs", "read-only"),
+        ("target_session_attrs", "standby"),
+        ("load_balance_hosts", "random"),
+        ("hostaddr", "127.0.0.1"),
+        ("gssencmode", "require"),
+        ("sslnegotiation", "direct"),
+        ("sslmode", "allow"),
+        ("connect_timeout", "soon"),
+        ("connect_timeout", "0"),
+        ("keepalives", "yes"),
+        ("keepalives_idle", "-1"),
+        ("keepalives_count", "0"),
+        ("tcp_user_timeout", "-1"),
+        ("sslcert", "/certificate.pem"),
+        ("sslrootcert", "/missing.pem"),
+    ] {
+        let error = Server::from_str(&format!("postgres://me@localhost/x?{option}={value}")).unwrap_err();
+        assert!(error.to_string().contains(option), "{option}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn honours_the_options_of_a_connection() {
+    let postgres = Postgres::shared();
+    let database = postgres.create_database().await;
+    let options = "?application_name=billing&options=-c%20work_mem=123kB&connect_timeout=1&keepalives=1&keepalives_idle=7\
+        &keepalives_interval=2&keepalives_count=4&tcp_user_timeout=3000&target_session_attrs=primary";
+    let server = Server::from_str(&(postgres.tcp_url(&database) + options)).unwrap();
+    let ledger = Ledger::open(server, Default::default(), START).await.unwrap();
+    let select = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'billing' AND datname = '{database}'"
+    );
+    assert!(postgres.numbers("postgres", &select).await[0] > 0);
+    drop(ledger);
+}
+
+#[tokio::test]
+async fn connecting_to_a_silent_server_ends_after_the_timeout_of_the_address() {
+    let proxy = Proxy::start(1).await;
+    proxy.lose_all();
+    let address = format!("postgres://me@127.0.0.1:{}/x?connect_timeout=1", proxy.port());
+    let database = Database::new(Server::from_str(&address).unwrap());
+    let error = timeout(Duration::from_secs(10), database.migrate()).await.unwrap().unwrap_err();
+    assert!(matches!(error, PostgresError::Unreachable(_)), "{error}");
+}
+
+#[tokio::test]
+async fn presents_a_client_certificate() {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, "postgres");
+    let mut client = CertificateParams::new(Vec::new()).unwrap();
+    client.distinguished_name = name;
+    let client_key = KeyPair::generate().unwrap();
+    let client = client.self_signed(&client_key).unwrap().pem();
+    let rules = "local all all trust\nhostssl all all all cert\n";
+    let postgres = Postgres::start_with(
+        &["ssl=on", "ssl_ca_file=clients.crt"],
+        &[
+            ("server.crt", &certificate),
+            ("server.key", &key),
+            ("clients.crt", &client),
+            ("pg_hba.conf", rules),
+        ],
+    );
+    let files = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let roots = format!("?sslmode=verify-full&sslrootcert={}", file("root.crt", &certificate));
+    let identity = format!(
+        "&sslcert={}&sslkey={}",
+        file("client.crt", &client),
+        file("client.key", &client_key.serialize_pem())
+    );
+    let migrate = async |options: String| {
+        Database::new(Server::from_str(&(postgres.tcp_url("postgres") + &options)).unwrap()).migrate().await
+    };
+    assert!(migrate(roots.clone()).await.is_err(), "the server requires a certificate");
+    assert_eq!(migrate(roots.clone() + &identity).await.unwrap(), Database::VERSION);
+    let swapped = roots + &identity.replace("client.key", "root.crt");
+    let error = Server::from_str(&(postgres.tcp_url("postgres") + &swapped)).unwrap_err();
+    assert!(error.to_string().contains("ssl"), "{error}");
 }
 
 /// Starts a server with a self-signed certificate and returns both.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use enrich_lib::ports::Keys;
 use enrich_tests::contract::START;
 use tokio::time::{Instant, sleep_until};
 
@@ -44,6 +45,34 @@ async fn is_refused_within_a_second_after(columns: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn revocation_causes_no_query_for_other_keys() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let (key, other) = (world.key(1).await, world.key(2).await);
+    let node = world.node().await;
+    for key in [&key, &other] {
+        eventually("the key is cached", async || node.accepts(key).await.unwrap()).await;
+    }
+    world.update_key(&key, "revoked_at = now()").await;
+    eventually("the key is refused", async || !node.accepts(&key).await.unwrap()).await;
+    // Only its digest was read again.
+    world.sql("UPDATE api_key SET digest = sha256(digest) WHERE revoked_at IS NULL").await;
+    assert!(node.accepts(&other).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_limit_of_a_workspace_applies_within_a_second() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let node = world.node().await;
+    assert!(node.accepts(&key).await.unwrap());
+    world.sql("UPDATE workspace SET quota_limit = 7").await;
+    let limit = async || node.ledger.find(&key.digest()).await.unwrap().unwrap().quota.limit();
+    eventually("the limit applies", async || limit().await == 7).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cached_key_expires_by_the_clock_of_its_node() {
     let world = World::new().await;
     world.workspace(1).await;
@@ -74,7 +103,7 @@ async fn every_node_accepts_a_key_that_is_enabled_again() {
     }
     world.update_key(&key, "disabled_at = NULL").await;
     for node in &nodes {
-        assert!(node.accepts(&key).await.unwrap(), "unknown keys are not cached");
+        eventually("the key is accepted", async || node.accepts(&key).await.unwrap()).await;
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod addresses;
 mod credits;
+mod failover;
 mod faults;
+mod flood;
 mod keys;
 mod leases;
 mod random;

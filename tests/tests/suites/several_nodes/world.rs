@@ -14,7 +14,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Admin, Config, Connect, Ledger, Stream};
+use enrich_postgres::{Admin, Config, Connect, Ledger, Server, Stream};
 use enrich_tests::contract::START;
 use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -121,6 +121,15 @@ impl<'a> World<'a> {
     pub(crate) async fn node_with(&self, timeout: Duration, ahead: Duration) -> Node {
         let network = Network::new(self.postgres);
         let server = self.postgres.server(&self.database).through(network.clone());
+        Self::node_on(server, network, timeout, ahead).await
+    }
+
+    /// Starts a node that connects to the servers of `url` over the system's network.
+    pub(crate) async fn node_at(&self, url: &str) -> Node {
+        Self::node_on(url.parse().unwrap(), Network::new(self.postgres), TIMEOUT, Duration::ZERO).await
+    }
+
+    async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
         let config = Config { lease: LEASE, timeout, ..Config::default() };
         let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
         let (started, ticking) = (Instant::now(), ledger.clone());

@@ -128,11 +128,13 @@ fn key_list_shows_last_use_and_no_plaintext() {
     let used_key = key(1);
     assert!(!format!("{keys:?}").contains(&used_key.reveal()[8..]), "{keys:?}");
 
-    world.tick(after_seconds(7));
-    assert!(world.finds(&key(1)));
-    world.tick(after_seconds(8));
-    let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
-    assert_eq!(keys[0].last_used_at, Some(after_seconds(7)), "use is noted again");
+    for (used_at, shown) in [(7, 5), (64, 5), (65, 65)] {
+        world.tick(after_seconds(used_at));
+        assert!(world.finds(&key(1)));
+        world.tick(after_seconds(used_at + 1));
+        let keys = world.admin().keys(&workspace("demo"), Day::of(START)).unwrap();
+        assert_eq!(keys[0].last_used_at, Some(after_seconds(shown)), "use is noted once a minute");
+    }
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! A TCP proxy whose connections can be delayed, lost or closed.
+
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// A proxy on a port of this machine. It stops when this value is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    script: watch::Sender<Script>,
+    accepting: JoinHandle<()>,
+}
+
+/// What happens to the connections, which are numbered from 0.
+#[derive(Clone, Copy, Debug)]
+struct Script {
+    /// The port that new connections lead to.
+    target: u16,
+    /// The number of connections accepted so far.
+    accepted: u64,
+    /// Added to each piece of data.
+    delay: Duration,
+    /// Connections with a smaller number stay open, but their data is lost.
+    lost: u64,
+    /// Connections with a smaller number are closed.
+    closed: u64,
+}
+
+impl Proxy {
+    /// Starts a proxy that leads to a port of this machine.
+    pub async fn start(target: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let script = Script { target, accepted: 0, delay: Duration::ZERO, lost: 0, closed: 0 };
+        let script = watch::Sender::new(script);
+        let accepting = tokio::spawn(accept(listener, script.clone()));
+        Self { port, script, accepting }
+    }
+
+    /// Returns the port that clients connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the number of connections accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.script.borrow().accepted
+    }
+
+    /// Leads new connections to another port.
+    pub fn lead_to(&self, target: u16) {
+        self.script.send_modify(|script| script.target = target);
+    }
+
+    /// Delays all data in both directions.
+    pub fn delay(&self, delay: Duration) {
+        self.script.send_modify(|script| script.delay = delay);
+    }
+
+    /// Loses the data of all open connections without closing them. New connections work.
+    pub fn lose_open(&self) {
+        self.script.send_modify(|script| script.lost = script.lost.max(script.accepted));
+    }
+
+    /// Loses the data of all connections, also of new ones.
+    pub fn lose_all(&self) {
+        self.script.send_modify(|script| script.lost = u64::MAX);
+    }
+
+    /// Closes all open connections. New connections work.
+    pub fn close_open(&self) {
+        self.script.send_modify(|script| script.closed = script.accepted);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.script.send_modify(|script| script.closed = u64::MAX);
+    }
+}
+
+async fn accept(listener: TcpListener, script: watch::Sender<Script>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let mut number = 0;
+        script.send_modify(|script| {
+            number = script.accepted;
+            script.accepted += 1;
+        });
+        tokio::spawn(serve(number, client, script.subscribe()));
+    }
+}
+
+async fn serve(number: u64, client: TcpStream, script: watch::Receiver<Script>) {
+    let (mut losses, mut closes) = (script.clone(), script.clone());
+    let mut relaying = pin!(relay(client, script));
+    tokio::select! {
+        biased;
+        _ = losses.wait_for(|script| number < script.lost.max(script.closed)) => {}
+        () = &mut relaying => return,
+    }
+    // Both connections stay open, and their data is not read.
+    let _ = closes.wait_for(|script| number < script.closed).await;
+}
+
+async fn relay(client: TcpStream, script: watch::Receiver<Script>) {
+    let target = script.borrow().target;
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    tokio::select! {
+        () = copy(from_client, to_server, &script) => {}
+        () = copy(from_server, to_client, &script) => {}
+    }
+}
+
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, script: &watch::Receiver<Script>) {
+    let mut bytes = vec![0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        let delay = script.borrow().delay;
+        sleep(delay).await;
+        if to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}

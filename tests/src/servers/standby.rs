@@ -1,0 +1,36 @@
+//! Standby servers, which follow a PostgreSQL server by streaming replication.
+
+use super::postgres::{Postgres, new_directory, program};
+
+impl Postgres {
+    /// Starts a standby of this server. Replication is asynchronous.
+    pub fn start_standby(&self) -> Self {
+        let dir = new_directory();
+        let copied = program("pg_basebackup")
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--username=postgres", "-h"])
+            .arg(self.socket().parent().unwrap())
+            .args(["-p", &self.port().to_string(), "-D"])
+            .arg(dir.path().join("data"))
+            .output()
+            .unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        Self::serve_in(dir, &[])
+    }
+
+    /// Makes a standby a primary. Returns once it accepts writes.
+    pub async fn promote(&self) {
+        let client = self.client("postgres").await;
+        let promoted = client.query_one("SELECT pg_promote(true, 60)", &[]).await.unwrap();
+        assert!(promoted.get::<_, bool>(0), "the standby was not promoted");
+    }
+
+    /// Waits until a standby has applied all that this server has committed.
+    pub async fn wait_for(&self, standby: &Self) {
+        let lsn =
+            self.client("postgres").await.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
+        let select = format!("SELECT (pg_last_wal_replay_lsn() >= '{}')::int::bigint", lsn.get::<_, &str>(0));
+        while standby.numbers("postgres", &select).await != [1] {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Connections during a failover: standbys, promotions, and addresses that lead to another server.
+
+use std::time::Duration;
+
+use enrich_postgres::{Ledger, Server};
+use enrich_tests::contract::START;
+use enrich_tests::servers::{Postgres, Proxy};
+use tokio::time::{Instant, timeout};
+
+use super::world::{Node, TIMEOUT, World, eventually};
+
+/// A failover is survived within this time after the new primary accepts writes. The margin is for a busy machine.
+const RECOVERY: Duration = Duration::from_secs(10);
+
+/// Returns the URL of a database on several ports of this machine.
+fn url(database: &str, ports: &[u16]) -> String {
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("postgres://postgres@{}/{database}", hosts.join(","))
+}
+
+async fn recovers(world: &World<'_>, node: &Node) {
+    let promoted_at = Instant::now();
+    eventually("it spends again", async || world.spend(node).await.is_ok_and(|is_spent| is_spent)).await;
+    assert!(promoted_at.elapsed() < RECOVERY, "{:?}", promoted_at.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_a_standby() {
+    let primary = Postgres::start();
+    let database = primary.create_database().await;
+    let standby = primary.start_standby();
+    primary.wait_for(&standby).await;
+    let server: Server = url(&database, &[standby.port()]).parse().unwrap();
+    let error = Ledger::open(server, Default::default(), START).await.unwrap_err();
+    assert!(error.to_string().contains("standby"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_a_server_whose_operator_made_it_read_only() {
+    let postgres = Postgres::start();
+    let database = postgres.create_database().await;
+    postgres
+        .sql("postgres", &format!("ALTER DATABASE {database} SET default_transaction_read_only = on"))
+        .await;
+    let error = Ledger::open(postgres.server(&database), Default::default(), START).await.unwrap_err();
+    assert!(error.to_string().contains("read-only"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uses_the_first_host_that_accepts_writes() {
+    let primary = Postgres::start();
+    let world = World::on(&primary).await;
+    world.workspace(10).await;
+    let standby = primary.start_standby();
+    let silent = Proxy::start(primary.port()).await;
+    silent.lose_all();
+    let refused = Proxy::start(primary.port()).await.port();
+    let ports = [refused, silent.port(), standby.port(), primary.port()];
+    let node = world.node_at(&url(&world.database, &ports)).await;
+    assert!(world.spend(&node).await.unwrap());
+    assert!(silent.accepted() > 0, "the hosts are tried in order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
+    let mut primary = Postgres::start();
+    let world = World::on(&primary).await;
+    world.workspace(100).await;
+    let key = world.key(1).await;
+    let standby = primary.start_standby();
+    let (database, ports) = (world.database.clone(), [primary.port(), standby.port()]);
+    let node = world.node_at(&url(&database, &ports)).await;
+    assert!(world.spend(&node).await.unwrap() && node.accepts(&key).await.unwrap());
+    primary.wait_for(&standby).await;
+    drop(world);
+    primary.kill();
+    let world = World::in_database(&standby, database);
+    standby.promote().await;
+    recovers(&world, &node).await;
+    assert!(node.accepts(&key).await.unwrap());
+    world.update_key(&key, "revoked_at = now()").await;
+    eventually("the key is refused", async || !node.accepts(&key).await.unwrap_or(true)).await;
+}
+
+/// The address of the primary leads to the standby before that is promoted, and open connections are lost without an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn recovers_when_the_address_leads_to_a_standby_that_is_promoted_later() {
+    let primary = Postgres::start();
+    let world = World::on(&primary).await;
+    world.workspace(100).await;
+    let standby = primary.start_standby();
+    let proxy = Proxy::start(primary.port()).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    assert!(world.spend(&node).await.unwrap());
+    primary.wait_for(&standby).await;
+    proxy.lead_to(standby.port());
+    proxy.lose_open();
+    let before = proxy.accepted();
+    eventually("it connects to the standby", async || proxy.accepted() > before).await;
+    standby.promote().await;
+    recovers(&World::in_database(&standby, world.database.clone()), &node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_validates_no_key() {
+    let primary = Postgres::start();
+    let world = World::on(&primary).await;
+    world.workspace(10).await;
+    let (key, other) = (world.key(1).await, world.key(2).await);
+    let standby = primary.start_standby();
+    let proxy = Proxy::start(primary.port()).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    assert!(node.accepts(&key).await.unwrap());
+    primary.wait_for(&standby).await;
+    standby.sql("postgres", "SELECT pg_wal_replay_pause()").await;
+    proxy.lead_to(standby.port());
+    proxy.close_open();
+    world.update_key(&key, "revoked_at = now()").await;
+    let revoked_at = Instant::now();
+    // The node may trust a heartbeat for a second.
+    eventually("the revoked key is refused", async || node.accepts(&key).await.is_err()).await;
+    assert!(revoked_at.elapsed() < Duration::from_secs(3));
+    for _ in 0..5 {
+        assert!(node.accepts(&key).await.is_err() && node.accepts(&other).await.is_err());
+    }
+}
+
+/// A server can become read-only while its connections stay open, for example behind a proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(10).await;
+    let key = world.key(1).await;
+    let mut node = world.node_at(&url(&world.database, &[postgres.port()])).await;
+    assert!(node.accepts(&key).await.unwrap());
+    node.stop_ticking().await;
+    let read_only = "ALTER SYSTEM SET default_transaction_read_only = on";
+    postgres.sql("postgres", read_only).await;
+    postgres.sql("postgres", "SELECT pg_reload_conf()").await;
+    eventually("the key is refused", async || node.accepts(&key).await.is_err()).await;
+    assert!(node.accepts(&key).await.is_err());
+}
+
+/// Without the retry and the common end of idle connections, each of them would fail one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_connections_fail_no_call_that_may_be_repeated() {
+    let postgres = Postgres::start();
+    let world = World::on(&postgres).await;
+    world.workspace(1_000).await;
+    let keys = [world.key(1).await, world.key(2).await, world.key(3).await, world.key(4).await];
+    let proxy = Proxy::start(postgres.port()).await;
+    let mut node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    node.stop_ticking().await;
+    let accepts_all = async || {
+        let found = keys.iter().map(|key| node.accepts(key));
+        for accepted in futures_util::future::join_all(found).await {
+            assert!(accepted.unwrap());
+        }
+    };
+    // Without heartbeats, each key is read every time, over several connections.
+    eventually("no more connections are opened", async || {
+        let before = proxy.accepted();
+        accepts_all().await;
+        proxy.accepted() == before
+    })
+    .await;
+    proxy.lose_open();
+    let lost_at = Instant::now();
+    assert!(node.accepts(&keys[0]).await.unwrap());
+    assert!(lost_at.elapsed() < 2 * TIMEOUT, "one attempt that is lost, and one that succeeds");
+    let repeated_at = Instant::now();
+    accepts_all().await;
+    assert!(
+        repeated_at.elapsed() < TIMEOUT,
+        "the other idle connections are not used: {:?}",
+        repeated_at.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_connection_serves() {
+    let postgres = Postgres::shared();
+    let world = World::on(postgres).await;
+    world.workspace(100).await;
+    let proxy = Proxy::start(postgres.port()).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    proxy.delay(Duration::from_millis(20));
+    let spent = timeout(RECOVERY, world.spend(&node)).await;
+    assert!(spent.unwrap().unwrap());
+}
