@@ -27,6 +27,9 @@ pub trait Windows: Send + Sync {
     ///
     /// The operation must be atomic, so that no two requests receive the same count. The counter must be kept until a
     /// correct clock reaches [`Window::expires_at`]. A counter that restarts earlier would admit the full limit again.
+    ///
+    /// A store that several nodes share and that has a clock fails the count of a window that opens too far in the future.
+    /// The node's clock is fast then, and the other nodes count in an earlier window.
     async fn count(&self, window: &Window) -> Result<u64, PortError>;
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::Timestamp;
@@ -36,12 +38,6 @@ impl Clock {
         self.at(turmoil::sim_elapsed().expect("called on a simulated machine"), correct_time())
     }
 
-    /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated machine.
-    pub(crate) fn read(self) -> Clocks {
-        let elapsed = turmoil::sim_elapsed().expect("called on a simulated machine");
-        Clocks { wall: self.now(), elapsed }
-    }
-
     /// Returns the clock's time, given the time since the start of the run and the correct time.
     pub(crate) fn at(self, elapsed: Duration, correct: Timestamp) -> Timestamp {
         let elapsed_ms = whole_ms(elapsed);
@@ -49,6 +45,35 @@ impl Clock {
             i64::try_from(elapsed_ms).unwrap_or(i64::MAX).saturating_mul(self.drift_ppm) / 1_000_000;
         let ahead_ms = (self.ahead_ms + drift_ms).clamp(-SKEW_MAX_MS, SKEW_MAX_MS);
         Timestamp::from_unix_ms(correct.unix_ms().saturating_add_signed(ahead_ms))
+    }
+}
+
+/// The clock of a node, which a fault may set ahead.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeClock {
+    clock: Clock,
+    ahead_ms: Arc<AtomicU64>,
+}
+
+impl NodeClock {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, ahead_ms: Arc::default() }
+    }
+
+    /// Sets the clock ahead by `ahead`, in addition to its own error.
+    pub(crate) fn set_ahead(&self, ahead: Duration) {
+        self.ahead_ms.store(whole_ms(ahead), Ordering::Relaxed);
+    }
+
+    /// Returns the clock's current time. Panics outside of a simulated machine.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now() + Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed))
+    }
+
+    /// Returns both clocks of the machine. Its monotonic clock is correct. Panics outside of a simulated machine.
+    pub(crate) fn read(&self) -> Clocks {
+        let elapsed = turmoil::sim_elapsed().expect("called on a simulated machine");
+        Clocks { wall: self.now(), elapsed }
     }
 }
 

@@ -125,8 +125,17 @@ pub enum PortCall {
 pub enum PortResult {
     /// True if a workspace has the key.
     KeyFound(bool),
-    /// The request's count, the end of its window, and the limit.
-    Counted(u64, Timestamp, u32),
+    /// The request was counted.
+    Counted {
+        /// The request's count.
+        count: u64,
+        /// How long before its window opened the request was counted, by the correct time. 0 if the window was open.
+        lead_ms: u64,
+        /// The end of the window.
+        closes_at: Timestamp,
+        /// The limit.
+        limit: u32,
+    },
     /// The outcome of the hold.
     Hold(HoldOutcome),
     /// True if a profile was found.

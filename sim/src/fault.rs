@@ -45,6 +45,8 @@ pub enum FaultKind {
     Vendor(PortFault, f64),
     /// The server loses power and restarts when the fault ends. Redis loses its data; PostgreSQL keeps it on disk.
     ServerCrash(Server),
+    /// The node's clock is ahead by this much. Only for stores on servers: other stores have no clock of their own.
+    FastClock(usize, Duration),
     /// An operator revokes the clients' key permanently.
     KeyRevocation,
 }
@@ -119,7 +121,7 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..16) {
+        let kind = match rng.random_range(0..18) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
@@ -128,6 +130,7 @@ impl Fault {
             10 | 11 => FaultKind::OneWayPartition(link, Direction::draw(rng)),
             12 | 13 => FaultKind::ServerCrash(server),
             14 if rng.random_bool(0.3) => FaultKind::KeyRevocation,
+            15 | 16 => FaultKind::FastClock(node, random_ms(rng, 1_000..120_000)),
             _ => {
                 let (fault, rate) = PortFault::draw(rng);
                 FaultKind::Vendor(fault, rate)
@@ -175,6 +178,7 @@ impl FaultKind {
             Self::Vendor(PortFault::ResponseLost, _) => "vendor response truncated",
             Self::ServerCrash(Server::Redis) => "Redis crash",
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
+            Self::FastClock(..) => "fast clock",
             Self::KeyRevocation => "key revoked",
         }
     }
@@ -204,6 +208,7 @@ impl fmt::Display for FaultKind {
             Self::DiskStall(node) => write!(f, "the disk of {} stalls", node_name(*node)),
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
+            Self::FastClock(node, ahead) => write!(f, "the clock of {} is {ahead:?} ahead", node_name(*node)),
             Self::KeyRevocation => f.write_str("the clients' key is revoked"),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use turmoil::Sim;
 
+use crate::clock::NodeClock;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind, Port};
 use crate::faulty_port::ActiveFaults;
@@ -20,11 +21,16 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(10);
 pub(crate) struct Nemesis {
     scheduled: Vec<(Fault, Phase)>,
     clients: usize,
-    /// Indexed by node.
-    faults: Vec<Arc<ActiveFaults>>,
+    nodes: NodeFaults,
     vendor: Arc<ActiveFaults>,
     stores: Arc<Stores>,
     trace: Trace,
+}
+
+/// The faults of the nodes' ports and clocks, indexed by node.
+pub(crate) struct NodeFaults {
+    pub(crate) ports: Vec<Arc<ActiveFaults>>,
+    pub(crate) clocks: Vec<NodeClock>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,13 +43,13 @@ enum Phase {
 impl Nemesis {
     pub(crate) fn new(
         plan: &Plan,
-        faults: Vec<Arc<ActiveFaults>>,
+        nodes: NodeFaults,
         vendor: Arc<ActiveFaults>,
         stores: Arc<Stores>,
         trace: Trace,
     ) -> Self {
         let scheduled = plan.faults.iter().map(|fault| (fault.clone(), Phase::Pending)).collect();
-        Self { scheduled, clients: plan.clients.len(), faults, vendor, stores, trace }
+        Self { scheduled, clients: plan.clients.len(), nodes, vendor, stores, trace }
     }
 
     /// Starts and ends the faults that are due.
@@ -92,8 +98,8 @@ impl Nemesis {
                     sim.crash(node_name(node));
                 }
             }
-            FaultKind::Port(node, port, fault, rate) => self.faults[node].start(port, fault, rate),
-            FaultKind::DiskStall(node) => self.faults[node].set_disk_stalled(true),
+            FaultKind::Port(node, port, fault, rate) => self.nodes.ports[node].start(port, fault, rate),
+            FaultKind::DiskStall(node) => self.nodes.ports[node].set_disk_stalled(true),
             FaultKind::Vendor(fault, rate) => self.vendor.start(Port::Resolver, fault, rate),
             FaultKind::ServerCrash(server) => {
                 self.server_links(server).for_each(|link| sim.partition(peer(link), node(link)));
@@ -102,6 +108,7 @@ impl Nemesis {
                     self.stores.drop_volatile_data(server, sim.elapsed());
                 }
             }
+            FaultKind::FastClock(node, ahead) => self.nodes.clocks[node].set_ahead(ahead),
             FaultKind::KeyRevocation => self.stores.revoke(sim.elapsed()),
         }
     }
@@ -119,8 +126,8 @@ impl Nemesis {
                 }
                 self.node_links(node).for_each(|link| repair(sim, link));
             }
-            FaultKind::Port(node, port, ..) => self.faults[node].stop(port),
-            FaultKind::DiskStall(node) => self.faults[node].set_disk_stalled(false),
+            FaultKind::Port(node, port, ..) => self.nodes.ports[node].stop(port),
+            FaultKind::DiskStall(node) => self.nodes.ports[node].set_disk_stalled(false),
             FaultKind::Vendor(..) => self.vendor.stop(Port::Resolver),
             FaultKind::ServerCrash(server) => {
                 if !sim.is_host_running(server.name()) {
@@ -128,6 +135,7 @@ impl Nemesis {
                 }
                 self.server_links(server).for_each(|link| repair(sim, link));
             }
+            FaultKind::FastClock(node, _) => self.nodes.clocks[node].set_ahead(Duration::ZERO),
             FaultKind::KeyRevocation => {}
         }
     }
@@ -139,7 +147,7 @@ impl Nemesis {
     }
 
     fn server_links(&self, server: Server) -> impl Iterator<Item = Link> {
-        (0..self.faults.len()).map(move |node| Link { peer: Peer::Server(server), node })
+        (0..self.nodes.ports.len()).map(move |node| Link { peer: Peer::Server(server), node })
     }
 }
 

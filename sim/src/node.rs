@@ -13,7 +13,7 @@ use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWi
 use enrich_middleware::{Deadline, HashedOptOuts, Suppress};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::clock::Clock;
+use crate::clock::NodeClock;
 use crate::event::Event;
 use crate::faulty_port::{ActiveFaults, FaultyPort};
 use crate::middleware::with_middleware;
@@ -27,7 +27,7 @@ use crate::vendor::VendorClient;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) number: usize,
-    pub(crate) clock: Clock,
+    pub(crate) clock: NodeClock,
     pub(crate) stores: Arc<Stores>,
     pub(crate) faults: Arc<ActiveFaults>,
     pub(crate) recorder: Arc<PortRecorder>,
@@ -43,7 +43,7 @@ impl Node {
     pub(crate) async fn serve(self) -> turmoil::Result {
         let loses_holds = self.stores.loses_holds_in_crash();
         self.trace.record(Event::NodeStarted { node: self.number, loses_holds });
-        let ports = self.stores.clone().open(self.number, self.clock, self.faults.clone()).await?;
+        let ports = self.stores.clone().open(self.number, self.clock.clone(), self.faults.clone()).await?;
         let services = Services {
             arrivals: self.recorder.clone(),
             limits: Limits::default(),

@@ -17,7 +17,7 @@ use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::clock::Clock;
+use crate::clock::{NodeClock, correct_time};
 use crate::event::{Event, PortCall, PortResult};
 use crate::trace::Trace;
 
@@ -25,7 +25,7 @@ use crate::trace::Trace;
 #[derive(Debug)]
 pub(crate) struct PortRecorder {
     node: usize,
-    clock: Clock,
+    clock: NodeClock,
     trace: Trace,
     rng: Mutex<StdRng>,
     /// The lookup that is currently running.
@@ -33,7 +33,7 @@ pub(crate) struct PortRecorder {
 }
 
 impl PortRecorder {
-    pub(crate) fn new(node: usize, clock: Clock, seed: u64, trace: Trace) -> Self {
+    pub(crate) fn new(node: usize, clock: NodeClock, seed: u64, trace: Trace) -> Self {
         let (rng, none) = (StdRng::seed_from_u64(seed), LookupId::from_bytes([0; 16]));
         Self { node, clock, trace, rng: Mutex::new(rng), current: Mutex::new(none) }
     }
@@ -86,7 +86,12 @@ impl Keys for RecordedPort<dyn Keys> {
 impl Windows for RecordedPort<dyn Windows> {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
         let limit = window.admit(0, self.recorder.clock.now()).map_or_else(|s| s.limit, |s| s.limit);
-        let result = |&count: &u64| PortResult::Counted(count, window.closes_at(), limit);
+        let result = |&count: &u64| PortResult::Counted {
+            count,
+            lead_ms: window.opens_at().unix_ms().saturating_sub(correct_time().unix_ms()),
+            closes_at: window.closes_at(),
+            limit,
+        };
         self.recorder.record(PortCall::CountRequest, self.port.count(window), result).await
     }
 }

@@ -13,7 +13,7 @@ use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use tokio::time::{sleep, timeout};
 use turmoil::net::{TcpListener, TcpStream};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, NodeClock};
 use crate::plan::Plan;
 use crate::topology::{Server, node_name};
 use crate::workspaces::initial_workspaces;
@@ -91,7 +91,7 @@ impl Servers {
     /// Opens the ledger of a starting node under this name.
     ///
     /// Retries until PostgreSQL accepts it, like a process that is restarted whenever it exits.
-    pub(crate) async fn ledger(&self, name: &str, clock: Clock) -> turmoil::Result<Arc<Ledger>> {
+    pub(crate) async fn ledger(&self, name: &str, clock: &NodeClock) -> turmoil::Result<Arc<Ledger>> {
         let address = "postgres://enrich@postgres/enrich?sslmode=disable";
         let server = address.parse::<enrich_postgres::Server>()?.through(SimulatedConnect(Server::Postgres));
         let config = Config { name: name.to_owned(), lease: self.lease, ..Config::default() };
@@ -105,7 +105,7 @@ impl Servers {
 }
 
 /// Ticks a ledger until its node crashes.
-pub(crate) async fn run_ticks(ledger: Arc<Ledger>, clock: Clock) {
+pub(crate) async fn run_ticks(ledger: Arc<Ledger>, clock: NodeClock) {
     loop {
         // The next successful tick makes up for a failed one.
         let _ = ledger.tick(clock.read()).await;

@@ -13,12 +13,12 @@ use rand::{RngExt, SeedableRng};
 use turmoil::{Builder, Sim};
 
 use crate::client::Client;
-use crate::clock::{SKEW_MAX, timestamp};
+use crate::clock::{NodeClock, SKEW_MAX, timestamp};
 use crate::event::Event;
 use crate::faulty_port::ActiveFaults;
 use crate::log_recorder::LogRecorder;
 use crate::lookup_history::{last_balances, lookup_histories};
-use crate::nemesis::Nemesis;
+use crate::nemesis::{Nemesis, NodeFaults};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::port_recorder::PortRecorder;
@@ -78,9 +78,10 @@ impl<'p> Simulation<'p> {
             .map(|_| Arc::new(ActiveFaults::new(rng.random(), trace.clone())))
             .collect();
         let opt_outs = Arc::new(opt_outs(plan)?);
-        for (number, faults) in faults.iter().enumerate() {
-            let clock = plan.clocks[number];
-            let recorder = Arc::new(PortRecorder::new(number, clock, rng.random(), trace.clone()));
+        let clocks: Vec<_> = plan.clocks.iter().copied().map(NodeClock::new).collect();
+        for (number, (faults, clock)) in faults.iter().zip(&clocks).enumerate() {
+            let clock = clock.clone();
+            let recorder = Arc::new(PortRecorder::new(number, clock.clone(), rng.random(), trace.clone()));
             let (stores, faults, trace) = (stores.clone(), faults.clone(), trace.clone());
             let (opt_outs, middleware) = (opt_outs.clone(), plan.has_middleware.then(|| rng.random()));
             let node = Node { number, clock, stores, faults, recorder, trace, opt_outs, middleware };
@@ -104,7 +105,13 @@ impl<'p> Simulation<'p> {
                 sim.set_link_max_message_latency(node_name(node), server.name(), servers::LATENCY_MAX);
             }
         }
-        let nemesis = Nemesis::new(plan, faults, vendor_faults, stores.clone(), trace.clone());
+        let nemesis = Nemesis::new(
+            plan,
+            NodeFaults { ports: faults, clocks },
+            vendor_faults,
+            stores.clone(),
+            trace.clone(),
+        );
         Ok(Self { plan, sim, nemesis, stores, trace: trace.clone() })
     }
 

@@ -16,7 +16,7 @@ use enrich_store::records::NewKey;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
+use crate::clock::NodeClock;
 use crate::disk;
 use crate::event::Event;
 use crate::faulty_port::ActiveFaults;
@@ -78,7 +78,7 @@ impl Stores {
     pub(crate) async fn open(
         self: Arc<Self>,
         node: usize,
-        clock: Clock,
+        clock: NodeClock,
         faults: Arc<ActiveFaults>,
     ) -> turmoil::Result<Ports> {
         let (keys, windows, credits): (Arc<dyn Keys>, Arc<dyn Windows>, Arc<dyn Credits>) = match &self.kind {
@@ -92,7 +92,7 @@ impl Stores {
             Kind::Servers { servers, auditor, node_starts } => {
                 let start = node_starts.fetch_add(1, Ordering::Relaxed);
                 let name = servers::ledger_name(node, start);
-                let ledger = servers.ledger(&name, clock).await?;
+                let ledger = servers.ledger(&name, &clock).await?;
                 tokio::spawn(servers::run_ticks(ledger.clone(), clock));
                 let (credits, auditor) = (ledger.clone(), auditor.clone());
                 let credits = Arc::new(AuditedCredits { credits, auditor, name });
@@ -165,7 +165,7 @@ impl Stores {
         self.trace.record_at(at, Event::KeyRevoked);
     }
 
-    async fn run_ticks(self: Arc<Self>, ledger: Arc<Ledger>, clock: Clock) {
+    async fn run_ticks(self: Arc<Self>, ledger: Arc<Ledger>, clock: NodeClock) {
         loop {
             let now = clock.read();
             self.time.set(now.elapsed);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome;
 
 use super::ensure::ensure;
+use crate::clock::SKEW_MAX;
 use crate::event::{Event, PortCall, PortResult, SentRequest};
 use crate::lookup_history::{LookupHistory, PortEvent, lookup_histories};
 use crate::request::RequestKind;
@@ -13,6 +14,10 @@ use crate::trace::Entry;
 
 /// How long a node may accept a key after its revocation.
 const REVOCATION_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// How long before its window opens, by the correct time, a request may be counted. The node's clock may be 5 s fast. Redis
+/// accepts the same lead by its own clock, which may be 5 s fast, and tolerates that it is 5 s slow.
+const LEAD_MAX: Duration = SKEW_MAX.saturating_mul(3);
 
 /// "When the rate-limit state cannot be verified, the request is not executed and status 503 is returned".
 ///
@@ -34,7 +39,8 @@ pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     check_vendor_gets_no_opted_out_person(entries)
 }
 
-/// Checks that at most `limit` requests are admitted per window, with any nodes and clocks. No two requests in a window may
+/// Checks that at most `limit` requests are admitted per window, with any nodes and clocks, and that no node uses a window
+/// long before it opens. No two requests in a window may
 /// receive the same count, otherwise one of the counts was not verified. A window that the store drops starts from 0 again.
 ///
 /// Each time Redis loses its data, its windows start again: one more limit may be admitted, and each count may be returned
@@ -53,7 +59,10 @@ fn check_limits(entries: &[Entry]) -> Result<(), String> {
                 admitted.clear();
             }
             Event::RedisDataLost => window_starts += 1,
-            Event::PortReturned(_, PortResult::Counted(count, closes_at, limit)) => {
+            Event::PortReturned(_, PortResult::Counted { count, lead_ms, closes_at, limit }) => {
+                ensure(u128::from(*lead_ms) <= LEAD_MAX.as_millis(), || {
+                    format!("counted in a window that other nodes use later: {entry}")
+                })?;
                 let admitted = admitted.entry(*closes_at).or_default();
                 *admitted += u32::from(*count <= u64::from(*limit));
                 ensure(*admitted <= *limit * window_starts, || {
@@ -128,7 +137,7 @@ fn vendor_email(event: &Event) -> Option<&str> {
 fn is_in_order(history: &LookupHistory) -> bool {
     let (mut is_admitted, mut is_held) = (false, false);
     history.port_events.iter().all(|event| match event {
-        PortEvent::Returned(PortResult::Counted(count, _, limit)) => {
+        PortEvent::Returned(PortResult::Counted { count, limit, .. }) => {
             is_admitted = (1..=u64::from(*limit)).contains(count);
             true
         }

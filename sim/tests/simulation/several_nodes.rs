@@ -253,6 +253,22 @@ fn skewed_nodes_and_servers_never_exceed_a_window_limit() {
 }
 
 #[test]
+fn node_with_fast_clock_gives_503_until_it_is_correct() {
+    for ahead in [90 * SECOND, 3_600 * SECOND] {
+        let plan = |plan: Plan| {
+            let plan = plan.fault(1_500 * SECOND / 1_000, 5 * SECOND, FaultKind::FastClock(0, ahead));
+            [(0, 1), (0, 1), (1, 1), (0, 3)]
+                .into_iter()
+                .fold(plan, |plan, (node, seconds)| with_request(plan, node, seconds))
+        };
+        for_each_seed(0, plan, |run| {
+            assert_eq!(statuses(&run), [Some(200), Some(503), Some(200), Some(200)]);
+            assert_eq!(run.balance().spent, 3);
+        });
+    }
+}
+
+#[test]
 fn revoked_key_is_refused_by_all_nodes_after_one_second() {
     let plan = |plan: Plan| {
         with_request(plan, 1, 2).fault(2_500 * SECOND / 1_000, 3 * SECOND, FaultKind::KeyRevocation)

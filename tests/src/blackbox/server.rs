@@ -53,6 +53,8 @@ pub struct Settings {
     pub vendor: Option<(Arc<dyn Resolver>, VendorPolicy)>,
     /// The rate-limit store. In memory by default.
     pub windows: Arc<dyn Windows>,
+    /// The clock of requests.
+    pub arrivals: Arc<dyn Arrivals>,
 }
 
 /// The longest window that a quota allows, so that no window ends during a test.
@@ -73,7 +75,8 @@ impl TestServer {
     pub async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (policy, limits) = (Policy::default(), Limits::default());
         let windows = Arc::new(WindowTable::default());
-        let mut settings = Settings { policy, limits, deadline: TIMEOUT, vendor: None, windows };
+        let arrivals = Arc::new(SystemArrivals);
+        let mut settings = Settings { policy, limits, deadline: TIMEOUT, vendor: None, windows, arrivals };
         change(&mut settings);
 
         let files = TempDir::new().unwrap();
@@ -207,7 +210,7 @@ impl TestServer {
 }
 
 /// Assembles the services in the same way as `enrich serve`.
-fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, .. }: Settings) -> Services {
+fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, arrivals, .. }: Settings) -> Services {
     let service = Service {
         policy: Arc::new(policy),
         keys: Arc::new(KeysWithTimeout { keys: ports.clone(), timeout: deadline }),
@@ -215,7 +218,7 @@ fn services(ports: &Arc<Ports>, Settings { policy, limits, deadline, .. }: Setti
         credits: Arc::new(CreditsWithTimeout { credits: ports.clone(), timeout: deadline }),
         resolver: Arc::new(Deadline::new(ports.clone(), deadline)),
     };
-    Services { limits, ..Services::new(service) }
+    Services { limits, arrivals, ..Services::new(service) }
 }
 
 async fn serve(services: Services, stop: &CancellationToken) -> SocketAddr {

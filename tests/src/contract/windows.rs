@@ -38,11 +38,12 @@ pub async fn window_counts_beyond_its_limit((windows, now): (Arc<dyn Windows>, T
 }
 
 pub async fn next_window_counts_from_one((windows, now): (Arc<dyn Windows>, Timestamp)) {
-    let mut this = window("demo", now);
-    // Enough windows that a store with room for only a few must reuse it.
+    // Enough windows that a store with room for only a few must reuse it, and short enough that a store with a clock of its
+    // own accepts all of them.
+    let mut this = short_window("demo", now - Duration::from_secs(8));
     for _ in 0..4 {
         assert_eq!(counts(&*windows, &this, 3).await, [1, 2, 3]);
-        this = window("demo", this.closes_at());
+        this = short_window("demo", this.closes_at());
     }
 }
 
@@ -57,8 +58,8 @@ pub async fn workspaces_have_separate_windows((windows, now): (Arc<dyn Windows>,
 
 pub async fn late_request_does_not_change_the_next_window((windows, now): (Arc<dyn Windows>, Timestamp)) {
     // The request reads the clock just before the end of its window and is counted just after it.
-    let next = window("demo", now + Duration::from_secs(60));
-    let last = window("demo", now);
+    let next = short_window("demo", now);
+    let last = short_window("demo", now - Duration::from_secs(5));
     assert_eq!(counts(&*windows, &last, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &next, 2).await, [1, 2]);
     assert_eq!(counts(&*windows, &last, 1).await, [3]);
@@ -95,6 +96,11 @@ pub(super) async fn counts(windows: &dyn Windows, window: &Window, times: usize)
         counts.push(windows.count(window).await.unwrap());
     }
     counts
+}
+
+/// Returns a window of 5 s.
+fn short_window(workspace: &str, now: Timestamp) -> Window {
+    Quota::new(500, 5).unwrap().window(&workspace.parse().unwrap(), now)
 }
 
 pub(super) fn window(workspace: &str, now: Timestamp) -> Window {

@@ -10,17 +10,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{Balance, Hold, HoldOutcome, Settlement, SpendStart};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
 use enrich_store::usage::UsageCounter;
-use enrich_store::{Clocks, StoreError};
+use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::column::credits;
+use crate::column::{credits, time};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
@@ -70,6 +70,7 @@ pub struct Ledger {
     pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
     changed: Arc<Notify>,
+    clock: ServerClock,
     heartbeat_task: JoinHandle<()>,
     tasks: [JoinHandle<()>; 2],
 }
@@ -110,7 +111,20 @@ impl Ledger {
             tokio::spawn(listener::run(server, timeout, notified)),
         ];
         let upkeep = Upkeep::new(upkeep_pool, sessions.clone(), keys.clone(), usage.clone(), changed.clone());
-        Ok(Self { keys, usage, sessions, heartbeat, upkeep, pool, queue, changed, heartbeat_task, tasks })
+        let clock = ServerClock::default();
+        Ok(Self {
+            keys,
+            usage,
+            sessions,
+            heartbeat,
+            upkeep,
+            pool,
+            queue,
+            changed,
+            clock,
+            heartbeat_task,
+            tasks,
+        })
     }
 
     /// Sets the time to `now`, which expires holds and keys. Returns credits that other nodes need or that are idle, ends the
@@ -153,6 +167,18 @@ impl Ledger {
         let (granted, spent) = (credits(row.get(0)), credits(row.get(1)));
         let held = (own + credits(row.get(2))).min(granted - spent);
         Ok(Balance { granted, available: granted - spent - held, held, spent })
+    }
+
+    /// Compares the node's clock, which `now` reads, with PostgreSQL's clock.
+    pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, PostgresError> {
+        let select = "SELECT clock_timestamp()";
+        let read = async { Ok(time(self.pool.query_one(select, &[]).await?.get(0))) };
+        self.clock.compare(now, read).await
+    }
+
+    /// Returns the result of the last [`Ledger::compare_clocks`] that succeeded.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        self.clock.skew()
     }
 
     /// Closes the ledger: waits for pending spends, writes the usage, then returns all leases. Call it after the last lookup

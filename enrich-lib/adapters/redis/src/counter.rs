@@ -3,26 +3,36 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Window;
+use enrich_store::ClockSkew;
 use redis::aio::ConnectionLike;
 use redis::{RedisResult, Script};
 
 use crate::error::WindowStoreError;
 
-/// The tolerated lead of Redis's clock over the true time. It equals the tolerance for a node's clock.
-const CLOCK_SKEW_MAX: Duration = Duration::from_secs(5);
+/// How long before its window opens by Redis's clock a request is counted. The node's clock may be fast and Redis's slow.
+const LEAD_MAX: Duration = ClockSkew::ERROR_MAX.saturating_mul(2);
+
+/// How long the counter of a check lives.
+const CHECK_TTL: Duration = Duration::from_secs(10);
 
 /// Increments a counter and sets its expiry. Redis deletes a key with an expiry in the past at once, which would make every
-/// request the first one. The script therefore fails if Redis's clock is past the expiry. `SET` with `PXAT` creates a
-/// counter and its expiry in one step, so that a user without the `pexpireat` right cannot leave a counter without expiry. A
-/// counter that another program left without expiry receives one.
+/// request the first one, and a window that no other node uses yet would admit its limit in addition to theirs. The script
+/// therefore fails if Redis's clock is past the expiry or before the earliest count. `SET` with `PXAT` creates a counter and
+/// its expiry in one step, so that a user without the `pexpireat` right cannot leave a counter without expiry. A counter
+/// that another program left without expiry receives one.
 static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local time = redis.call('TIME')
-local late_ms = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[2]
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local late_ms = now_ms - ARGV[2]
 if late_ms >= 0 then
-  return redis.error_reply(string.format('CLOCK %.0f', late_ms))
+  return redis.error_reply(string.format('LATE %.0f', late_ms))
+end
+local early_ms = ARGV[3] - now_ms
+if early_ms > 0 then
+  return redis.error_reply(string.format('EARLY %.0f', early_ms))
 end
 local left_ms = redis.call('PTTL', KEYS[1])
 if left_ms == -2 then
@@ -43,6 +53,7 @@ pub(crate) struct Counter {
     workspace: WorkspaceId,
     number: u64,
     closes_at_ms: u64,
+    counts_from_ms: u64,
     expires_at_ms: u64,
 }
 
@@ -53,8 +64,16 @@ impl Counter {
             workspace: window.workspace().clone(),
             number: window.number(),
             closes_at_ms: window.closes_at().unix_ms(),
-            expires_at_ms: (window.expires_at() + CLOCK_SKEW_MAX).unix_ms(),
+            counts_from_ms: (window.opens_at() - LEAD_MAX).unix_ms(),
+            expires_at_ms: (window.expires_at() + ClockSkew::ERROR_MAX).unix_ms(),
         }
+    }
+
+    /// Creates a counter of no window, which expires right after `now` by Redis's clock. A count in it changes nothing.
+    pub(crate) fn of_check(now: Timestamp) -> Self {
+        let workspace = "check".parse().expect("a valid name");
+        let expires_at_ms = (now + CHECK_TTL).unix_ms();
+        Self { workspace, number: 0, closes_at_ms: 0, counts_from_ms: 0, expires_at_ms }
     }
 
     /// Returns the Redis key. The key contains the end of the window because windows of different lengths may have the same
@@ -71,8 +90,8 @@ impl Counter {
         connection: &mut impl ConnectionLike,
     ) -> Result<u64, WindowStoreError> {
         let mut counting = COUNT.key(self.key());
-        let counted: RedisResult<i64> =
-            counting.arg(requests).arg(self.expires_at_ms).invoke_async(connection).await;
+        let counting = counting.arg(requests).arg(self.expires_at_ms).arg(self.counts_from_ms);
+        let counted: RedisResult<i64> = counting.invoke_async(connection).await;
         let count = counted.map_err(|error| WindowStoreError::of(&error))?;
         u64::try_from(count).ok().filter(|count| *count >= requests).ok_or(WindowStoreError::ForeignKey)
     }
@@ -83,7 +102,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use enrich_lib::model::Timestamp;
     use enrich_lib::window::Quota;
 
     /// Nodes of different versions share counters, so the key format must never change.
@@ -93,6 +111,7 @@ mod tests {
         let counter = Counter::of(&Quota::default().window(&"demo".parse().unwrap(), now));
         assert_eq!(counter.key(), "enrich:{demo}:1700000053152:28333334");
         assert_eq!(counter.expires_at_ms, 1_700_000_068_152, "5 s after the window's own");
+        assert_eq!(counter.counts_from_ms, 1_699_999_983_152, "10 s before the window opens");
     }
 
     #[test]

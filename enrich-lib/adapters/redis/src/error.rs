@@ -40,7 +40,13 @@ pub enum WindowStoreError {
     #[error(
         "the clocks differ: by Redis's clock, the counter of this window expired {0} ms ago; synchronize the clocks"
     )]
-    ClocksDiffer(u64),
+    WindowExpired(u64),
+    /// By Redis's clock, the window opens so much later that the other nodes do not use it yet. Contains when its requests can
+    /// be counted, in milliseconds from now.
+    #[error(
+        "the clocks differ: by Redis's clock, requests of this window are counted in {0} ms at the earliest; synchronize the clocks"
+    )]
+    WindowAhead(u64),
     /// The counter's key contains a value that is not a counter.
     #[error(
         "the value of an `enrich:` key in Redis is not a counter; check whether another program writes these keys"
@@ -66,7 +72,15 @@ pub(crate) const RIGHTS: &str = "~enrich:* +ping +evalsha +script|load +time +pt
 impl WindowStoreError {
     /// Returns true if the connection may be the cause, so that a new connection may reach a working server.
     pub(crate) fn is_connection_error(&self) -> bool {
-        !matches!(self, Self::NotAllowed | Self::OutOfMemory | Self::ClocksDiffer(_) | Self::ForeignKey)
+        let is_about_the_count = matches!(
+            self,
+            Self::NotAllowed
+                | Self::OutOfMemory
+                | Self::WindowExpired(_)
+                | Self::WindowAhead(_)
+                | Self::ForeignKey
+        );
+        !is_about_the_count
     }
 
     /// Converts an error of connecting.
@@ -95,7 +109,8 @@ impl WindowStoreError {
                 Self::NotReady(code.to_owned())
             }
             Some("OOM") => Self::OutOfMemory,
-            Some("CLOCK") => Self::ClocksDiffer(detail.parse().unwrap_or_default()),
+            Some("LATE") => Self::WindowExpired(detail.parse().unwrap_or_default()),
+            Some("EARLY") => Self::WindowAhead(detail.parse().unwrap_or_default()),
             Some("WRONGTYPE") => Self::ForeignKey,
             // A command in the script was denied.
             Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,

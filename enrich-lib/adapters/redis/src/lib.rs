@@ -13,6 +13,9 @@
 //! * **A counter lives until [`Window::expires_at`]** in true time if Redis's clock is at most 5 s ahead. If Redis's clock is
 //!   so far ahead that a new counter would expire at once, and every request would be the first, the count returns an error
 //!   that reports the clock difference.
+//! * **A node whose clock is fast does not count in windows of its own.** A count more than 10 s before its window opens by
+//!   Redis's clock returns an error that reports the clock difference. Each clock may therefore be wrong by 5 s.
+//!   [`RedisWindows::compare_clocks`] measures the difference.
 //! * **A connection is not reused after a timeout** or after Redis reported that it accepts no writes. The next count opens
 //!   a new connection, which reaches another server if the host name resolves to one by then. The backoff between failed
 //!   attempts has jitter.
@@ -36,7 +39,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let url: RedisUrl = "redis://counter:secret@redis.internal:6379".parse()?;
 //! let seed = 7; // use a random seed in production
-//! let windows = RedisWindows::open(&url, RedisPolicy::default(), seed)?; // the first count connects
+//! // The first count connects. `check` finds a wrong URL or password at once.
+//! let windows = RedisWindows::open(&url, RedisPolicy::default(), seed)?;
 //! # Ok(())
 //! # }
 //! ```

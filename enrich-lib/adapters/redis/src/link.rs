@@ -107,21 +107,23 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, WindowStoreError> {
-        let timeout_after = self.policy.connect_timeout;
-        let timed_out = |_| {
-            Err(WindowStoreError::Unreachable(format!(
-                "no connection within {} ms",
-                timeout_after.as_millis()
-            )))
-        };
-        let connected =
-            timeout(timeout_after, self.server.connect()).await.unwrap_or_else(timed_out).map(Arc::new);
+        let connected = self.server.connect(self.policy.connect_timeout).await.map(Arc::new);
         let mut state = self.state.lock();
         match &connected {
             Ok(connection) => state.phase = Phase::Connected(Arc::clone(connection)),
             Err(error) => state.back_off(error),
         }
         connected
+    }
+
+    /// Runs `work` on a connection that no count uses. The timeout of connecting also applies to `work`.
+    pub(crate) async fn on_own_connection<T>(
+        &self,
+        work: impl AsyncFnOnce(&Connection) -> Result<T, WindowStoreError>,
+    ) -> Result<T, WindowStoreError> {
+        let limit = self.policy.connect_timeout;
+        let connection = self.server.connect(limit).await?;
+        timeout(limit, work(&connection)).await.unwrap_or(Err(WindowStoreError::TimedOut(limit)))
     }
 
     /// Resets the failure count after a successful count.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_lib::model::Timestamp;
 use enrich_net::{Connect, Tcp, Unix};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
@@ -11,6 +12,7 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisResult, TlsCertificates, TlsMode,
 };
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::connect::{self, OpenError};
 use crate::counter::Counter;
@@ -47,8 +49,15 @@ impl Server {
         Ok(Self::One { connect, login: url.login.clone() })
     }
 
-    /// Connects, authenticates, and waits for the reply to a PING, because a hung server still accepts connections.
-    pub(crate) async fn connect(&self) -> Result<Connection, WindowStoreError> {
+    /// Connects and authenticates within `limit`, and waits for the reply to a PING, because a hung server still accepts
+    /// connections.
+    pub(crate) async fn connect(&self, limit: Duration) -> Result<Connection, WindowStoreError> {
+        timeout(limit, self.connect_slowly()).await.unwrap_or_else(|_| {
+            Err(WindowStoreError::Unreachable(format!("no connection within {} ms", limit.as_millis())))
+        })
+    }
+
+    async fn connect_slowly(&self) -> Result<Connection, WindowStoreError> {
         let (connect, login) = match self {
             Self::One { connect, login } => (connect, login),
             Self::Cluster(client) => {
@@ -101,6 +110,18 @@ impl Connection {
             Self::One { multiplexed, .. } => counter.count(requests, &mut multiplexed.clone()).await,
             Self::Cluster(cluster) => counter.count(requests, &mut cluster.clone()).await,
         }
+    }
+
+    /// Returns the time by the clock of the server, or of some node of a Cluster.
+    pub(crate) async fn time(&self) -> Result<Timestamp, WindowStoreError> {
+        let time = redis::cmd("TIME");
+        let replied: RedisResult<(u64, u64)> = match self {
+            Self::One { multiplexed, .. } => time.query_async(&mut multiplexed.clone()).await,
+            Self::Cluster(cluster) => time.query_async(&mut cluster.clone()).await,
+        };
+        let (seconds, micros) = replied.map_err(|error| WindowStoreError::of(&error))?;
+        let since_epoch = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        Ok(Timestamp::from_unix_ms(0) + since_epoch)
     }
 }
 

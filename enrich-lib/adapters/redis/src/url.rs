@@ -86,6 +86,11 @@ pub enum RedisUrlError {
 }
 
 impl RedisUrl {
+    /// Returns whether connections use TLS.
+    pub const fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
     /// Trusts only the given certificate authorities (PEM) for TLS, instead of those that the system trusts.
     pub fn trusting(self, authority: impl Into<Vec<u8>>) -> Self {
         Self { authority: Some(authority.into()), ..self }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
 use enrich_net::Connect;
 use enrich_store::sync::Mutex;
+use enrich_store::{ClockSkew, ServerClock};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -24,7 +26,10 @@ use crate::server::Server;
 use crate::url::{Login, RedisUrl};
 
 /// Rate-limit windows counted by Redis or Valkey, shared by all nodes. The first count connects. Requires a tokio runtime.
-pub struct RedisWindows(Arc<Shared>);
+pub struct RedisWindows {
+    shared: Arc<Shared>,
+    clock: ServerClock,
+}
 
 impl RedisWindows {
     /// Creates the windows of the server or Cluster at `url`. `seed` seeds the jitter of reconnects. Does not connect.
@@ -39,16 +44,47 @@ impl RedisWindows {
 
     fn of(server: Server, policy: RedisPolicy, seed: u64) -> Self {
         let link = Arc::new(Link::new(server, policy, seed));
-        Self(Arc::new(Shared { link, timeout: policy.timeout, batches: Mutex::default() }))
+        let shared = Arc::new(Shared { link, timeout: policy.timeout, batches: Mutex::default() });
+        Self { shared, clock: ServerClock::default() }
+    }
+
+    /// Checks that Redis is reachable, accepts the user and the password, and can count. Counts nothing, and uses a connection
+    /// of its own.
+    pub async fn check(&self) -> Result<(), WindowStoreError> {
+        let checked = self.shared.link.on_own_connection(async |connection| {
+            let counter = Counter::of_check(connection.time().await?);
+            // The first count creates the counter, and the second changes it, which needs other permissions.
+            for _ in 0..2 {
+                connection.count(&counter, 0).await?;
+            }
+            Ok(())
+        });
+        checked.await
+    }
+
+    /// Compares the node's clock, which `now` reads, with Redis's clock, on a connection of its own. In a Cluster, it is the
+    /// clock of a random node.
+    pub async fn compare_clocks(&self, now: impl Fn() -> Timestamp) -> Result<ClockSkew, WindowStoreError> {
+        let compared = self
+            .shared
+            .link
+            .on_own_connection(async |connection| self.clock.compare(now, connection.time()).await);
+        compared.await
+    }
+
+    /// Returns the result of the last [`RedisWindows::compare_clocks`] that succeeded.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        self.clock.skew()
     }
 }
 
 #[async_trait]
 impl Windows for RedisWindows {
     async fn count(&self, window: &Window) -> Result<u64, PortError> {
-        let counted = match timeout(self.0.timeout, self.0.join(Counter::of(window))).await {
+        let Self { shared, .. } = self;
+        let counted = match timeout(shared.timeout, shared.join(Counter::of(window))).await {
             Ok(reply) => reply.unwrap_or(Err(WindowStoreError::Aborted)),
-            Err(_) => Err(WindowStoreError::TimedOut(self.0.timeout)),
+            Err(_) => Err(WindowStoreError::TimedOut(shared.timeout)),
         };
         counted.map_err(PortError::new)
     }
@@ -131,6 +167,6 @@ impl Shared {
 
 impl fmt::Debug for RedisWindows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisWindows").field("timeout", &self.0.timeout).finish_non_exhaustive()
+        f.debug_struct("RedisWindows").field("timeout", &self.shared.timeout).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
-//! [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
+//! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
 //! trait · `event` events of the audit log · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,8 @@ mod error;
 mod backoff;
 
 mod clocks;
+
+mod clock_skew;
 
 pub mod credits;
 
@@ -41,6 +43,7 @@ mod keys;
 pub use actor::Actor;
 pub use admin::Admin;
 pub use backoff::Backoff;
+pub use clock_skew::{ClockSkew, ServerClock};
 pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;

@@ -6,7 +6,7 @@ use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
 };
 
-use super::counters::Expired;
+use super::counters::{Rejection, Validity};
 use super::server::Redis;
 
 /// Larger than any request of the adapter.
@@ -70,14 +70,22 @@ fn execute(server: &Redis, request: &[Vec<u8>]) -> String {
             "-NOSCRIPT No matching script.\r\n".to_owned()
         }
         // The adapter has only one script.
-        (b"EVALSHA", [_, b"1", key, requests, expires_at]) => {
-            let (Some(requests), Some(expires_at)) = (number(requests), number(expires_at)) else {
+        (b"EVALSHA", [_, b"1", key, requests, expires_at, counts_from]) => {
+            let numbers = (number(requests), number(expires_at), number(counts_from));
+            let (Some(requests), Some(expires_at), Some(counts_from)) = numbers else {
                 return "-ERR value is not an integer or out of range\r\n".to_owned();
             };
-            match server.lock().counters.count(key, requests, expires_at, server.now_ms()) {
+            let validity = Validity { counts_from, expires_at };
+            match server.lock().counters.count(key, requests, validity, server.now_ms()) {
                 Ok(count) => format!(":{count}\r\n"),
-                Err(Expired(ms)) => format!("-CLOCK {ms}\r\n"),
+                Err(Rejection::Late(ms)) => format!("-LATE {ms}\r\n"),
+                Err(Rejection::Early(ms)) => format!("-EARLY {ms}\r\n"),
             }
+        }
+        (b"TIME", []) => {
+            let (seconds, micros) = (server.now_ms() / 1_000, server.now_ms() % 1_000 * 1_000);
+            let text = |number: i64| format!("${}\r\n{number}\r\n", number.to_string().len());
+            format!("*2\r\n{}{}", text(seconds), text(micros))
         }
         _ => format!("-ERR unknown command {}\r\n", String::from_utf8_lossy(&command)),
     }

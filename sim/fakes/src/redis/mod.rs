@@ -9,5 +9,5 @@ mod server;
 
 mod connection;
 
-pub use counters::{Counters, Expired};
+pub use counters::{Counters, Rejection, Validity};
 pub use server::Redis;

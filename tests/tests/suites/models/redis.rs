@@ -31,21 +31,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(prop_oneof![12 => count, 1 => Just(Step::Forget)], 1..30)
 }
 
-const WINDOWS: usize = 5;
+const WINDOWS: usize = 6;
 
-/// Returns windows of two workspaces and two lengths, and one that ended so long ago that it is no longer counted.
+/// Returns windows of two workspaces and two lengths, one that ended so long ago that it is no longer counted, and one that
+/// opens so late that it is not counted yet.
 fn windows() -> [Window; WINDOWS] {
     let now = SystemArrivals.arrive().now;
     let day = Quota::new(500, Quota::WINDOW_SECONDS_MAX).unwrap();
     let hour = Quota::new(500, 3_600).unwrap();
     let (one, two) = ("one".parse().unwrap(), "two".parse().unwrap());
-    let long_ago = now - Duration::from_secs(2 * 86_400);
+    let (long_ago, much_later) =
+        (now - Duration::from_secs(2 * 86_400), now + Duration::from_secs(2 * 86_400));
     [
         day.window(&one, now),
         day.window(&two, now),
         hour.window(&one, now),
         hour.window(&two, now),
         day.window(&one, long_ago),
+        day.window(&one, much_later),
     ]
 }
 
@@ -97,10 +100,11 @@ async fn count(windows: &RedisWindows, window: &Window, requests: usize) -> Vec<
     real_result
 }
 
-/// Formats an error without its delay, which differs between the two servers.
+/// Formats an error without its duration, which differs between the two servers.
 fn text(counted: Result<u64, enrich_lib::refusal::PortError>) -> Result<u64, String> {
     counted.map_err(|error| match error.downcast_ref::<WindowStoreError>() {
-        Some(WindowStoreError::ClocksDiffer(_)) => "the clocks differ".to_owned(),
+        Some(WindowStoreError::WindowExpired(_)) => "expired".to_owned(),
+        Some(WindowStoreError::WindowAhead(_)) => "ahead".to_owned(),
         _ => error.to_string(),
     })
 }

@@ -37,6 +37,41 @@ async fn missing_right_is_reported_with_the_required_rights() {
 }
 
 #[tokio::test]
+async fn check_accepts_the_documented_rights_and_leaves_nothing() {
+    let redis = Redis::start();
+    redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));
+    let windows = open(&redis.url_of("counter", "hunter2"), long_timeouts());
+    assert_eq!(windows.check().await, Ok(()));
+    assert_eq!(windows.check().await, Ok(()), "while the first check is not forgotten");
+    let keys: Vec<String> = redis.ask("KEYS *");
+    for key in keys {
+        assert!((0..=10).contains(&redis.ask::<i64>(&format!("TTL {key}"))), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn check_finds_what_every_count_would_find() {
+    let redis = Redis::start();
+    // No check needs `pexpireat`, which repairs counters of other programs.
+    for (i, right) in RIGHTS.split(' ').filter(|right| *right != "+pexpireat").enumerate() {
+        let rights: Vec<_> = RIGHTS.split(' ').filter(|other| *other != right).collect();
+        redis.ask::<()>(&format!("ACL SETUSER counter-{i} on >hunter2 {}", rights.join(" ")));
+        redis.ask::<()>("SCRIPT FLUSH");
+        redis.ask::<()>("FLUSHALL");
+        let windows = open(&redis.url_of(&format!("counter-{i}"), "hunter2"), long_timeouts());
+        assert_eq!(windows.check().await, Err(WindowStoreError::NotAllowed), "without {right}");
+    }
+    let windows = open(&redis.url_of("counter", "hunter3"), long_timeouts());
+    assert_eq!(windows.check().await, Err(WindowStoreError::AuthenticationFailed));
+    let windows = open(&redis.url(), long_timeouts());
+    redis.ask::<()>("REPLICAOF 127.0.0.1 1");
+    assert_eq!(windows.check().await, Err(WindowStoreError::ReadOnly));
+    redis.kill();
+    let fault = windows.check().await.unwrap_err();
+    assert!(matches!(fault, WindowStoreError::Unreachable(_)), "{fault}");
+}
+
+#[tokio::test]
 async fn wrong_password_is_rejected_and_not_printed() {
     let redis = Redis::start();
     redis.ask::<()>(&format!("ACL SETUSER counter on >hunter2 {RIGHTS}"));

@@ -53,12 +53,33 @@ async fn rejects_a_window_that_ended_by_the_clock_of_redis() {
     assert_eq!(count(&windows, &recent).await, Ok(2));
     for _ in 0..2 {
         let fault = count(&windows, &second(3_600_000)).await.unwrap_err();
-        let WindowStoreError::ClocksDiffer(late_ms) = fault else { panic!("{fault}") };
+        let WindowStoreError::WindowExpired(late_ms) = fault else { panic!("{fault}") };
         assert!((3_580_000..3_600_000).contains(&late_ms), "{late_ms}");
         assert!(fault.to_string().contains("clocks differ"), "{fault}");
     }
     assert_eq!(redis.ask::<u64>("DBSIZE"), 1);
     assert_eq!(count(&windows, &recent).await, Ok(3), "the connection is kept");
+}
+
+/// A node whose clock is fast would admit the limit of a window that the other nodes use later.
+#[tokio::test]
+async fn rejects_a_window_that_opens_too_late_by_the_clock_of_redis() {
+    let redis = Redis::start();
+    let windows = open(&redis.url(), long_timeouts());
+    let second = |ahead_ms| {
+        let then = Timestamp::from_unix_ms(now().unix_ms() + ahead_ms);
+        Quota::new(5, 1).unwrap().window(&"demo".parse().unwrap(), then)
+    };
+    let soon = second(9_000);
+    assert_eq!(count(&windows, &soon).await, Ok(1), "both clocks may be wrong by 5 s");
+    for _ in 0..2 {
+        let fault = count(&windows, &second(30_000)).await.unwrap_err();
+        let WindowStoreError::WindowAhead(early_ms) = fault else { panic!("{fault}") };
+        assert!((18_000..=20_000).contains(&early_ms), "{early_ms}");
+        assert!(fault.to_string().contains("clocks differ"), "{fault}");
+    }
+    assert_eq!(redis.ask::<u64>("DBSIZE"), 1);
+    assert_eq!(count(&windows, &soon).await, Ok(2), "the connection is kept");
 }
 
 #[tokio::test]

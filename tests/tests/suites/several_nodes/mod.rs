@@ -1,6 +1,7 @@
 //! Several nodes on one PostgreSQL server, which may be slow, disconnected, killed or restarted, as may the nodes.
 
 mod addresses;
+mod clocks;
 mod credits;
 mod failover;
 mod faults;

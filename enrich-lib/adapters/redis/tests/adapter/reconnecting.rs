@@ -65,7 +65,8 @@ async fn reconnects_after_connection_errors() {
 
 #[tokio::test(start_paused = true)]
 async fn keeps_connection_after_command_errors() {
-    for error in ["OOM command not allowed", "NOPERM this user", "WRONGTYPE Operation", "CLOCK 17"] {
+    for error in ["OOM command not allowed", "NOPERM this user", "WRONGTYPE Operation", "LATE 17", "EARLY 17"]
+    {
         let world = World::new();
         world.count().await.unwrap();
         world.set(Behavior::Fails(error));
