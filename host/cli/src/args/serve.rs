@@ -90,6 +90,11 @@ pub struct ServeArgs {
     /// Valkey server.
     #[arg(long, value_name = "URL", env = "ENRICH_WINDOWS", hide_env_values = true, help_heading = "Data")]
     pub windows: Option<ServerUrl>,
+    /// Certificates to trust for TLS to Redis (PEM)
+    ///
+    /// Replaces the certificates of the system. The scheme of --windows must be rediss.
+    #[arg(long, value_name = "FILE", env = "ENRICH_WINDOWS_CA", help_heading = "Data")]
+    pub windows_ca: Option<PathBuf>,
     /// Storage for finding people [default: memory]
     #[arg(long, value_name = "STORAGE", env = "ENRICH_PEOPLE_INDEX", help_heading = "Data")]
     pub people_index: Option<PeopleIndex>,

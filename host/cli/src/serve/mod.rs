@@ -2,15 +2,19 @@
 //!
 //! - `socket`: listening sockets
 //! - `take_over`: replacing a running server
+//! - `clocks`: warnings about a wrong clock
+//! - `rate_limits`: the store of rate-limit windows
 //! - `stores`: the stores
 //! - `console`: the web application
 //! - `log`: the log
 //! - `open_files`: the limit on connections
 //! - `reload`: reloading the settings on SIGHUP
 
+mod clocks;
 mod console;
 mod log;
 mod open_files;
+mod rate_limits;
 mod reload;
 mod socket;
 mod stores;
@@ -211,6 +215,7 @@ async fn serve(
         // Ends the process at once: its connections close without an answer.
         failure = stores.keep_current() => return Err(failure),
         () = reload.keep_current() => {}
+        () = stores.watch_clocks() => {}
     }
     if let Some(console) = console {
         console.stopped().await;

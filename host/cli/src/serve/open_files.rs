@@ -19,8 +19,8 @@ const WORKER_FILES: usize = 4;
 const SPARE_FILES: usize = 16;
 /// Connections of the web application, at most 512, and its stores.
 const CONSOLE_FILES: usize = 512 + 8;
-/// Connections to Redis: the current one and its replacement.
-const REDIS_FILES: usize = 2;
+/// Connections to Redis: the current one, its replacement, and the one that compares the clocks.
+const REDIS_FILES: usize = 3;
 /// The server refuses to start with fewer connections.
 const CONNECTIONS_MIN: usize = 4;
 

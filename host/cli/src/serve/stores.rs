@@ -8,23 +8,21 @@ use std::time::{Duration, Instant};
 use enrich_host::SystemArrivals;
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Policy;
-use enrich_lib::memory::WindowTable;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
-use enrich_redis::{RedisPolicy, RedisWindows};
 use enrich_sqlite::{DataDir, Durability, People};
 use enrich_store::Clocks;
 use enrich_store::sync::Mutex;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::clocks;
+use super::rate_limits::RateLimits;
 use crate::accounts;
 use crate::failure::Failure;
-use crate::settings::{
-    Config, PeopleConfig, Settings, StoreLocations, WindowStore, parse_redis_url, windows_error,
-};
+use crate::settings::{Config, PeopleConfig, Settings, StoreLocations};
 use crate::url::ServerUrl;
 use crate::values::PeopleIndex;
 
@@ -33,7 +31,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
     accounts: Accounts,
-    windows: Arc<dyn Windows>,
+    windows: RateLimits,
     clock: SteadyClock,
     pub people: Arc<People>,
 }
@@ -59,7 +57,7 @@ impl Stores {
         people_loaded: impl AsyncFnOnce(&DataDir) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let locations = &settings.locations;
-        let windows = open_windows(&locations.windows)?;
+        let windows = RateLimits::open_checked(&locations.windows).await?;
         let dir = DataDir::open(data).map_err(|error| match &locations.database {
             Some(_) => no_people(data),
             None => error.into(),
@@ -81,7 +79,7 @@ impl Stores {
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
         let policy = Policy { price: config.price(), emails: config.email_policy(), ..Policy::default() };
         let (keys, credits) = self.accounts.ports();
-        Service { policy: Arc::new(policy), keys, windows: self.windows.clone(), credits, resolver }
+        Service { policy: Arc::new(policy), keys, windows: self.windows.port(), credits, resolver }
     }
 
     /// Returns an observer that counts the free lookups of each key. The accounts count the billed ones.
@@ -91,10 +89,21 @@ impl Stores {
 
     /// Returns the rate-limit store for another thread. A connection to Redis belongs to the thread that uses it first.
     pub fn windows_of_thread(&self, locations: &StoreLocations) -> Result<Arc<dyn Windows>, Failure> {
-        match &locations.windows {
-            WindowStore::Memory => Ok(self.windows.clone()),
-            redis @ WindowStore::Redis(_) => open_windows(redis),
+        match self.windows {
+            RateLimits::Memory(_) => Ok(self.windows.port()),
+            RateLimits::Redis(_) => Ok(RateLimits::open(&locations.windows)?.port()),
         }
+    }
+
+    /// Compares the clock of this machine with the clocks of the servers until it is cancelled.
+    pub async fn watch_clocks(&self) {
+        let postgres = async {
+            if let Accounts::Shared(ledger) = &self.accounts {
+                let compare = async || ledger.compare_clocks(SystemArrivals::now).await;
+                clocks::watch("PostgreSQL", compare).await;
+            }
+        };
+        tokio::join!(self.windows.watch_clock(), postgres, std::future::pending::<()>());
     }
 
     /// Ticks the accounts at least every [`TICK`]. Logs only the first of consecutive failures; the next successful tick
@@ -273,16 +282,6 @@ fn open_people(dir: &DataDir, config: &PeopleConfig) -> Result<Arc<People>, Fail
         }
     });
     Ok(people)
-}
-
-fn open_windows(at: &WindowStore) -> Result<Arc<dyn Windows>, Failure> {
-    let url = match at {
-        WindowStore::Memory => return Ok(Arc::new(WindowTable::default())),
-        WindowStore::Redis(url) => url,
-    };
-    // Needs no timeout here: `RedisWindows` has its own.
-    let windows = RedisWindows::open(&parse_redis_url(url)?, RedisPolicy::default(), rand::random());
-    Ok(Arc::new(windows.map_err(|error| windows_error(url, error))?))
 }
 
 /// Creates the error for a node with shared accounts and no people directory.

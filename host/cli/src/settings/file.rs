@@ -43,6 +43,8 @@ pub struct Config {
     pub database: Option<UrlSource>,
     /// The rate-limit store.
     pub windows: Option<UrlSource>,
+    /// The PEM file with the certificates to trust for TLS to Redis.
+    pub windows_ca: Option<PathBuf>,
     pub price: PriceConfig,
     pub credits: CreditsConfig,
     pub people: PeopleConfig,
@@ -210,6 +212,7 @@ impl Config {
                 *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
             }
             config.data = config.data.map(|data| file.beside(&data));
+            config.windows_ca = config.windows_ca.map(|authority| file.beside(&authority));
             for source in [&mut config.database, &mut config.windows] {
                 *source = source.take().map(|source| source.beside(&file.path));
             }
@@ -276,6 +279,7 @@ impl Config {
             ("log_format", self.log_format != other.log_format),
             ("database", self.database != other.database),
             ("windows", self.windows != other.windows),
+            ("windows_ca", self.windows_ca != other.windows_ca),
             ("price", self.price != other.price),
             ("credits", self.credits != other.credits),
             ("people", self.people != other.people),

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
+use enrich_net::pem_roots;
 use enrich_provider::{SettingError, SettingErrors};
-use enrich_redis::RedisUrl;
+use enrich_redis::{RedisUrl, RedisUrlError};
 
 use super::file::Config;
 use super::reading::Reading;
@@ -26,7 +27,15 @@ pub struct StoreLocations {
 pub enum WindowStore {
     /// The memory of this process.
     Memory,
-    Redis(ServerUrl),
+    Redis(RedisServer),
+}
+
+/// A Redis server or Cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisServer {
+    /// The URL as it was set.
+    pub shown: ServerUrl,
+    pub url: RedisUrl,
 }
 
 impl StoreLocations {
@@ -48,10 +57,10 @@ impl StoreLocations {
         let windows = errors.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
         let windows = match windows {
             Some(url) if url.reveal() == "memory" => WindowStore::Memory,
-            Some(url) => {
-                errors.check(parse_redis_url(&url).map_err(|failure| failure.of_setting("windows")));
-                WindowStore::Redis(url)
-            }
+            Some(url) => match errors.check(RedisServer::parse(url)) {
+                Some(server) => WindowStore::Redis(server),
+                None => WindowStore::Memory,
+            },
             None if is_single_node => WindowStore::Memory,
             None => {
                 let why = "must be set with a database, because several nodes may share it; set --windows redis://HOST for \
@@ -59,6 +68,12 @@ impl StoreLocations {
                 errors.push(SettingError::new("windows", why));
                 WindowStore::Memory
             }
+        };
+        let windows = match &file.windows_ca {
+            Some(authority) if !errors.has("windows") => {
+                errors.check(windows.trusting(authority, reading)).unwrap_or(WindowStore::Memory)
+            }
+            _ => windows,
         };
         if errors.is_empty() { Ok(Self { database, windows }) } else { Err(errors) }
     }
@@ -84,12 +99,40 @@ fn load(
     }
 }
 
-/// Parses the URL of Redis. Does not connect: the server connects with its first request.
-pub fn parse_redis_url(url: &ServerUrl) -> Result<RedisUrl, Failure> {
-    url.reveal().parse().map_err(|error| windows_error(url, error))
+impl WindowStore {
+    /// Trusts only the certificates in `authority`, a PEM file.
+    fn trusting(self, authority: &Path, reading: &Reading) -> Result<Self, SettingError> {
+        let error = |why: String| SettingError::new("windows_ca", why);
+        let Self::Redis(RedisServer { shown, url }) = self else {
+            return Err(error("applies to Redis; set `windows` to a URL such as rediss://HOST".to_owned()));
+        };
+        if !url.is_tls() {
+            let why = format!("applies to TLS, which {shown} does not use; its scheme must be rediss");
+            return Err(error(why));
+        }
+        reading.begin(authority);
+        let unusable =
+            |why: &dyn std::error::Error| error(format!("cannot use {}: {why}", authority.display()));
+        let pem = std::fs::read(authority).map_err(|why| unusable(&why))?;
+        pem_roots(&pem).map_err(|why| unusable(&why))?;
+        Ok(Self::Redis(RedisServer { shown, url: url.trusting(pem) }))
+    }
 }
 
-pub fn windows_error(url: &ServerUrl, why: impl std::error::Error) -> Failure {
+impl RedisServer {
+    fn parse(shown: ServerUrl) -> Result<Self, SettingError> {
+        let url = shown.reveal().parse();
+        let url = url.map_err(|error: RedisUrlError| unusable(&shown, error).of_setting("windows"))?;
+        Ok(Self { shown, url })
+    }
+
+    /// Creates the error for a URL that cannot be used.
+    pub fn unusable(&self, why: impl std::error::Error) -> Failure {
+        unusable(&self.shown, why)
+    }
+}
+
+fn unusable(url: &ServerUrl, why: impl std::error::Error) -> Failure {
     Failure::new(format!("cannot use {url} as the rate-limit store: {why}"))
         .advise("set --windows to `memory` or to a URL such as redis://HOST")
 }
@@ -98,7 +141,7 @@ impl fmt::Display for WindowStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
-            Self::Redis(url) => write!(f, "Redis at {url}"),
+            Self::Redis(server) => write!(f, "Redis at {}", server.shown),
         }
     }
 }

@@ -23,7 +23,7 @@ mod url_source;
 mod vendors;
 
 pub use self::file::{Config, PeopleConfig};
-pub use self::locations::{StoreLocations, WindowStore, parse_redis_url, windows_error};
+pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;
 pub use self::resolve::Settings;
 

@@ -106,6 +106,7 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         file.tls = Some(Tls { cert: cert.clone(), key: key.clone() });
     }
+    file.windows_ca = args.windows_ca.clone().or(file.windows_ca.take());
     file.price.found = args.price_found.unwrap_or(file.price.found);
     file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
     file.credits.durability = args.credits_durability.unwrap_or(file.credits.durability);
@@ -121,6 +122,7 @@ fn overrides(args: &ServeArgs, setting: &str) -> bool {
         "console.listen" => args.console_listen.is_some(),
         "database" => args.store.database.is_some(),
         "windows" => args.windows.is_some(),
+        "windows_ca" => args.windows_ca.is_some(),
         "tls" => args.tls_cert.is_some(),
         _ => false,
     }

@@ -3,6 +3,7 @@
 
 mod client;
 pub mod disk;
+pub mod preload;
 pub mod vendor;
 
 use std::io::{BufRead, BufReader};

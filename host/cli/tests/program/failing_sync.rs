@@ -4,10 +4,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::enrich::{Client, Enrich, Server, eventually, repository};
+use crate::enrich::{Client, Enrich, Server, eventually, preload};
 
 const CLIENTS: usize = 16;
 const EMAIL: &str = "ada.marlowe@gmail.com";
@@ -86,12 +85,7 @@ impl Shop {
         let (enrich, key) = Enrich::with_key(1_000, 1_000_000);
         let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
         enrich.ok(&["people", "import", people.to_str().unwrap()]);
-        let library = enrich.path("failing_sync.so");
-        let source = repository().join("host/cli/tests/program/failing_sync.c");
-        let compiled =
-            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).output();
-        let compiled = compiled.expect("a C compiler, which SQLite needs too");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let library = preload::library(&enrich, "failing_sync");
         let shop = Self { enrich, key, library };
         shop.set_sync("ok");
         shop

@@ -30,6 +30,7 @@ mod log;
 mod open_files;
 mod output;
 mod people;
+mod redis;
 mod reload;
 mod restart;
 mod vendors;

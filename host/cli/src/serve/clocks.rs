@@ -1,0 +1,66 @@
+//! Warnings about a clock of this machine that differs from the clock of a server.
+
+use std::time::Duration;
+
+use enrich_store::ClockSkew;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+/// Interval between two comparisons of the clocks.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Minimum interval between two warnings about the clock of a server.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Compares the clocks until it is cancelled. Ignores a comparison that fails: requests report an unavailable server.
+pub async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<ClockSkew, E>) {
+    let mut warnings = Warnings::default();
+    loop {
+        if let Ok(skew) = compare().await
+            && warnings.is_due(skew)
+        {
+            warn!("the clock of this machine is {skew} of the clock of {server}; synchronize both clocks");
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// The time of the last warning.
+#[derive(Default)]
+struct Warnings(Option<Instant>);
+
+impl Warnings {
+    /// Returns whether to warn about `skew` now.
+    fn is_due(&mut self, skew: ClockSkew) -> bool {
+        let is_due = skew.size() >= ClockSkew::ERROR_MAX
+            && self.0.is_none_or(|warned_at| warned_at.elapsed() >= WARNING_INTERVAL);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::model::Timestamp;
+
+    use super::*;
+
+    /// Returns the number of warnings in an hour in which the clock is ahead by `ahead_ms`.
+    async fn warnings_of_an_hour(ahead_ms: u64) -> usize {
+        let [server, node] = [0, ahead_ms].map(Timestamp::from_unix_ms);
+        let (skew, mut warnings, mut due) = (ClockSkew::of_reply(node, server, node), Warnings::default(), 0);
+        for _ in 0..360 {
+            due += usize::from(warnings.is_due(skew));
+            tokio::time::advance(INTERVAL).await;
+        }
+        due
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warns_once_a_minute_from_5_s() {
+        assert_eq!(warnings_of_an_hour(4_999).await, 0);
+        assert_eq!(warnings_of_an_hour(5_000).await, 60);
+    }
+}

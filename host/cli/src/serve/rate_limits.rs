@@ -1,0 +1,60 @@
+//! The store of rate-limit windows: the memory of this process, or Redis.
+
+use std::sync::Arc;
+
+use enrich_host::SystemArrivals;
+use enrich_lib::memory::WindowTable;
+use enrich_lib::ports::Windows;
+use enrich_redis::{RedisPolicy, RedisWindows, WindowStoreError};
+
+use super::clocks;
+use crate::failure::{Exit, Failure};
+use crate::settings::WindowStore;
+use crate::url::ServerUrl;
+
+pub enum RateLimits {
+    Memory(Arc<WindowTable>),
+    Redis(Arc<RedisWindows>),
+}
+
+impl RateLimits {
+    /// Opens the store. Does not connect: the connection to Redis belongs to the thread that makes the first count.
+    pub fn open(at: &WindowStore) -> Result<Self, Failure> {
+        let WindowStore::Redis(server) = at else { return Ok(Self::Memory(Arc::default())) };
+        // Needs no timeout here: `RedisWindows` has its own.
+        let windows = RedisWindows::open(&server.url, RedisPolicy::default(), rand::random());
+        Ok(Self::Redis(Arc::new(windows.map_err(|error| server.unusable(error))?)))
+    }
+
+    /// Opens the store, and checks that Redis can count.
+    pub async fn open_checked(at: &WindowStore) -> Result<Self, Failure> {
+        let opened = Self::open(at)?;
+        if let (Self::Redis(windows), WindowStore::Redis(server)) = (&opened, at) {
+            windows.check().await.map_err(|error| cannot_count(&server.shown, &error))?;
+        }
+        Ok(opened)
+    }
+
+    pub fn port(&self) -> Arc<dyn Windows> {
+        match self {
+            Self::Memory(windows) => windows.clone(),
+            Self::Redis(windows) => windows.clone(),
+        }
+    }
+
+    /// Compares the clock of this machine with Redis's clock until it is cancelled.
+    pub async fn watch_clock(&self) {
+        if let Self::Redis(windows) = self {
+            clocks::watch("Redis", async || windows.compare_clocks(SystemArrivals::now).await).await;
+        }
+    }
+}
+
+/// Creates the error for a Redis server that cannot count. The cause contains the advice.
+fn cannot_count(url: &ServerUrl, error: &WindowStoreError) -> Failure {
+    let failure = Failure::new(format!("cannot use {url} as the rate-limit store: {error}"));
+    match error {
+        WindowStoreError::Unreachable(_) => failure.exit(Exit::Unreachable),
+        _ => failure,
+    }
+}

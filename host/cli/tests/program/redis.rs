@@ -1,0 +1,90 @@
+//! The server with Redis as its rate-limit store: access, TLS, and the clock.
+
+use crate::commands::status;
+use crate::enrich::Enrich;
+use enrich_tests::servers::{Redis, RedisOptions};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+fn shop() -> (Enrich, String) {
+    let (enrich, key) = Enrich::with_key(1_000, 1_000);
+    let people = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+    enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    (enrich, key)
+}
+
+#[test]
+fn does_not_start_if_redis_cannot_count() {
+    let (enrich, _) = shop();
+    let redis = Redis::start();
+    redis.ask::<()>("ACL SETUSER counter on >hunter2 ~enrich:* +ping");
+    for (url, code, expected) in [
+        (redis.url_of("counter", "hunter3"), 1, "Redis rejected the user or password"),
+        (redis.url_of("counter", "hunter2"), 1, "the Redis user lacks permissions; it needs ~enrich:* +ping"),
+        ("redis://counter:hunter2@127.0.0.1:1".to_owned(), 4, "cannot connect to Redis"),
+    ] {
+        let ran = enrich.run(&["serve", "--listen", "127.0.0.1:0", "--windows", &url]);
+        let error = ran.stderr;
+        assert_eq!(ran.code, Some(code), "{error}");
+        assert!(
+            error.contains("cannot use redis://counter@127.0.0.1:") && error.contains(expected),
+            "{error}"
+        );
+        assert!(!error.contains("hunter"), "{error}");
+    }
+}
+
+#[test]
+fn trusts_the_certificates_of_a_file() {
+    let (enrich, key) = shop();
+    let redis = Redis::with(&RedisOptions { tls: true, ..RedisOptions::default() });
+    let authority = enrich.file("redis-ca.pem", redis.authority());
+    let config = format!("windows = \"{}\"\nwindows_ca = \"redis-ca.pem\"\n", redis.tls_url());
+    let config = enrich.file("enrich.toml", config);
+    let flags = ["--windows", &redis.tls_url(), "--windows-ca", authority.to_str().unwrap()];
+    for args in [&flags[..], &["--config", config.to_str().unwrap()]] {
+        let server = enrich.serve(args);
+        assert_eq!(status(&server, &key, EMAIL), 200);
+    }
+    assert!(redis.ask::<u64>("DBSIZE") > 0, "it counts there");
+    // The system trusts other certificates, or none.
+    let error = enrich.err(&["serve", "--listen", "127.0.0.1:0", "--windows", &redis.tls_url()]);
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[test]
+fn reports_an_unusable_file_of_certificates() {
+    let enrich = Enrich::with_key(1, 500).0;
+    enrich.file("empty.pem", "no certificate\n");
+    for (windows, file, expected) in [
+        ("rediss://redis.internal", "missing.pem", "missing.pem: No such file"),
+        ("rediss://redis.internal", "empty.pem", "empty.pem: "),
+        ("redis://redis.internal", "empty.pem", "its scheme must be rediss"),
+        ("memory", "empty.pem", "applies to Redis"),
+    ] {
+        let text = format!("windows = \"{windows}\"\nwindows_ca = \"{file}\"\n");
+        let config = enrich.file("enrich.toml", text);
+        let error = enrich.err(&["config", "check", config.to_str().unwrap()]);
+        assert!(error.contains("enrich.toml, line 2, windows_ca: ") && error.contains(expected), "{error}");
+    }
+}
+
+/// The clock is ahead by more than a window is long, so that no window it computes has opened.
+#[cfg(target_os = "linux")]
+#[test]
+fn fast_clock_is_reported_and_gives_503() {
+    let (enrich, key) = shop();
+    let library = crate::enrich::preload::library(&enrich, "fast_clock");
+    let redis = Redis::start();
+    let serve = |seconds| {
+        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("ENRICH_TEST_CLOCK", seconds)];
+        enrich.serve_where(&variables, &["--windows", &redis.url()])
+    };
+    let server = serve("600");
+    server.wait_for_log("ms ahead of the clock of Redis; synchronize both clocks", 1);
+    assert_eq!(status(&server, &key, EMAIL), 503);
+    assert!(server.stop().contains("the clocks differ"));
+    let server = serve("1");
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    assert!(!server.stop().contains("synchronize"));
+}
