@@ -76,6 +76,9 @@ impl Accounts {
 /// `enrich migrate`
 pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let url = &args.database;
+    if args.check {
+        return check(args);
+    }
     let applied = runtime::single_threaded()?
         .block_on(Database::new(server(url)?).migrate())
         .map_err(|error| at(url, error))?;
@@ -88,6 +91,23 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         0 => format!("{url}: created the tables of version {version}"),
         before if before == version => format!("{url}: the tables already have version {version}"),
         before => format!("{url}: upgraded the tables from version {before} to {version}"),
+    })
+}
+
+/// Reports the version of the tables. Fails if this program cannot serve them.
+fn check(args: &MigrateArgs) -> Result<(), Failure> {
+    let url = &args.database;
+    let found = runtime::single_threaded()?.block_on(Database::new(server(url)?).check());
+    let (found, version) = (found.map_err(|error| at(url, error))?, Database::VERSION);
+    if args.format.json {
+        return output::json(&json!({ "found": found, "version": version }));
+    }
+    output::line(if found == version {
+        format!("{url}: the tables have version {version}, like this program")
+    } else {
+        format!(
+            "{url}: the tables have version {found}; this program has version {version} and can serve them"
+        )
     })
 }
 

@@ -1,4 +1,12 @@
 //! Schema migrations and the schema version check.
+//!
+//! A node accepts the schema version of its program and the next one, so that a migration needs no downtime: `enrich migrate`
+//! runs first, then the nodes are replaced one after the other. Two rules follow from this:
+//!
+//! * A release adds at most one migration.
+//! * The program of the previous release works with the new schema. A migration adds tables, nullable columns, columns with
+//!   defaults, indexes, and functions with new names. It keeps the names, types and meanings that the previous program uses,
+//!   and the release after that may remove them. It holds no lock for longer than a lookup may wait.
 
 use std::time::Duration;
 
@@ -37,6 +45,15 @@ impl Database {
         Self { server }
     }
 
+    /// Returns the version of the schema, if this program can serve it.
+    ///
+    /// Errors: [`PostgresError::NotMigrated`] if it is older than this program, or missing, and [`StoreError::NewerSchema`]
+    /// if it is newer than the next version.
+    pub async fn check(&self) -> Result<usize, PostgresError> {
+        let client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
+        check_version(&*client).await
+    }
+
     /// Upgrades the schema to the version that this program requires, and creates it in an empty database. Returns the
     /// number of migrations applied: 0 if the schema was up to date. Concurrent calls are serialized by an advisory lock.
     ///
@@ -65,14 +82,14 @@ impl Database {
     }
 }
 
-/// Checks that the schema has the version that this program requires, and that a node can use the server.
+/// Checks that this program can serve the schema, and that a node can use the server.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
     let checked = pool.with_timeout(async {
         let client = pool.checkout().await?;
         check_processes(&client, &pool.connect().await?).await?;
         let checked = check_version(&**client).await;
         client.release();
-        checked
+        checked.map(drop)
     });
     checked.await
 }
@@ -88,13 +105,13 @@ async fn check_processes(one: &Client, other: &Client) -> Result<(), PostgresErr
     Ok(())
 }
 
-/// Like [`check`], on an existing connection.
-pub(crate) async fn check_version(client: &impl GenericClient) -> Result<(), PostgresError> {
+/// Checks that this program can serve the schema, on an existing connection. Returns the version.
+pub(crate) async fn check_version(client: &impl GenericClient) -> Result<usize, PostgresError> {
     let needed = MIGRATIONS.len();
     match version(client).await? {
         found if found < needed => Err(PostgresError::NotMigrated { found, needed }),
-        found if found > needed => Err(newer_schema()),
-        _ => Ok(()),
+        found if found > needed + 1 => Err(newer_schema()),
+        found => Ok(found),
     }
 }
 

@@ -80,7 +80,8 @@ impl Ledger {
     /// reads no wall clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`](enrich_lib::model::Timestamp)
     /// stands for both clocks.
     ///
-    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema version does not match.
+    /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another version than this program
+    /// or the next one.
     pub async fn open(server: Server, config: Config, now: impl Into<Clocks>) -> Result<Self, PostgresError> {
         let now = now.into();
         let Config { name, lease, timeout, connections_max } = config;

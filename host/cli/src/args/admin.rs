@@ -84,6 +84,11 @@ pub struct MigrateArgs {
     /// PostgreSQL server to migrate
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
     pub database: ServerUrl,
+    /// Only report the version of the tables
+    ///
+    /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is needed.
+    #[arg(long)]
+    pub check: bool,
     #[command(flatten)]
     pub format: Format,
 }

@@ -120,6 +120,28 @@ mod accounts {
         assert!(json["version"].as_u64() > Some(0) && json["from"] == json["version"], "{json}");
         assert_eq!(enrich.ok(&["workspace", "list", "--json"]), "[]");
     }
+
+    #[test]
+    fn migrate_check_fails_if_a_migration_is_needed_and_changes_nothing() {
+        let server = Postgres::shared();
+        let enrich = Enrich::on_database(empty_database("unchecked"));
+        for _ in 0..2 {
+            let error = enrich.err(&["migrate", "--check"]);
+            assert!(error.contains("schema version 0") && error.contains("run `enrich migrate`"), "{error}");
+        }
+        assert_eq!(enrich.run(&["migrate", "--check"]).code, Some(1));
+        enrich.ok(&["migrate"]);
+        assert!(enrich.ok(&["migrate", "--check"]).contains("like this program"));
+        let json = enrich.json(&["migrate", "--check", "--json"]);
+        assert!(json["found"] == json["version"] && json["version"].as_u64() > Some(0), "{json}");
+
+        let next = json["version"].as_u64().unwrap() + 1;
+        block_on(server.sql("unchecked", &format!("INSERT INTO migration VALUES ({next})")));
+        assert!(enrich.ok(&["migrate", "--check"]).contains("can serve them"));
+        block_on(server.sql("unchecked", &format!("INSERT INTO migration VALUES ({})", next + 1)));
+        let error = enrich.err(&["migrate", "--check"]);
+        assert!(error.contains("newer version"), "{error}");
+    }
 }
 
 mod while_serving {

@@ -10,6 +10,7 @@ mod keys;
 mod leases;
 mod random;
 mod scale;
+mod upgrade;
 mod usage;
 mod users;
 mod world;

@@ -1,0 +1,52 @@
+//! Nodes beside a schema that is newer than their program.
+
+use enrich_postgres::{Admin, Database, Ledger, PostgresError};
+use enrich_store::StoreError;
+use enrich_tests::contract::START;
+
+use super::world::World;
+
+/// What a release may add to the schema.
+fn upgrade_to(version: usize) -> String {
+    format!(
+        "ALTER TABLE workspace ADD COLUMN column_{version} text;
+         ALTER TABLE lease ADD COLUMN column_{version} bigint NOT NULL DEFAULT 0;
+         CREATE TABLE table_{version} (n bigint PRIMARY KEY);
+         INSERT INTO migration VALUES ({version})"
+    )
+}
+
+#[tokio::test]
+async fn nodes_serve_a_schema_that_is_one_version_newer() {
+    let world = World::new().await;
+    world.workspace(100).await;
+    let running = world.node().await;
+    assert!(world.spend(&running).await.unwrap());
+    let next = Database::VERSION + 1;
+    world.sql(&upgrade_to(next)).await;
+    let started = world.node().await;
+    for node in [&running, &started] {
+        assert!(world.spend(node).await.unwrap());
+    }
+    world.admin().await;
+    let database = Database::new(world.postgres.server(&world.database));
+    assert_eq!(database.check().await.unwrap(), next);
+    let error = database.migrate().await.unwrap_err();
+    assert!(matches!(error, PostgresError::Store(StoreError::NewerSchema(_))), "{error}");
+}
+
+#[tokio::test]
+async fn schema_that_is_two_versions_newer_is_refused() {
+    let world = World::new().await;
+    for version in [1, 2] {
+        world.sql(&upgrade_to(Database::VERSION + version)).await;
+    }
+    let server = || world.postgres.server(&world.database);
+    for error in [
+        Database::new(server()).check().await.unwrap_err(),
+        Ledger::open(server(), Default::default(), START).await.unwrap_err(),
+        Admin::open(&server()).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, PostgresError::Store(StoreError::NewerSchema(_))), "{error}");
+    }
+}
