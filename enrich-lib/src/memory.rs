@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::credit::{Account, AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::email::Email;
 use crate::key::KeyDigest;
-use crate::model::{ProfileUrl, Timestamp, WorkspaceId};
+use crate::model::{ProfileUrl, Timestamp, WorkspaceId, whole_ms};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::query::Query;
 use crate::refusal::PortError;
@@ -151,7 +151,7 @@ impl AccountTable {
 
     /// Advances all accounts to `now`, the time on a monotonic clock, so that overdue holds expire.
     pub fn advance(&self, now: Duration) {
-        self.now_ms.fetch_max(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.now_ms.fetch_max(whole_ms(now), Ordering::Relaxed);
         self.accounts
             .shards()
             .for_each(|mut shard| shard.values_mut().for_each(|account| account.advance(now)));

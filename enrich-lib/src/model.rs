@@ -30,7 +30,7 @@ impl Add<Duration> for Timestamp {
     type Output = Self;
 
     fn add(self, wait: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(whole_ms(wait)))
     }
 }
 
@@ -38,8 +38,13 @@ impl Sub<Duration> for Timestamp {
     type Output = Self;
 
     fn sub(self, time: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_sub(whole_ms(time)))
     }
+}
+
+/// Returns a duration in whole milliseconds, or `u64::MAX` if it is longer.
+pub fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The identity and the arrival time of a request. All checks of the lookup use this one clock reading.

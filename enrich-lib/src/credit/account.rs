@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::entries::Entries;
 use super::expiry_queue::ExpiryQueue;
 use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
-use crate::model::LookupId;
+use crate::model::{LookupId, whole_ms};
 
 /// The credits of one workspace.
 #[derive(Clone, Debug, Default)]
@@ -223,7 +223,7 @@ impl Account {
     /// Advances the account to `now`: overdue holds expire, and ended holds are eventually forgotten. `now` is the time since
     /// an arbitrary origin, on a monotonic clock. An earlier time than the account's is ignored.
     pub fn advance(&mut self, now: Duration) {
-        let now_ms = ms(now);
+        let now_ms = whole_ms(now);
         if now_ms <= self.now_ms {
             return;
         }
@@ -247,14 +247,14 @@ impl Account {
         let lookups = self.lookups.get_or_insert_default();
         lookups.held += entry.held();
         lookups.entries.insert(hold.lookup_id, entry);
-        lookups.expiring.push(self.now_ms.saturating_add(ms(hold.ttl)), hold.lookup_id);
+        lookups.expiring.push(self.now_ms.saturating_add(whole_ms(hold.ttl)), hold.lookup_id);
     }
 }
 
 impl Lookups {
     fn advance(&mut self, now_ms: u64) {
         // A spend in progress is left as it is and checked again at this time.
-        let later = |due_ms: u64| due_ms.saturating_add(ms(Account::TOMBSTONE_TTL));
+        let later = |due_ms: u64| due_ms.saturating_add(whole_ms(Account::TOMBSTONE_TTL));
         let again_at = later(now_ms);
         while let Some((due, id)) = self.expiring.pop_due(now_ms) {
             let Some(entry) = self.entries.get_mut(id) else { continue };
@@ -290,8 +290,4 @@ impl Entry {
             State::Spent(_) | State::Ended => 0,
         }
     }
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
