@@ -16,7 +16,7 @@ use enrich_lib::ports::{Resolver, Windows};
 use enrich_lib::window::Quota;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
 use enrich_middleware::{Deadline, ResolverStack, VendorPolicy};
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
+use enrich_sqlite::{Admin, DataDir, Ledger, People, run_on_thread};
 use enrich_store::Actor;
 use enrich_store::records::NewKey;
 use tempfile::TempDir;
@@ -81,8 +81,7 @@ impl TestServer {
 
         let files = TempDir::new().unwrap();
         let dir = DataDir::create(files.path()).unwrap();
-        let ledger =
-            Arc::new(Ledger::open(&dir, now(), |work| Durability::Strict.run_on_thread(work)).unwrap());
+        let ledger = Arc::new(Ledger::open(&dir, now(), run_on_thread).unwrap());
         let people =
             Arc::new(People::open(&dir, People::CONFIDENCE_MIN, [7; 16]).unwrap().in_memory().unwrap());
         let operator = Mutex::new(Admin::open(&dir).unwrap());

@@ -17,7 +17,7 @@ use enrich_lib::ports::{Keys, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger, People};
+use enrich_sqlite::{Admin, DataDir, Ledger, People, run_on_thread};
 
 /// The gateway's tenants and their keys. A map here; in production, for example, a cache in front of your own store.
 struct Tenants(HashMap<KeyDigest, Workspace>);
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     import.add(&Email::parse("ada.marlowe@gmail.com")?, &ProfileUrl::from_name("ada-marlowe")?, 1.0)?;
     import.finish()?;
     people.refresh()?;
-    let ledger = Arc::new(Ledger::open(&dir, now, |work| Durability::Strict.run_on_thread(work))?);
+    let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread)?);
 
     let service = Service {
         policy: Arc::new(Policy::default()),

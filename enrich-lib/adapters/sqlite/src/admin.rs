@@ -149,7 +149,7 @@ impl Admin {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, SqliteError>,
     ) -> Result<T, SqliteError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = database::begin(&mut self.db)?;
         self.dir.check_not_moved()?; // inside the transaction, because an export waits for it
         let done = work(&tx)?;
         tx.commit()?;

@@ -7,8 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rusqlite::ErrorCode;
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{ErrorCode, ffi};
 
 use crate::database;
 use crate::dir::{DataDir, FILES, write_private};
@@ -104,7 +104,7 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), SqliteError> {
     while backup.step(-1)? != StepResult::Done {
         // Another process holds an exclusive lock, for example to recover the write-ahead log.
         if !database::retry(attempts) {
-            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None).into());
+            return Err(database::busy("another process holds a lock on the file"));
         }
         attempts += 1;
     }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, ffi};
+use rusqlite::{Connection, Transaction, ffi};
 use thiserror::Error;
 
+use crate::database::begin;
 use crate::error::SqliteError;
 use crate::rows::{self, ROWS};
 use crate::spend::Spend;
@@ -35,9 +36,14 @@ impl From<rusqlite::Error> for CommitError {
     }
 }
 
-/// Begins a transaction that writes.
-pub(crate) fn begin(db: &mut Connection) -> Result<Transaction<'_>, SqliteError> {
-    Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)
+impl From<CommitError> for SqliteError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Rejected(error) => error,
+            CommitError::InDoubt(error) => error.into(),
+            CommitError::SyncFailed(error) => Self::SyncFailed(error.to_string()),
+        }
+    }
 }
 
 /// Commits a transaction.

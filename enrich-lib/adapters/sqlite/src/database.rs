@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use enrich_store::StoreError;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 use crate::dir::write_private;
 use crate::error::SqliteError;
@@ -47,9 +47,7 @@ pub(crate) fn create(path: &Path, schema: Schema) -> Result<Connection, SqliteEr
 
 /// Opens another connection to a file that [`create`] has opened before.
 pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags)?;
-    db.busy_timeout(BUSY_TIMEOUT)?;
+    let db = open_unchanged(path, BUSY_TIMEOUT)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
     // A commit is durable when it returns. The reply to a spend depends on nothing else.
     db.pragma_update(None, "synchronous", "FULL")?;
@@ -58,6 +56,24 @@ pub(crate) fn open(path: &Path) -> Result<Connection, SqliteError> {
     // Without it, SQLite plans a statement again for each bound value, which takes longer than running it.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(db)
+}
+
+/// Opens a file as it is: without migrating it or changing its journal mode.
+pub(crate) fn open_unchanged(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(busy_timeout)?;
+    Ok(db)
+}
+
+/// Begins a transaction that writes. It waits for those of other processes.
+pub(crate) fn begin(db: &mut Connection) -> Result<Transaction<'_>, SqliteError> {
+    Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+/// Creates the error of a file that another process uses.
+pub(crate) fn busy(why: &str) -> SqliteError {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), Some(why.to_owned())).into()
 }
 
 /// Makes statements of a command wait up to a minute for write transactions of other processes.
@@ -92,13 +108,7 @@ const ATTEMPTS_MAX: i32 = 30_000;
 /// Errors: the database is busy, because another connection is reading it.
 pub(crate) fn empty_log(db: &Connection) -> Result<(), SqliteError> {
     let is_busy: bool = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-    if is_busy {
-        let busy = ffi::Error::new(ffi::SQLITE_BUSY);
-        return Err(
-            rusqlite::Error::SqliteFailure(busy, Some("the write-ahead log is in use".to_owned())).into()
-        );
-    }
-    Ok(())
+    if is_busy { Err(busy("the write-ahead log is in use")) } else { Ok(()) }
 }
 
 fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), SqliteError> {
@@ -107,7 +117,7 @@ fn migrate(db: &mut Connection, path: &Path, schema: Schema) -> Result<(), Sqlit
     if version(db)? == migrations.len() {
         return Ok(());
     }
-    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tx = begin(db)?;
     let version = version(&tx)?; // another process may have migrated it first
     if version > migrations.len() {
         return Err(StoreError::NewerSchema(path.display().to_string()).into());

@@ -25,18 +25,16 @@ pub enum Durability {
     Relaxed,
 }
 
-impl Durability {
-    /// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own
-    /// executor instead.
-    pub fn run_on_thread(self, mut work: Work) {
-        thread::spawn(move || {
-            let waker = Waker::from(Arc::new(Unpark(thread::current())));
-            while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                thread::park();
-                sleep(PAUSE.take());
-            }
-        });
-    }
+/// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own executor
+/// instead.
+pub fn run_on_thread(mut work: Work) {
+    thread::spawn(move || {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::park();
+            sleep(PAUSE.take());
+        }
+    });
 }
 
 thread_local! {

@@ -14,7 +14,7 @@ use enrich_store::records::{
 };
 use enrich_store::usage::BILLED;
 use enrich_store::users::User;
-use rusqlite::{Connection, Params, Row, TransactionBehavior, params};
+use rusqlite::{Connection, Params, Row, params};
 
 use crate::column::{parsed, time};
 use crate::database::{self, Schema};
@@ -50,7 +50,7 @@ impl Export {
             }
         };
         // Waits for a running write transaction. Later writers see the mark.
-        db.transaction_with_behavior(TransactionBehavior::Immediate)?.commit()?;
+        database::begin(&mut db)?.commit()?;
         db.execute_batch("BEGIN")?;
         Ok(Self { db, id, _lock: lock })
     }

@@ -7,8 +7,9 @@ use std::thread::{self, JoinHandle};
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_store::StoreError;
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, params};
 
+use crate::database;
 use crate::error::SqliteError;
 use crate::hash::{EmailHash, EmailHasher};
 use crate::shard::{ShardId, count_change, shard_of};
@@ -162,7 +163,7 @@ fn write_chunks(mut db: Connection, chunks: Receiver<Chunk>) -> Result<Imported,
 
 /// Writes rows in one commit. Returns how many of them changed the directory.
 fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64, SqliteError> {
-    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tx = database::begin(db)?;
     let mut changed = 0;
     let mut shard: Option<ShardId> = None;
     {

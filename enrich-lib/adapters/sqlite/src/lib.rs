@@ -86,7 +86,7 @@ mod people;
 pub use admin::Admin;
 pub use backup::BackupFile;
 pub use dir::{DataDir, ServeLock};
-pub use durability::{Durability, Work};
+pub use durability::{Durability, Work, run_on_thread};
 pub use error::SqliteError;
 pub use export::Export;
 pub use import::{Import, Imported};

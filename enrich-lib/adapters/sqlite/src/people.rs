@@ -10,8 +10,8 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
+use rusqlite::params;
 use rusqlite::types::Type;
-use rusqlite::{TransactionBehavior, params};
 
 use crate::column::ms;
 use crate::database::{self, Schema};
@@ -96,7 +96,7 @@ impl People {
         database::retry_often(&mut db)?;
         // Overwrites the deleted content in the file, not only the reference to it.
         db.pragma_update(None, "secure_delete", true)?;
-        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = database::begin(&mut db)?;
         let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
         tx.execute(insert, params![hash, ms(now)])?;
         tx.execute("DELETE FROM person WHERE email_hash = ?", [hash])?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Account, Balance};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{Timestamp, WorkspaceId, whole_ms};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
 use enrich_store::usage::UsageCounter;
@@ -58,7 +58,7 @@ impl Shared {
             states: ShardedMap::default(),
             touched: Mutex::default(),
             wall_ms: AtomicU64::new(now.wall.unix_ms()),
-            elapsed_ms: AtomicU64::new(ms(now.elapsed)),
+            elapsed_ms: AtomicU64::new(whole_ms(now.elapsed)),
             is_unwritable: AtomicBool::new(false),
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
@@ -78,7 +78,7 @@ impl Shared {
 
     pub(crate) fn set_time(&self, now: Clocks) {
         self.wall_ms.store(now.wall.unix_ms(), Ordering::Relaxed);
-        self.elapsed_ms.fetch_max(ms(now.elapsed), Ordering::Relaxed);
+        self.elapsed_ms.fetch_max(whole_ms(now.elapsed), Ordering::Relaxed);
     }
 
     pub(crate) fn set_unwritable(&self, is_unwritable: bool) {
@@ -94,9 +94,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Records a failed sync.
-    pub(crate) fn fail(&self, error: &rusqlite::Error) -> SqliteError {
-        SqliteError::SyncFailed(self.failure.get_or_init(|| error.to_string()).clone())
+    /// Records a failed sync. The first one counts.
+    pub(crate) fn fail(&self, error: &rusqlite::Error) {
+        self.failure.get_or_init(|| error.to_string());
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -174,12 +174,12 @@ impl WorkspaceState {
 
     /// Schedules the account, unless it is scheduled for the same time or an earlier one.
     pub(crate) fn set_due(&self, due: Duration) -> bool {
-        self.due_ms.fetch_min(ms(due), Ordering::Relaxed) > ms(due)
+        self.due_ms.fetch_min(whole_ms(due), Ordering::Relaxed) > whole_ms(due)
     }
 
     /// Returns whether the account is scheduled for `due`, and ends the schedule.
     pub(crate) fn take_due(&self, due: Duration) -> bool {
-        self.due_ms.compare_exchange(ms(due), u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.due_ms.compare_exchange(whole_ms(due), u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -212,8 +212,4 @@ impl Unflushed {
         self.is_failing.store(is_failing, Ordering::Relaxed);
         self.count.fetch_sub(written, Ordering::Relaxed);
     }
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 
 use enrich_lib::credit::AccountError;
 use enrich_lib::model::LookupId;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, params};
 use rustc_hash::FxHashMap;
 
+use crate::database;
 use crate::error::SqliteError;
 
 /// Minimum and maximum length of the tail, in spends, at which it is added to the rows. In between, the threshold is
@@ -118,7 +119,7 @@ impl Totals {
     }
 
     fn open_with(bounds: [usize; 2], db: &mut Connection) -> Result<Self, SqliteError> {
-        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = database::begin(db)?;
         let (all, next) = tx.query_row("SELECT lookup_id, next_id FROM spent_until", [], |row| {
             Ok((LookupId::from_bytes(row.get(0)?), LookupId::from_bytes(row.get(1)?)))
         })?;

@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp};
 use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use crate::database;
 use crate::error::SqliteError;
 
 /// The billed lookups that `usage_day` does not include yet. All of them are from this process.
@@ -80,7 +81,7 @@ impl UsageChange {
 impl Usage {
     /// Adds the spends that an earlier process did not count.
     pub(crate) fn open(db: &mut Connection) -> Result<Self, SqliteError> {
-        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = database::begin(db)?;
         let until = tx.query_row("SELECT lookup_id FROM usage_until", [], |row| row.get(0))?;
         let until = LookupId::from_bytes(until);
         let newest: Option<[u8; 16]> =

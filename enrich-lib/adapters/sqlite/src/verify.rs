@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 
+use crate::database;
 use crate::dir::DataDir;
 use crate::error::SqliteError;
 use crate::wal;
@@ -91,14 +92,9 @@ pub(crate) fn check(path: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// Opens a database file as it is: without migrating it or changing its journal mode.
+/// Opens a database file as it is.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Connection, SqliteError> {
-    let db = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    db.busy_timeout(BUSY_TIMEOUT)?;
-    Ok(db)
+    database::open_unchanged(path, BUSY_TIMEOUT)
 }
 
 /// Returns the errors in the structure of a database file. Each page is read once. The order of index entries is not

@@ -212,7 +212,8 @@ impl Writer {
     }
 
     fn write(&mut self, spends: Vec<Arc<Spend>>, wakes: &mut WakeBatch) {
-        match self.spends.write(&mut self.db, &spends) {
+        let written = self.spends.write(&mut self.db, &spends);
+        match self.check_sync(written) {
             Ok(()) => {
                 // The account has spent the credits of unflushed spends already.
                 for spend in spends.iter().filter(|spend| !spend.is_acknowledged) {
@@ -236,7 +237,7 @@ impl Writer {
                 self.in_doubt.extend::<Vec<_>>(waiting);
             }
             // Without a result, the callers wait until the process ends.
-            Err(CommitError::SyncFailed(error)) => drop(self.shared.fail(&error)),
+            Err(CommitError::SyncFailed(_)) => {}
         }
     }
 
@@ -258,12 +259,8 @@ impl Writer {
         if self.in_doubt.is_empty() {
             return Ok(());
         }
-        if let Err(error) = discard_failed_commit(&mut self.db) {
-            if let CommitError::SyncFailed(error) = &error {
-                drop(self.shared.fail(error));
-            }
-            return Err(error.to_string());
-        }
+        let discarded = discard_failed_commit(&mut self.db);
+        self.check_sync(discarded).map_err(|error| error.to_string())?;
         let why = self.commit_error.clone().unwrap_or_default();
         for spend in mem::take(&mut self.in_doubt) {
             let error = StoreError::NotCommitted(why.clone());
@@ -346,15 +343,21 @@ impl Writer {
         held: &BTreeMap<i64, u64>,
         free: &[UsageCount],
     ) -> Result<(), SqliteError> {
-        let tx = commit::begin(&mut self.db)?;
+        let tx = database::begin(&mut self.db)?;
         rows::write_key_uses(&tx, used)?;
         rows::write_held(&tx, held)?;
         usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
         self.spends.usage.flush(&tx)?;
-        commit::commit(tx).map_err(|error| match error {
-            CommitError::Rejected(error) => error,
-            CommitError::InDoubt(error) => error.into(),
-            CommitError::SyncFailed(error) => self.shared.fail(&error),
+        let committed = commit::commit(tx);
+        Ok(self.check_sync(committed)?)
+    }
+
+    /// Ends the ledger if a sync failed.
+    fn check_sync<T>(&self, written: Result<T, CommitError>) -> Result<T, CommitError> {
+        written.inspect_err(|error| {
+            if let CommitError::SyncFailed(error) = error {
+                self.shared.fail(error);
+            }
         })
     }
 }

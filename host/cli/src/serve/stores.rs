@@ -69,7 +69,7 @@ impl Stores {
             Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),
             None => {
                 let durability = Durability::from(settings.config.credits.durability);
-                let (now, spawn) = (clock.read(), |work| durability.run_on_thread(work));
+                let (now, spawn) = (clock.read(), enrich_sqlite::run_on_thread);
                 Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };

@@ -19,7 +19,7 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
+use enrich_sqlite::{Admin, DataDir, Ledger, run_on_thread};
 use enrich_store::records::NewKey;
 use enrich_store::{Actor, Clocks};
 use serde_json::json;
@@ -124,8 +124,7 @@ impl World {
         admin.create_key(&NewKey::new(&demo(), "test", &key), &Actor::operator(clock.now())).unwrap();
 
         let now = Clocks { wall: clock.now(), elapsed: Duration::ZERO };
-        let ledger =
-            Arc::new(Ledger::open(&dir, now, |work| Durability::Strict.run_on_thread(work)).unwrap());
+        let ledger = Arc::new(Ledger::open(&dir, now, run_on_thread).unwrap());
         let door = Arc::new(Door { lock: Semaphore::new(0), came: AtomicU64::new(0) });
         let service = Service {
             policy: Arc::new(Policy::default()),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::database::{self, Schema};
+use crate::database::Schema;
 
 const GRANTED: u64 = 1_000;
 
@@ -114,7 +114,7 @@ impl Fixture {
 
     /// Writes spends as the writer does. Each has an id and a workspace, and costs one credit.
     fn write(&mut self, spends: &[(u8, i64)], is_committed: bool) -> Result<(), SqliteError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = database::begin(&mut self.db)?;
         let mut change = self.totals.advance(&tx, spends.len())?;
         for (id, workspace) in spends {
             let insert = "INSERT INTO credit_spend VALUES (?, ?, 1, 1, 0) ON CONFLICT DO NOTHING";

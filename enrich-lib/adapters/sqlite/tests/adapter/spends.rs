@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use enrich_lib::credit::{Hold, Settlement};
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
+use enrich_sqlite::{Admin, DataDir, Ledger, run_on_thread};
 
 use crate::world::{Files, START, World, after_seconds, lookup, message, poll, totals, workspace};
 
@@ -192,7 +192,7 @@ fn hold_of_unknown_workspace_is_an_error() {
 #[test]
 fn writer_runs_on_thread() {
     let files = Files::with_credits(10);
-    let ledger = Ledger::open(&files.dir, START, |work| Durability::Strict.run_on_thread(work)).unwrap();
+    let ledger = Ledger::open(&files.dir, START, run_on_thread).unwrap();
     let hold = lookup("demo", 1);
     futures_executor::block_on(async {
         ledger.hold(&hold).await.unwrap();
