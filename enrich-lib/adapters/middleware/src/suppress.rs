@@ -34,7 +34,13 @@ impl Suppress {
 #[async_trait]
 impl Resolver for Suppress {
     async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        if self.opt_outs.contains(&query.email).await? { Ok(None) } else { self.resolver.find(query).await }
+        if self.opt_outs.contains(&query.email).await? {
+            return Ok(None);
+        }
+        let found = self.resolver.find(query).await?;
+        // The person may have opted out while a vendor was answering.
+        let is_suppressed = found.is_some() && self.opt_outs.contains(&query.email).await?;
+        Ok(found.filter(|_| !is_suppressed))
     }
 }
 

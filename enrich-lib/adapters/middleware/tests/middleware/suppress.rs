@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
@@ -36,6 +37,24 @@ async fn opt_outs_hashed_with_another_key_do_not_match() {
     let hash = EmailHasher::new([8; 32]).hash(&ada().email);
     let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), [hash]);
     assert_eq!(look_up(&Suppress::new(Vendor::new(finds("ada")), Arc::new(opt_outs))).await, found("ada"));
+}
+
+/// Opts the person out after the first check.
+#[derive(Default)]
+struct AfterFirstCheck(AtomicBool);
+
+#[async_trait]
+impl OptOuts for AfterFirstCheck {
+    async fn contains(&self, _: &Email) -> Result<bool, PortError> {
+        Ok(self.0.swap(true, Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn suppresses_person_who_opts_out_while_the_vendor_answers() {
+    let vendor = Vendor::new(finds("ada").after(20));
+    let suppress = Suppress::new(vendor.clone(), Arc::new(AfterFirstCheck::default()));
+    assert_eq!((look_up(&suppress).await, vendor.calls()), (LookupResult::NoMatch, 1));
 }
 
 struct Unreadable;
