@@ -1,4 +1,4 @@
-//! `enrich copy`: copies the accounts of a data directory to a PostgreSQL server, which several nodes can share.
+//! `enrich copy`: copies the accounts and opt-outs of a data directory to a PostgreSQL server, which several nodes can share.
 //!
 //! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the data directory
 //! once the copy has begun, and cannot be spent on the server until the copy is complete and verified.
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use enrich_host::SystemArrivals;
 use enrich_postgres::{Copy, CopyDifference, PostgresError};
-use enrich_sqlite::{Admin, DataDir, Export};
+use enrich_sqlite::{Admin, DataDir, Export, People};
 use enrich_store::Admin as _;
 use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
 use crate::args::CopyArgs;
+use crate::directory;
 use crate::failure::Failure;
 use crate::output::{self, grouped};
 use crate::runtime;
@@ -29,7 +30,9 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;
     // Checks that the server is usable before the data directory is marked as moved.
-    runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
+    let mut admin =
+        runtime.block_on(enrich_postgres::Admin::open(&server)).map_err(|error| at(&to, error))?;
+    let opt_outs = copy_opt_outs(&runtime, &mut admin, &dir).map_err(|failure| at(&to, failure))?;
 
     let started = Instant::now();
     let export = Export::begin(&dir, &to.to_string(), rand::random())?;
@@ -62,10 +65,11 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
 
     let rows: u64 = workspaces.iter().map(|workspace| rows(&workspace.contents)).sum();
     output::line(format!(
-        "copied {} workspaces, {} keys, {} users and {} rows in {:.1} s; both sides reconcile",
+        "copied {} workspaces, {} keys, {} users, {} opt-outs and {} rows in {:.1} s; both sides reconcile",
         grouped(workspaces.len() as u64),
         grouped(keys.len() as u64),
         grouped(console.users.len() as u64),
+        grouped(opt_outs),
         grouped(rows),
         started.elapsed().as_secs_f64(),
     ))?;
@@ -118,6 +122,24 @@ impl Run<'_> {
         self.bar.set_position(self.copy.progress().rows);
         Ok(done)
     }
+}
+
+/// Copies the opt-outs, before the copied keys can be used. Returns their number.
+fn copy_opt_outs(
+    runtime: &Runtime,
+    admin: &mut enrich_postgres::Admin,
+    dir: &DataDir,
+) -> Result<u64, Failure> {
+    if !dir.has_people() {
+        return Ok(0);
+    }
+    let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
+    let (hasher, opt_outs) = (people.hasher(), directory::active(people.opt_outs()?));
+    runtime.block_on(async {
+        admin.check_people_key(hasher).await?;
+        admin.merge_opt_outs(hasher, &opt_outs).await
+    })?;
+    Ok(opt_outs.len() as u64)
 }
 
 /// Checks that the balances on both sides reconcile with their rows.

@@ -133,6 +133,10 @@ impl Failure {
             | PostgresError::InvalidOption { .. }
             | PostgresError::Certificates { .. } => self.exit(Exit::Usage),
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
+            PostgresError::PeopleKey => self.advise(
+                "move people.db and people.key out of the data directory, copy people.key from another node of this database, \
+                 and import the people again",
+            ),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
                 self.advise("check the user, password and database name in --database or ENRICH_DATABASE")

@@ -12,6 +12,7 @@
 //! - `listen`, `values`, `duration`, `console_url`: values that are both flags and settings
 //! - `args`: the command line
 //! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
+//! - `directory`: access to people and opt-outs
 //! - `settings`: the settings of `serve`, from its file, flags and the environment
 //! - `client`: the HTTP client of `lookup` and `bulk`
 //! - `sample`: the sample data of `serve`
@@ -29,6 +30,7 @@ mod config;
 mod console_url;
 mod copy;
 mod credits;
+mod directory;
 mod duration;
 mod failure;
 mod key;
@@ -120,7 +122,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
                 "--data and --database exclude each other; the accounts are in one of them",
             )),
             (Some(url), false, _) => Ok(StoreLocation::Server(url)),
-            _ => Ok(StoreLocation::Dir(directory(store.data))),
+            _ => Ok(StoreLocation::Dir(data_path(store.data))),
         }
     };
     match command {
@@ -132,10 +134,12 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::User { store: args, command } => user::run(store(args)?, command),
         Command::Usage { store: location, args } => usage::run(store(location)?, &args),
         Command::Credits { store: args, command } => credits::run(store(args)?, command),
-        Command::People { data, command } => people::run(directory(data), command),
-        Command::Backup(args) => backup::back_up(&directory(args.data), &args.backup, args.format),
-        Command::Restore(args) => backup::restore(&args.backup, &directory(args.data), args.format),
-        Command::Check(args) => check::run(directory(args.data), args.format),
+        Command::People { args, command } => {
+            people::run(data_path(args.data), args.database.as_ref(), command)
+        }
+        Command::Backup(args) => backup::back_up(&data_path(args.data), &args.backup, args.format),
+        Command::Restore(args) => backup::restore(&args.backup, &data_path(args.data), args.format),
+        Command::Check(args) => check::run(data_path(args.data), args.format),
         Command::Migrate(args) => accounts::migrate(&args),
         Command::Copy(args) => copy::run(args),
         Command::Lookup(args) => lookup::run(&args),
@@ -143,6 +147,6 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-fn directory(args: DataArgs) -> std::path::PathBuf {
+fn data_path(args: DataArgs) -> std::path::PathBuf {
     args.data.unwrap_or_else(|| values::DATA.into())
 }

@@ -3,10 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
-use enrich_middleware::{CachePolicy, Deadline, ResolverStack, VendorPolicy};
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::OptOuts;
+use enrich_middleware::{CachePolicy, Deadline, ResolverStack, Suppress, VendorPolicy};
+use enrich_postgres::SharedOptOuts;
 use enrich_provider::Provider;
 use enrich_sqlite::People;
+
+/// The people directory, and the opt-outs that apply to all sources.
+#[derive(Clone, Debug)]
+pub struct PeopleSource {
+    pub directory: Arc<People>,
+    /// The opt-outs of all nodes, if there are several.
+    pub shared: Option<Arc<SharedOptOuts>>,
+}
+
+#[async_trait]
+impl OptOuts for PeopleSource {
+    /// The directory is included because its opt-outs can be newer than the last connection to the database.
+    async fn contains(&self, email: &Email) -> Result<bool, PortError> {
+        if let Some(shared) = &self.shared
+            && shared.contains(email).await?
+        {
+            return Ok(true);
+        }
+        self.directory.contains(email).await
+    }
+}
 
 /// The sources that a lookup queries, with their shared settings.
 #[derive(Clone, Debug)]
@@ -71,15 +97,21 @@ impl Sources {
 
     /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
     ///
-    /// People who opted out of `people` are never found, and no vendor receives a request for them.
-    pub fn resolver(&self, people: &Arc<People>) -> Arc<dyn Resolver> {
+    /// People who opted out are never found, and no vendor receives a request for them.
+    pub fn resolver(&self, people: &PeopleSource) -> Arc<dyn Resolver> {
+        let directory = people.directory.clone();
         if self.vendors().next().is_none() {
-            return Arc::new(Deadline::new(people.clone(), self.deadline));
+            // The directory does not find people who opted out of it.
+            let resolver: Arc<dyn Resolver> = match &people.shared {
+                Some(shared) => Arc::new(Suppress::new(directory, shared.clone())),
+                None => directory,
+            };
+            return Arc::new(Deadline::new(resolver, self.deadline));
         }
-        let stack = ResolverStack::new(self.deadline, people.clone());
+        let stack = ResolverStack::new(self.deadline, Arc::new(people.clone()));
         let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);
         let stack = self.list.iter().fold(stack, |stack, source| match source {
-            Source::People => stack.local(Self::PEOPLE, people.clone()),
+            Source::People => stack.local(Self::PEOPLE, directory.clone()),
             Source::Vendor(vendor) => stack.vendor(vendor.name(), vendor.provider.clone(), vendor.policy),
         });
         stack.build(rand::random())

@@ -1,14 +1,14 @@
 //! `enrich vendors`
 
-use std::path::Path;
 use std::time::Instant;
 
 use enrich_lib::email::Email;
 use enrich_provider::{Provider, Trial};
-use enrich_sqlite::{DataDir, People, SqliteError};
+use enrich_sqlite::{DataDir, SqliteError};
 use serde_json::json;
 
 use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
+use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
@@ -20,7 +20,7 @@ pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
     let args = ServeArgs { config: Some(config), store, ..ServeArgs::default() };
     let settings = Settings::resolve(&args, &Reading::default())?;
-    check_opt_out(&settings.data, &email)?;
+    check_opt_out(&settings, &email)?;
     let provider = find(&settings.sources, &name)?;
 
     let runtime = runtime::single_threaded()?;
@@ -44,14 +44,14 @@ fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
     })
 }
 
-/// Fails if the person opted out of the people directory. Succeeds if there is no directory.
-fn check_opt_out(data: &Path, email: &Email) -> Result<(), Failure> {
-    let dir = match DataDir::open(data) {
-        Err(SqliteError::NoData(_)) => return Ok(()),
-        opened => opened?,
-    };
-    let people = People::open(&dir, People::CONFIDENCE_MIN, rand::random())?;
-    if people.is_suppressed(email)? {
+/// Fails if the person opted out of the people directory, or of the database. Succeeds if there is no directory.
+fn check_opt_out(settings: &Settings, email: &Email) -> Result<(), Failure> {
+    let data = &settings.data;
+    if let Err(SqliteError::NoData(_)) = DataDir::open(data) {
+        return Ok(());
+    }
+    let mut directory = Directory::open(data.clone(), settings.locations.database.as_ref())?;
+    if directory.opt_out(email)?.is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }
     Ok(())

@@ -180,7 +180,7 @@ impl TestServer {
     }
 
     pub fn suppress(&self, email: &str) {
-        self.people.suppress(&Email::parse(email).unwrap(), now()).unwrap();
+        self.people.suppress(&[Email::parse(email).unwrap()], now()).unwrap();
         self.people.refresh().unwrap();
     }
 

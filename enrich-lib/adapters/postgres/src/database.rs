@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_accounts.sql"),
     include_str!("../migrations/0002_copies.sql"),
     include_str!("../migrations/0003_console.sql"),
+    include_str!("../migrations/0004_opt_outs.sql"),
 ];
 
 /// The advisory lock held during a migration: "enrich" in ASCII.

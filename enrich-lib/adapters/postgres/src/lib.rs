@@ -1,6 +1,7 @@
 //! API keys and credits in PostgreSQL, shared by several nodes.
 //!
 //! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one node.
+//! * [`SharedOptOuts`] implements [`OptOuts`](enrich_lib::resolver::OptOuts) for one node.
 //! * [`Admin`] provides the operator commands, and the users of the web application. [`Database`] runs the migrations.
 //!
 //! # How several nodes share credits
@@ -18,7 +19,7 @@
 //! |---|---|
 //! | before the hold | holds on leased credits succeed while the session is active; others fail (500), and nothing runs |
 //! | between hold and settle | a spend that was not sent fails after five seconds (500); one that was sent is retried under its id until its outcome is known |
-//! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled |
+//! | for longer than a second | all keys fail (500), because one of them may have been revoked or disabled; lookups in progress fail (502), because the person may have opted out |
 //!
 //! # Layout
 //!
@@ -27,7 +28,7 @@
 //! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases ·
 //! `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
 //! `members` users and memberships · `users` · `copy_console` users, usage and audit log of another store · `copy` import from
-//! another store.
+//! another store · `opt_outs` people who opted out · `opt_out_list` the same in the memory of a node.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -84,6 +85,10 @@ mod copy_console;
 
 mod copy;
 
+mod opt_outs;
+
+mod opt_out_list;
+
 pub use admin::Admin;
 pub use connect::Server;
 pub use copy::{Copy, CopyDifference, CopyProgress};
@@ -91,3 +96,4 @@ pub use database::Database;
 pub use enrich_net::{Connect, Stream};
 pub use error::PostgresError;
 pub use ledger::{Config, Ledger};
+pub use opt_out_list::SharedOptOuts;

@@ -133,6 +133,16 @@ impl DataDir {
         private().create(true).truncate(false).open(&path).map_err(SqliteError::file(path))
     }
 
+    /// Returns whether there is a people directory.
+    pub fn has_people(&self) -> bool {
+        self.people().is_file()
+    }
+
+    /// Returns whether there is a key for hashing emails.
+    pub fn has_people_key(&self) -> bool {
+        self.people_key().is_file()
+    }
+
     pub(crate) fn accounts(&self) -> PathBuf {
         self.0.join("accounts.db")
     }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::column::parsed;
 use crate::database;
 use crate::error::SqliteError;
-use crate::hash::EmailHash;
+use enrich_store::EmailHash;
 use enrich_store::sync::{Mutex, MutexGuard};
 
 /// A pool of connections, one per core. A lookup uses one that is free.
@@ -65,7 +65,8 @@ impl Reader {
 
     fn is_suppressed(&mut self, hash: &EmailHash) -> Result<bool, SqliteError> {
         self.begin_transaction()?;
-        let mut select = self.db.prepare_cached("SELECT 1 FROM suppressed WHERE email_hash = ?")?;
+        let mut select =
+            self.db.prepare_cached("SELECT 1 FROM opt_out WHERE email_hash = ? AND NOT is_withdrawn")?;
         Ok(select.exists([hash])?)
     }
 

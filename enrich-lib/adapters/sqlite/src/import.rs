@@ -6,12 +6,11 @@ use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_store::StoreError;
+use enrich_store::{EmailHash, EmailHasher, StoreError};
 use rusqlite::{Connection, params};
 
 use crate::database;
 use crate::error::SqliteError;
-use crate::hash::{EmailHash, EmailHasher};
 use crate::shard::{ShardId, count_change, shard_of};
 
 /// Rows in the first chunk, small so that writing starts early. Each following chunk has twice as many.
@@ -169,7 +168,7 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
     {
         let mut upsert = tx.prepare_cached(
             "INSERT INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
-             WHERE NOT EXISTS (SELECT 1 FROM suppressed WHERE email_hash = ?1)
+             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND NOT is_withdrawn)
              ON CONFLICT (email_hash) DO UPDATE SET profile = excluded.profile, confidence = excluded.confidence
              WHERE profile <> excluded.profile OR confidence <> excluded.confidence",
         )?;

@@ -13,8 +13,8 @@ use rusqlite::types::Type;
 
 use crate::database::ChangeDetector;
 use crate::error::SqliteError;
-use crate::hash::EmailHash;
 use crate::shard::{SHARDS, Shard, ShardBuilder, ShardId, hashes, shard_of};
+use enrich_store::EmailHash;
 use enrich_store::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Maximum number of shards to read at once: 40,000 of 10⁷ people, in about 10 ms. This bounds how long an opt-out waits
@@ -50,7 +50,7 @@ struct Loader {
 struct Disk {
     db: Connection,
     confidence_min: f64,
-    /// The id of the newest opt-out that was applied.
+    /// The id of the newest change of an opt-out that was applied.
     opt_out: Cell<i64>,
 }
 
@@ -103,9 +103,10 @@ impl Index {
     }
 
     fn apply_opt_outs(&self, disk: &Disk) -> Result<(), SqliteError> {
-        let taken = disk.opt_outs(|hash| {
+        let taken = disk.opt_outs(|hash, is_withdrawn| {
             let mut state = self.write(shard_of(&hash));
-            state.opt_outs = [&state.opt_outs[..], &[hash]].concat().into();
+            let others = state.opt_outs.iter().copied().filter(|other| *other != hash);
+            state.opt_outs = others.chain((!is_withdrawn).then_some(hash)).collect();
         });
         self.has_opt_outs.store(taken.is_ok(), Ordering::Release);
         taken
@@ -155,15 +156,14 @@ impl Index {
 }
 
 impl Disk {
-    /// Passes the opt-outs since the last call to `take`.
-    fn opt_outs(&self, mut take: impl FnMut(EmailHash)) -> Result<(), SqliteError> {
-        let mut select =
-            self.db.prepare_cached("SELECT id, email_hash FROM suppressed WHERE id > ? ORDER BY id")?;
+    /// Passes the changes of opt-outs since the last call to `take`, each with whether it is a withdrawal.
+    fn opt_outs(&self, mut take: impl FnMut(EmailHash, bool)) -> Result<(), SqliteError> {
+        let select = "SELECT id, email_hash, is_withdrawn FROM opt_out WHERE id > ? ORDER BY id";
+        let mut select = self.db.prepare_cached(select)?;
         let mut rows = select.query([self.opt_out.get()])?;
         while let Some(row) = rows.next()? {
-            let (id, hash) = (row.get(0)?, row.get(1)?);
-            take(hash);
-            self.opt_out.set(id);
+            take(row.get(1)?, row.get(2)?);
+            self.opt_out.set(row.get(0)?);
         }
         Ok(())
     }

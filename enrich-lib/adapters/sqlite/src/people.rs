@@ -10,18 +10,18 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
-use rusqlite::params;
+use enrich_store::{EmailHasher, OptOut};
+use rusqlite::Connection;
 use rusqlite::types::Type;
 
-use crate::column::ms;
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::disk::Readers;
 use crate::error::SqliteError;
-use crate::hash::EmailHasher;
+use crate::hash;
 use crate::import::Import;
 use crate::index::Index;
-use crate::shard::{count_change, shard_of};
+use crate::opt_outs::{self, Order};
 
 /// The people directory of a data directory.
 pub struct People {
@@ -58,7 +58,7 @@ impl People {
     /// Lookups are answered from disk and use almost no memory.
     pub fn open(dir: &DataDir, confidence_min: f64, new_key: [u8; 16]) -> Result<Self, SqliteError> {
         let path = dir.people();
-        let hasher = EmailHasher::open(dir, new_key)?;
+        let hasher = hash::open(dir, new_key)?;
         database::create(&path, Schema::People)?;
         let storage = Storage::Disk(Readers::open(&path)?);
         Ok(Self { path, hasher, confidence_min, storage })
@@ -84,25 +84,51 @@ impl People {
 
     /// Starts an import: see [`Import`].
     pub fn import(&self) -> Result<Import<'_>, SqliteError> {
-        let mut db = database::open(&self.path)?;
-        database::retry_often(&mut db)?;
-        Import::start(&self.hasher, db)
+        Import::start(&self.hasher, self.writable()?)
     }
 
-    /// Opts a person out permanently: deletes the record and prevents later imports from adding it again.
-    pub fn suppress(&self, email: &Email, now: Timestamp) -> Result<(), SqliteError> {
-        let hash = self.hasher.hash(email);
+    /// Opts people out permanently: deletes their records and prevents later imports from adding them again. Returns how many of
+    /// them had not opted out before.
+    pub fn suppress(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
+        self.change(emails, false, now)
+    }
+
+    /// Withdraws opt-outs, so that the next import adds these people again. Returns how many of them had opted out.
+    pub fn unsuppress(&self, emails: &[Email], now: Timestamp) -> Result<u64, SqliteError> {
+        self.change(emails, true, now)
+    }
+
+    fn change(&self, emails: &[Email], is_withdrawn: bool, at: Timestamp) -> Result<u64, SqliteError> {
+        let change = |email| OptOut { email_hash: self.hasher.hash(email), is_withdrawn, at };
+        let changes: Vec<_> = emails.iter().map(change).collect();
+        opt_outs::apply(&mut self.writable()?, &changes, Order::Given)
+    }
+
+    /// Applies opt-outs of another store, unless this directory has a later change of the same person.
+    pub fn merge_opt_outs(&self, changes: &[OptOut]) -> Result<(), SqliteError> {
+        opt_outs::apply(&mut self.writable()?, changes, Order::ByTime).map(drop)
+    }
+
+    /// Returns the last change of each person who opted out, oldest first.
+    pub fn opt_outs(&self) -> Result<Vec<OptOut>, SqliteError> {
+        opt_outs::all(&database::open(&self.path)?)
+    }
+
+    /// Returns the last change of a person's opt-out, including a withdrawal.
+    pub fn opt_out(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
+        opt_outs::find(&database::open(&self.path)?, &self.hasher.hash(email))
+    }
+
+    /// Returns the hasher of this directory, under the key in `people.key`.
+    pub fn hasher(&self) -> &EmailHasher {
+        &self.hasher
+    }
+
+    /// Opens a connection whose writes wait for other processes.
+    fn writable(&self) -> Result<Connection, SqliteError> {
         let mut db = database::open(&self.path)?;
         database::retry_often(&mut db)?;
-        // Overwrites the deleted content in the file, not only the reference to it.
-        db.pragma_update(None, "secure_delete", true)?;
-        let tx = database::begin(&mut db)?;
-        let insert = "INSERT INTO suppressed (email_hash, at) VALUES (?, ?) ON CONFLICT DO NOTHING";
-        tx.execute(insert, params![hash, ms(now)])?;
-        tx.execute("DELETE FROM person WHERE email_hash = ?", [hash])?;
-        count_change(&tx, shard_of(&hash))?;
-        tx.commit()?;
-        Ok(())
+        Ok(db)
     }
 
     /// Returns the trusted profile of the person with `email`. Takes a few microseconds from the disk's cache and less
@@ -127,7 +153,8 @@ impl People {
 
     /// Counts the entries of the directory. Reads all of it.
     pub fn stats(&self) -> Result<Stats, SqliteError> {
-        let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM suppressed) FROM person";
+        let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn)
+             FROM person";
         let stats = database::open(&self.path)?.query_row(select, [self.confidence_min], |row| {
             Ok(Stats { people: row.get(0)?, untrusted: row.get(1)?, suppressed: row.get(2)? })
         });

@@ -1,9 +1,9 @@
 //! A shard of the directory in memory: the people whose hashes start with the same 16 bits.
 
+use enrich_store::EmailHash;
 use rusqlite::Connection;
 
 use crate::error::SqliteError;
-use crate::hash::EmailHash;
 
 /// The first 16 bits of a hash.
 pub(crate) type ShardId = u16;

@@ -6,8 +6,9 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
-//! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets · [`usage`] lookups by day · [`users`] the [`Users`]
-//! trait · `event` events of the audit log · [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`].
+//! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets ·
+//! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`records`] rows and audits · `admin`
+//! the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -40,6 +41,8 @@ mod admin;
 
 mod keys;
 
+mod people;
+
 pub use actor::Actor;
 pub use admin::Admin;
 pub use backoff::Backoff;
@@ -48,6 +51,7 @@ pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
+pub use people::{EmailHash, EmailHasher, KeyFingerprint, OptOut};
 pub use token::TokenDigest;
 pub use users::Users;
 

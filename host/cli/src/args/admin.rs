@@ -112,10 +112,18 @@ pub enum PeopleCommand {
     /// Can run while a server is running.
     #[command(after_long_help = help::IMPORT)]
     Import(ImportArgs),
-    /// Opt a person out permanently
+    /// Opt people out permanently
     ///
-    /// The person is no longer found, and later imports do not change that.
-    Suppress {
+    /// They are no longer found, and later imports do not change that. With --database, this applies to all nodes.
+    Suppress(OptOutArgs),
+    /// Withdraw opt-outs
+    ///
+    /// The next import adds the people again. With --database, this applies to all nodes.
+    Unsuppress(OptOutArgs),
+    /// Show whether a person opted out
+    ///
+    /// Exits with 0 in both cases.
+    Suppressed {
         /// Email of the person
         email: String,
         #[command(flatten)]
@@ -126,6 +134,15 @@ pub enum PeopleCommand {
         #[command(flatten)]
         format: Format,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct OptOutArgs {
+    /// Emails of the people
+    #[arg(value_name = "EMAIL", required = true)]
+    pub emails: Vec<String>,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]

@@ -18,7 +18,9 @@ replaces the file at --rejects. It contains no emails.
 
 Ctrl-C imports the rows read so far and exits with 130 (SIGTERM: 143). A second Ctrl-C exits at once; any number of \
 these rows may then be imported. To import the rest, run the same command again: it reads the file from the start and \
-leaves imported rows unchanged.";
+leaves imported rows unchanged.
+
+With --database, people who opted out on any node are skipped.";
 
 pub const BULK: &str = "\
 Each row receives three columns: linkedin_url, status (found, not_found or an error code) and lookup_id. Everything \

@@ -22,13 +22,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{ConsoleUrlArg, KeyArgs, KeyCommand, UsageArgs, UserCommand};
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, PeopleCommand, TryArgs, VendorsCommand,
-    WorkspaceCommand,
+    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand, TryArgs,
+    VendorsCommand, WorkspaceCommand,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, LookupArgs, ServerArgs};
 pub use self::serve::ServeArgs;
-pub use self::store::{DataArgs, Format, StoreArgs};
+pub use self::store::{DataArgs, Format, PeopleArgs, StoreArgs};
 
 /// Person enrichment: returns the LinkedIn profile of a personal email address.
 #[derive(Debug, Parser)]
@@ -83,7 +83,7 @@ pub enum Command {
     /// Import people and record opt-outs
     People {
         #[command(flatten)]
-        data: DataArgs,
+        args: PeopleArgs,
         #[command(subcommand)]
         command: PeopleCommand,
     },
@@ -109,7 +109,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Create or upgrade the tables of a PostgreSQL server
     Migrate(MigrateArgs),
-    /// Copy a data directory's accounts to PostgreSQL
+    /// Copy a data directory's accounts and opt-outs to PostgreSQL
     ///
     /// An interrupted copy continues when the same command is run again.
     Copy(CopyArgs),

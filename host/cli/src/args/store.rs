@@ -27,6 +27,20 @@ pub struct StoreArgs {
     pub database: Option<ServerUrl>,
 }
 
+/// The location of the people directory, and of the opt-outs that nodes share.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Data")]
+pub struct PeopleArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// PostgreSQL server with the opt-outs of all nodes
+    ///
+    /// The people and `people.key` are in the data directory of each node. Other users of the machine can see arguments: set the
+    /// variable instead if the URL contains a password.
+    #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true, global = true)]
+    pub database: Option<ServerUrl>,
+}
+
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Format {
     /// Print JSON, also for errors (on standard error)

@@ -5,44 +5,35 @@
 //! - `input`: the bytes of the file to import
 //! - `rejects`: the list of rejected rows
 //! - `import`: `enrich people import`
+//! - `opt_outs`: `enrich people suppress`, `unsuppress` and `suppressed`
 //! - this module: the other commands
 
 mod import;
 mod input;
+mod opt_outs;
 mod rejects;
 
 use std::path::PathBuf;
 
-use enrich_host::SystemArrivals;
-use enrich_lib::email::Email;
-use enrich_sqlite::{DataDir, People, Stats};
+use enrich_sqlite::Stats;
 use serde_json::json;
 
 use crate::args::{Format, PeopleCommand};
+use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::output;
+use crate::url::ServerUrl;
 
-pub fn run(data: PathBuf, command: PeopleCommand) -> Result<(), Failure> {
+/// Runs a command on the people directory in `data`. Nodes share the opt-outs in `database`.
+pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: PeopleCommand) -> Result<(), Failure> {
+    let open = |data| Directory::open(data, database);
     match command {
-        PeopleCommand::Import(args) => import::import(&open(&DataDir::create(data)?)?, args),
-        PeopleCommand::Suppress { email, format } => suppress(&open(&DataDir::open(data)?)?, &email, format),
-        PeopleCommand::Stats { format } => stats(open(&DataDir::open(data)?)?.stats()?, format),
+        PeopleCommand::Import(args) => import::import(&Directory::create(data, database)?.people, args),
+        PeopleCommand::Suppress(args) => opt_outs::suppress(|| open(data), &args),
+        PeopleCommand::Unsuppress(args) => opt_outs::unsuppress(|| open(data), &args),
+        PeopleCommand::Suppressed { email, format } => opt_outs::show(|| open(data), &email, format),
+        PeopleCommand::Stats { format } => stats(open(data)?.stats()?, format),
     }
-}
-
-fn open(dir: &DataDir) -> Result<People, Failure> {
-    Ok(People::open(dir, People::CONFIDENCE_MIN, rand::random())?)
-}
-
-fn suppress(people: &People, email: &str, format: Format) -> Result<(), Failure> {
-    let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
-    people.suppress(&email, SystemArrivals::now())?;
-    if format.json {
-        return output::json(&json!({ "suppressed": true }));
-    }
-    output::line(
-        "suppressed: lookups stop finding this person within a second, and imports do not change that",
-    )
 }
 
 fn stats(stats: Stats, format: Format) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! - `socket`: listening sockets
 //! - `take_over`: replacing a running server
 //! - `clocks`: warnings about a wrong clock
+//! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
 //! - `stores`: the stores
 //! - `console`: the web application
@@ -14,6 +15,7 @@ mod clocks;
 mod console;
 mod log;
 mod open_files;
+mod opt_outs;
 mod rate_limits;
 mod reload;
 mod socket;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use enrich_host::swap::Swap;
 use enrich_lib::ports::Resolver;
-use enrich_sqlite::People;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::{Semaphore, oneshot};
@@ -20,6 +19,7 @@ use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::settings::{Reading, Settings};
 use crate::signals;
+use crate::sources::PeopleSource;
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub struct Reload<'a> {
     args: &'a ServeArgs,
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
-    people: &'a Arc<People>,
+    people: &'a PeopleSource,
     resolver: Arc<Swap<Arc<dyn Resolver>>>,
     certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     hangups: Signal,
@@ -43,7 +43,7 @@ impl<'a> Reload<'a> {
     pub fn new(
         args: &'a ServeArgs,
         settings: &'a Settings,
-        people: &'a Arc<People>,
+        people: &'a PeopleSource,
     ) -> Result<Self, Failure> {
         let hangups = signals::listen(SignalKind::hangup())?;
         let resolver = Arc::new(Swap::new(settings.sources.resolver(people)));

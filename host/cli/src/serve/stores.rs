@@ -18,11 +18,12 @@ use enrich_store::sync::Mutex;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::clocks;
 use super::rate_limits::RateLimits;
+use super::{clocks, opt_outs};
 use crate::accounts;
 use crate::failure::Failure;
 use crate::settings::{Config, PeopleConfig, Settings, StoreLocations};
+use crate::sources::PeopleSource;
 use crate::url::ServerUrl;
 use crate::values::PeopleIndex;
 
@@ -33,7 +34,7 @@ pub struct Stores {
     accounts: Accounts,
     windows: RateLimits,
     clock: SteadyClock,
-    pub people: Arc<People>,
+    pub people: PeopleSource,
 }
 
 /// How long a tick of a local store may take before it is reported. The next tick then withdraws spends that wait for the disk.
@@ -62,8 +63,16 @@ impl Stores {
             Some(_) => no_people(data),
             None => error.into(),
         })?;
-        let people = open_people(&dir, &settings.config.people)?;
+        if let Some(url) = &locations.database {
+            opt_outs::check_key(url, &dir).await?;
+        }
+        let directory = open_people(&dir, &settings.config.people)?;
         people_loaded(&dir).await?;
+        let shared = match &locations.database {
+            Some(url) => Some(Arc::new(opt_outs::open(url, &directory).await?)),
+            None => None,
+        };
+        let people = PeopleSource { directory, shared };
         let clock = SteadyClock::new();
         let accounts = match &locations.database {
             Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),

@@ -84,7 +84,7 @@ impl Seen {
                 self.found += 1;
                 assert!(self.acknowledged.insert(reply.body["lookup_id"].as_str().unwrap().to_owned()));
             }
-            500 | 503 => self.refused += 1,
+            500 | 502 | 503 => self.refused += 1, // 502: the opt-outs could not be read
             other => panic!("{other}: {}", reply.body),
         }
         reply.status == 200

@@ -41,11 +41,19 @@ impl Enrich {
         Self { dir: TempDir::new().unwrap(), database: None }
     }
 
+    /// Creates an empty data directory, with accounts in this database. Each node counts requests alone.
+    pub fn with_database(url: String) -> Self {
+        Self { database: Some(url), ..Self::new() }
+    }
+
     /// Creates a data directory with no people and accounts in this database. It is the only node.
     pub fn on_database(url: String) -> Self {
-        let enrich = Self { database: Some(url), ..Self::new() };
+        let enrich = Self::with_database(url);
         let empty = enrich.file("empty.csv", "email,linkedin_url\n");
-        enrich.ok(&["people", "import", empty.to_str().unwrap()]);
+        // Without the database, which may not be prepared yet.
+        let mut import = enrich.command(&["people", "import", empty.to_str().unwrap()]);
+        let imported = import.env_remove("ENRICH_DATABASE").output().unwrap();
+        assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
         enrich
     }
 
@@ -61,6 +69,11 @@ impl Enrich {
         let (credits, limit) = (credits.to_string(), limit.to_string());
         self.ok(&["workspace", "create", "demo", "--credits", &credits, "--limit", &limit]);
         self.ok(&["key", "create", "demo", "test"])
+    }
+
+    /// Returns the URL of the accounts database.
+    pub fn database(&self) -> &str {
+        self.database.as_deref().unwrap()
     }
 
     pub fn data(&self) -> PathBuf {

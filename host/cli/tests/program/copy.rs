@@ -176,6 +176,31 @@ fn users_usage_and_audit_log_are_copied() {
     });
 }
 
+#[test]
+fn opt_outs_are_copied() {
+    let this = Move::with_spends(1);
+    let people = "email,linkedin_url\nada@gmail.com,https://www.linkedin.com/in/ada\n";
+    let people = this.from.file("people.csv", people);
+    this.from.ok(&["people", "import", people.to_str().unwrap()]);
+    this.from.ok(&["people", "suppress", "ada@gmail.com", "bea@gmail.com", "eve@gmail.com"]);
+    this.from.ok(&["people", "unsuppress", "eve@gmail.com"]);
+    let since = this.from.json(&["people", "suppressed", "ada@gmail.com", "--json"]);
+
+    let other = Enrich::with_database(this.url.clone());
+    other.ok(&["people", "import", people.to_str().unwrap()]);
+    let error = this.refused();
+    assert!(error.contains("made with another people.key"), "{error}");
+    this.from.serve(&[]).stop(); // as before
+    std::fs::copy(this.from.data().join("people.key"), other.data().join("people.key")).unwrap();
+    this.sql("UPDATE opt_out_list SET people_key = NULL");
+
+    assert!(this.copy().contains(" 2 opt-outs "));
+    assert_eq!(other.json(&["people", "suppressed", "ada@gmail.com", "--json"]), since);
+    assert!(other.ok(&["people", "suppressed", "bea@gmail.com"]).starts_with("opted out since"));
+    assert_eq!(other.ok(&["people", "suppressed", "eve@gmail.com"]), "not opted out");
+    assert!(this.copy().contains("was already copied to"));
+}
+
 const NOW: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
 
 /// Invites a user as an admin and uses the link.

@@ -28,6 +28,7 @@ mod fake;
 mod golden;
 mod log;
 mod open_files;
+mod opt_outs;
 mod output;
 mod people;
 mod redis;

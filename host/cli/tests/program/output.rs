@@ -60,6 +60,8 @@ mod unwritable {
             "people import people.csv",
             "people stats",
             "people suppress ada@gmail.com",
+            "people suppressed ada@gmail.com",
+            "people unsuppress ada@gmail.com",
             "workspace list",
             "workspace list --json",
             "key list demo",
@@ -171,7 +173,16 @@ mod for_programs {
         let id = key["id"].as_str().unwrap();
         assert_eq!(run(&["key", "revoke", id, "--json"]), json!({"id": id, "revoked": true}));
         enrich.ok(&["people", "import", enrich.file("p.csv", "email,linkedin_url\n").to_str().unwrap()]);
-        assert_eq!(run(&["people", "suppress", "ada@gmail.com", "--json"]), json!({"suppressed": true}));
+        assert_eq!(
+            run(&["people", "suppress", "ada@gmail.com", "--json"]),
+            json!({"changed": 1, "unchanged": 0})
+        );
+        let suppressed = run(&["people", "suppressed", "ada@gmail.com", "--json"]);
+        assert!(suppressed["suppressed"] == true && suppressed["since"].is_string(), "{suppressed}");
+        assert_eq!(
+            run(&["people", "unsuppress", "ada@gmail.com", "bea@gmail.com", "--json"]),
+            json!({"changed": 1, "unchanged": 1})
+        );
         let server = FakeServer::start(|email, _| found(email));
         let lookup = run(&["lookup", "ada@gmail.com", "--json", "--key", "enr_x", "--url", &server.url]);
         assert_eq!(lookup["status"], "found");

@@ -16,7 +16,7 @@ use super::rows::{
 pub(super) const CHANNEL: &str = "enrich";
 
 /// The number of migrations that the fake reports as applied.
-const MIGRATIONS: i32 = 3;
+const MIGRATIONS: i32 = 4;
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod faults;
 mod flood;
 mod keys;
 mod leases;
+mod opt_outs;
 mod random;
 mod scale;
 mod upgrade;

@@ -245,7 +245,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    fn new(postgres: &Postgres) -> Self {
+    pub(crate) fn new(postgres: &Postgres) -> Self {
         Self { socket: postgres.socket(), ..Self::default() }
     }
 

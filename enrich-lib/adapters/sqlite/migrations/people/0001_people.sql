@@ -6,11 +6,13 @@ CREATE TABLE person (
     confidence REAL NOT NULL CHECK (confidence BETWEEN 0 AND 1)
 ) STRICT, WITHOUT ROWID;
 
--- People who opted out. They are not in `person`, and imports skip them. Later rows have greater ids.
-CREATE TABLE suppressed (
-    id         INTEGER PRIMARY KEY,
-    email_hash BLOB    NOT NULL UNIQUE CHECK (length(email_hash) = 16),
-    at         INTEGER NOT NULL -- milliseconds since the Unix epoch
+-- The last change of each opt-out. People who opted out are not in `person`, and imports skip them. Later changes have greater ids,
+-- also after a row was replaced.
+CREATE TABLE opt_out (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    email_hash   BLOB    NOT NULL UNIQUE CHECK (length(email_hash) = 16),
+    is_withdrawn INTEGER NOT NULL CHECK (is_withdrawn IN (0, 1)),
+    at           INTEGER NOT NULL -- milliseconds since the Unix epoch
 ) STRICT;
 
 -- Change counts of the shards of `person`: the people whose hashes begin with the same 16 bits. A process that has a

@@ -16,6 +16,7 @@ enum Step {
     /// Rows with a person, a profile and a confidence.
     Import(Vec<(u8, u8, f64)>),
     OptOut(u8),
+    Withdraw(u8),
     Refresh,
     /// Loads the whole directory into memory again.
     Reopen,
@@ -26,6 +27,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => vec((0..20_u8, any::<u8>(), confidence), 0..12).prop_map(Step::Import),
         1 => (0..20_u8).prop_map(Step::OptOut),
+        1 => (0..20_u8).prop_map(Step::Withdraw),
         2 => Just(Step::Refresh),
         1 => Just(Step::Reopen),
     ];
@@ -47,7 +49,12 @@ proptest! {
                     }
                     import.finish().unwrap();
                 }
-                Step::OptOut(person) => directory.people.suppress(&parse(&email(person)), START).unwrap(),
+                Step::OptOut(person) => {
+                    directory.people.suppress(&[parse(&email(person))], START).unwrap();
+                }
+                Step::Withdraw(person) => {
+                    directory.people.unsuppress(&[parse(&email(person))], START).unwrap();
+                }
                 Step::Refresh => {}
                 Step::Reopen => directory.in_memory = open(&directory.files).in_memory().unwrap(),
             }

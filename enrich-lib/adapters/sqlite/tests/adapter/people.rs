@@ -1,10 +1,12 @@
 //! Finding people: every spelling of an email finds the same person; untrusted and opted-out people are not found.
 
 use std::fs;
+use std::time::Duration;
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
 use enrich_sqlite::{People, Stats};
+use enrich_store::OptOut;
 
 use crate::world::{Files, START, message};
 
@@ -40,8 +42,14 @@ impl Directory {
     }
 
     pub(crate) fn suppress(&self, email: &str) {
-        self.people.suppress(&parse(email), START).unwrap();
+        self.people.suppress(&[parse(email)], START).unwrap();
         self.refresh();
+    }
+
+    pub(crate) fn unsuppress(&self, email: &str) -> u64 {
+        let changed = self.people.unsuppress(&[parse(email)], START).unwrap();
+        self.refresh();
+        changed
     }
 
     pub(crate) fn find(&self, email: &str) -> Option<String> {
@@ -148,7 +156,7 @@ fn is_suppressed_matches_all_spellings() {
 fn lookups_fail_while_opt_outs_are_unreadable() {
     let directory = Directory::new();
     let db = rusqlite::Connection::open(directory.files.path("people.db")).unwrap();
-    db.execute_batch("DROP TABLE suppressed").unwrap();
+    db.execute_batch("DROP TABLE opt_out").unwrap();
     directory.people.refresh().unwrap();
     assert!(directory.people.is_suppressed(&parse("ada@posteo.net")).is_err());
     assert!(directory.in_memory.refresh().is_err());
@@ -210,4 +218,57 @@ fn existing_directory_never_gets_a_new_people_key() {
         assert_eq!(refused, format!("{} {expected}", path.display()), "{damage:?}");
         assert_eq!(fs::read(&path).ok(), damage, "the damaged file is not changed");
     }
+}
+
+#[test]
+fn withdrawn_opt_out_lets_the_next_import_add_the_person() {
+    let directory = Directory::new();
+    directory.import("ada@posteo.net", "ada", 0.9);
+    directory.suppress("ada@posteo.net");
+    assert_eq!(directory.unsuppress("Ada@posteo.net"), 1);
+    assert_eq!(directory.unsuppress("ada@posteo.net"), 0, "it is withdrawn already");
+    assert_eq!(directory.unsuppress("bob@posteo.net"), 0, "he never opted out");
+    assert!(!directory.is_suppressed("ada@posteo.net"));
+    assert_eq!(directory.find("ada@posteo.net"), None, "the record is deleted");
+    directory.import("ada@posteo.net", "ada", 0.9);
+    assert_eq!(directory.find("ada@posteo.net").as_deref(), Some("ada"));
+    directory.suppress("ada@posteo.net");
+    assert_eq!(directory.find("ada@posteo.net"), None);
+}
+
+#[test]
+fn opt_out_after_a_withdrawal_is_applied() {
+    let directory = Directory::new();
+    directory.import("bob@posteo.net", "bob", 0.9);
+    directory.suppress("ada@posteo.net");
+    directory.unsuppress("ada@posteo.net");
+    // The row of the last change must not get the id of a deleted one.
+    directory.suppress("bob@posteo.net");
+    assert!(directory.is_suppressed("bob@posteo.net") && !directory.is_suppressed("ada@posteo.net"));
+}
+
+#[test]
+fn merge_applies_the_later_change_of_each_person() {
+    let directory = Directory::new();
+    directory.import("ada@posteo.net", "ada", 0.9);
+    let change = |email: &str, is_withdrawn, seconds| OptOut {
+        email_hash: directory.people.hasher().hash(&parse(email)),
+        is_withdrawn,
+        at: START + Duration::from_secs(seconds),
+    };
+    let merge = |changes: &[OptOut]| {
+        directory.people.merge_opt_outs(changes).unwrap();
+        directory.refresh();
+    };
+    merge(&[change("ada@posteo.net", false, 5), change("bob@posteo.net", true, 5)]);
+    assert_eq!(directory.find("ada@posteo.net"), None);
+    assert!(directory.is_suppressed("ada@posteo.net") && !directory.is_suppressed("bob@posteo.net"));
+    merge(&[change("ada@posteo.net", true, 4)]);
+    assert!(directory.is_suppressed("ada@posteo.net"), "the withdrawal is older");
+    merge(&[change("ada@posteo.net", true, 6)]);
+    assert!(!directory.is_suppressed("ada@posteo.net"));
+    assert_eq!(directory.people.opt_outs().unwrap(), [change("ada@posteo.net", true, 6)]);
+    // An operator's command applies, whatever the clocks show.
+    directory.suppress("ada@posteo.net");
+    assert!(directory.is_suppressed("ada@posteo.net"));
 }

@@ -1,0 +1,71 @@
+//! The opt-outs of the people directory, on disk.
+
+use enrich_store::{EmailHash, OptOut};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use crate::column::{ms, time};
+use crate::database;
+use crate::error::SqliteError;
+use crate::shard::{count_change, shard_of};
+
+/// Changes in one commit. Other writers wait for at most one commit.
+const BATCH_ROWS: usize = 1_000;
+
+/// Which change of a person applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The new one, as an operator commands.
+    Given,
+    /// The later one, when two stores are merged.
+    ByTime,
+}
+
+/// Writes changes. Deletes the records of people who opted out. Returns the number of people whose state changed.
+pub(crate) fn apply(db: &mut Connection, changes: &[OptOut], order: Order) -> Result<u64, SqliteError> {
+    // Overwrites the deleted content in the file, not only the reference to it.
+    db.pragma_update(None, "secure_delete", true)?;
+    let mut changed = 0;
+    for batch in changes.chunks(BATCH_ROWS) {
+        let tx = database::begin(db)?;
+        for change in batch {
+            changed += u64::from(apply_one(&tx, change, order)?);
+        }
+        tx.commit()?;
+    }
+    Ok(changed)
+}
+
+fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool, SqliteError> {
+    let OptOut { email_hash, is_withdrawn, at } = change;
+    // A replaced row gets a new id, which every reader of changes then reads.
+    let mut replace = tx.prepare_cached(
+        "INSERT OR REPLACE INTO opt_out (email_hash, is_withdrawn, at) SELECT ?1, ?2, ?3
+         WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND (is_withdrawn = ?2 OR (at > ?3 AND ?4)))
+           AND (NOT ?2 OR EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1))",
+    )?;
+    let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;
+    if is_changed && !is_withdrawn {
+        let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash = ?")?;
+        if delete.execute([email_hash])? > 0 {
+            count_change(tx, shard_of(email_hash))?;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// Returns the last change of each person, oldest first.
+pub(crate) fn all(db: &Connection) -> Result<Vec<OptOut>, SqliteError> {
+    let mut select = db.prepare("SELECT email_hash, is_withdrawn, at FROM opt_out ORDER BY id")?;
+    let rows = select.query_map([], opt_out)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Returns the last change of a person.
+pub(crate) fn find(db: &Connection, hash: &EmailHash) -> Result<Option<OptOut>, SqliteError> {
+    let select = "SELECT email_hash, is_withdrawn, at FROM opt_out WHERE email_hash = ?";
+    Ok(db.query_row(select, [hash], opt_out).optional()?)
+}
+
+fn opt_out(row: &Row<'_>) -> rusqlite::Result<OptOut> {
+    Ok(OptOut { email_hash: row.get(0)?, is_withdrawn: row.get(1)?, at: time(row.get(2)?) })
+}

@@ -1,0 +1,141 @@
+//! The people directory of a data directory and, with a database, the opt-outs that all nodes share. Operations block the thread.
+
+use std::path::PathBuf;
+
+use enrich_host::SystemArrivals;
+use enrich_lib::email::Email;
+use enrich_postgres::Admin;
+use enrich_sqlite::{DataDir, People, Stats};
+use enrich_store::OptOut;
+use tokio::runtime::Runtime;
+
+use crate::accounts::{self, at};
+use crate::failure::Failure;
+use crate::runtime;
+use crate::url::ServerUrl;
+
+pub struct Directory {
+    pub people: People,
+    shared: Option<Shared>,
+}
+
+/// The opt-outs in a database.
+struct Shared {
+    runtime: Runtime,
+    admin: Admin,
+    url: ServerUrl,
+}
+
+impl Directory {
+    /// Opens an existing directory. With a database, a copied `people.key` is sufficient.
+    pub fn open(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
+        match database {
+            Some(url) if data.join("people.key").is_file() => Self::with_shared(&DataDir::create(data)?, url),
+            Some(url) => Self::with_shared(&DataDir::open(data)?, url),
+            None => Self::on(&DataDir::open(data)?),
+        }
+    }
+
+    /// Opens a directory, and creates it if it is missing. The opt-outs in the database apply to imports from then on.
+    pub fn create(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
+        let dir = DataDir::create(data)?;
+        let Some(url) = database else { return Self::on(&dir) };
+        let mut directory = Self::with_shared(&dir, url)?;
+        directory.exchange_opt_outs()?;
+        Ok(directory)
+    }
+
+    fn on(dir: &DataDir) -> Result<Self, Failure> {
+        Ok(Self { people: people(dir)?, shared: None })
+    }
+
+    fn with_shared(dir: &DataDir, url: &ServerUrl) -> Result<Self, Failure> {
+        let mut shared = Shared::connect(url)?;
+        let has_key = shared.run(async |admin| admin.has_people_key().await)?;
+        check_has_key(dir, has_key)?;
+        let people = people(dir)?;
+        shared.run(async |admin| admin.check_people_key(people.hasher()).await)?;
+        Ok(Self { people, shared: Some(shared) })
+    }
+
+    /// Adds the opt-outs of this directory to the database and those of the database to this directory.
+    fn exchange_opt_outs(&mut self) -> Result<(), Failure> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let (hasher, own) = (self.people.hasher(), active(self.people.opt_outs()?));
+        let changes = shared.run(async |admin| {
+            admin.merge_opt_outs(hasher, &own).await?;
+            admin.opt_outs(hasher).await
+        })?;
+        Ok(self.people.merge_opt_outs(&changes)?)
+    }
+
+    /// Opts people out, on all nodes. Returns how many of them had not opted out before.
+    pub fn suppress(&mut self, emails: &[Email]) -> Result<u64, Failure> {
+        match &mut self.shared {
+            Some(shared) => shared.run(async |admin| admin.suppress(self.people.hasher(), emails).await),
+            None => Ok(self.people.suppress(emails, SystemArrivals::now())?),
+        }
+    }
+
+    /// Withdraws opt-outs, on all nodes. Returns how many of the people had opted out.
+    pub fn unsuppress(&mut self, emails: &[Email]) -> Result<u64, Failure> {
+        match &mut self.shared {
+            Some(shared) => shared.run(async |admin| admin.unsuppress(self.people.hasher(), emails).await),
+            None => Ok(self.people.unsuppress(emails, SystemArrivals::now())?),
+        }
+    }
+
+    /// Returns the opt-out of a person, unless it was withdrawn.
+    pub fn opt_out(&mut self, email: &Email) -> Result<Option<OptOut>, Failure> {
+        let change = match &mut self.shared {
+            Some(shared) => shared.run(async |admin| admin.opt_out(self.people.hasher(), email).await)?,
+            None => self.people.opt_out(email)?,
+        };
+        Ok(change.filter(|change| !change.is_withdrawn))
+    }
+
+    pub fn stats(&mut self) -> Result<Stats, Failure> {
+        let stats = self.people.stats()?;
+        match &mut self.shared {
+            Some(shared) => {
+                Ok(Stats { suppressed: shared.run(async |admin| admin.count_opt_outs().await)?, ..stats })
+            }
+            None => Ok(stats),
+        }
+    }
+}
+
+impl Shared {
+    fn connect(url: &ServerUrl) -> Result<Self, Failure> {
+        let (runtime, server) = (runtime::single_threaded()?, accounts::server(url)?);
+        let admin = runtime.block_on(Admin::open(&server)).map_err(|error| at(url, error))?;
+        Ok(Self { runtime, admin, url: url.clone() })
+    }
+
+    fn run<T>(
+        &mut self,
+        operation: impl AsyncFnOnce(&mut Admin) -> Result<T, enrich_postgres::PostgresError>,
+    ) -> Result<T, Failure> {
+        self.runtime.block_on(operation(&mut self.admin)).map_err(|error| at(&self.url, error))
+    }
+}
+
+/// Checks that the directory has the key of the database, if that has one. Without this check, the directory would receive a new
+/// key, which the database then refuses.
+pub fn check_has_key(dir: &DataDir, has_key: bool) -> Result<(), Failure> {
+    if dir.has_people_key() || !has_key {
+        return Ok(());
+    }
+    let failure = Failure::new(format!("there is no people.key in {}", dir.path().display()));
+    Err(failure.advise("copy it from another node of this database; all nodes need the same key"))
+}
+
+/// Returns the opt-outs that are not withdrawn. A directory adds only these to a database: a withdrawal counts on all nodes only if
+/// it is made in the database.
+pub fn active(changes: Vec<OptOut>) -> Vec<OptOut> {
+    changes.into_iter().filter(|change| !change.is_withdrawn).collect()
+}
+
+fn people(dir: &DataDir) -> Result<People, Failure> {
+    Ok(People::open(dir, People::CONFIDENCE_MIN, rand::random())?)
+}

@@ -1,0 +1,66 @@
+//! The opt-outs of all nodes: those of this node's people directory are added to the database, and all others to the directory,
+//! so that it contains no record of a person who opted out on another node.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use enrich_postgres::{Admin, SharedOptOuts};
+use enrich_sqlite::{DataDir, People};
+use enrich_store::OptOut;
+use tracing::warn;
+
+use crate::accounts::{self, at};
+use crate::directory;
+use crate::failure::Failure;
+use crate::url::ServerUrl;
+
+/// Timeout of one request. Lookups use the opt-outs for at most a second after a request.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pause before another attempt to write to the directory.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Checks that the directory has a key, if the database has one.
+pub async fn check_key(url: &ServerUrl, dir: &DataDir) -> Result<(), Failure> {
+    let server = accounts::server(url)?;
+    let has_key = async { Admin::open(&server).await?.has_people_key().await };
+    directory::check_has_key(dir, has_key.await.map_err(|error| at(url, error))?)
+}
+
+/// Reads the opt-outs of all nodes.
+pub async fn open(url: &ServerUrl, people: &Arc<People>) -> Result<SharedOptOuts, Failure> {
+    let server = accounts::server(url)?;
+    let (sender, changes) = channel();
+    let own = directory::active(people.opt_outs()?);
+    let opened = async {
+        let mut admin = Admin::open(&server).await?;
+        admin.check_people_key(people.hasher()).await?;
+        admin.merge_opt_outs(people.hasher(), &own).await?;
+        SharedOptOuts::open(server, TIMEOUT, people.hasher().clone(), move |read| {
+            let _ = sender.send(read); // the thread ends with the directory
+        })
+        .await
+    };
+    let opt_outs = opened.await.map_err(|error| at(url, error))?;
+    let people = Arc::downgrade(people);
+    thread::spawn(move || write(&people, changes));
+    Ok(opt_outs)
+}
+
+/// Writes the changes to the directory. Lookups do not depend on it.
+fn write(people: &Weak<People>, changes: Receiver<Vec<OptOut>>) {
+    for changes in changes {
+        let mut is_failing = false;
+        while let Some(people) = people.upgrade() {
+            let Err(error) = people.merge_opt_outs(&changes) else { break };
+            drop(people);
+            if !is_failing {
+                warn!(%error, "opt-outs of other nodes cannot be written to the people directory");
+            }
+            is_failing = true;
+            thread::sleep(RETRY_PAUSE);
+        }
+    }
+}
