@@ -127,7 +127,7 @@ pub fn check_has_key(dir: &DataDir, has_key: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::new(format!("there is no people.key in {}", dir.path().display()));
-    Err(failure.advise("copy it from another node of this database; all nodes need the same key"))
+    Err(failure.advise("copy it from another node; all nodes need the same key"))
 }
 
 /// Returns the opt-outs that are not withdrawn. A directory adds only these to a database: a withdrawal counts on all nodes only if

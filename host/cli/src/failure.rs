@@ -107,6 +107,10 @@ impl From<PostgresError> for Failure {
     }
 }
 
+/// What to do if a directory has another `people.key` than the other nodes.
+const OTHER_KEY: &str = "move people.db and people.key out of the data directory, copy people.key from another node, and import or \
+                         fetch the people again";
+
 impl Failure {
     fn of_sqlite(self, error: &SqliteError) -> Self {
         match error {
@@ -122,6 +126,10 @@ impl Failure {
                  the copy, delete {}",
                 marker.display()
             )),
+            SqliteError::OtherPeopleKey(_) => self.advise(OTHER_KEY),
+            SqliteError::OlderSnapshot(_) => {
+                self.advise("publish a new snapshot with `enrich people publish`, and fetch that")
+            }
             _ => self,
         }
     }
@@ -133,10 +141,7 @@ impl Failure {
             | PostgresError::InvalidOption { .. }
             | PostgresError::Certificates { .. } => self.exit(Exit::Usage),
             PostgresError::Unreachable(_) => self.exit(Exit::Unreachable),
-            PostgresError::PeopleKey => self.advise(
-                "move people.db and people.key out of the data directory, copy people.key from another node of this database, \
-                 and import the people again",
-            ),
+            PostgresError::PeopleKey => self.advise(OTHER_KEY),
             // SQLSTATE class 28 is an invalid authorization, class 3D an invalid database name.
             PostgresError::Rejected { code, .. } if code.starts_with("28") || code.starts_with("3D") => {
                 self.advise("check the user, password and database name in --database or ENRICH_DATABASE")

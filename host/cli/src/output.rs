@@ -126,6 +126,11 @@ pub fn counted(number: u64, unit: &str) -> String {
     format!("{} {unit}{plural}", grouped(number))
 }
 
+/// Formats a number of people: `1 person`, `2,000 people`.
+pub fn people(number: u64) -> String {
+    if number == 1 { "1 person".to_owned() } else { format!("{} people", grouped(number)) }
+}
+
 /// Formats a time according to RFC 3339, in UTC. Returns an empty string if the time is out of range.
 pub fn rfc3339(time: enrich_lib::model::Timestamp) -> String {
     let ms = i64::try_from(time.unix_ms()).unwrap_or(i64::MAX);

@@ -7,7 +7,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rusqlite::ErrorCode;
 use rusqlite::backup::{Backup, StepResult};
 
 use crate::database;
@@ -87,10 +86,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<(), SqliteError> {
     let copied = copy_pages(from, to).and_then(|()| verify::check(to)).and_then(|()| finish_copy(to));
     copied.map_err(|error| match error {
         SqliteError::Damaged { error, .. } => SqliteError::Damaged { path: from.to_owned(), error },
-        SqliteError::Database(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-            SqliteError::file(to)(io::ErrorKind::StorageFull.into())
-        }
-        error => error.or_damaged(from),
+        error => error.of_full_disk(to).or_damaged(from),
     })
 }
 

@@ -15,7 +15,7 @@
 //! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs on disk · `index` people
 //! in memory ·
-//! `disk` people on disk · `import` · `people`.
+//! `disk` people on disk · `import` · `snapshot` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -84,6 +84,8 @@ mod disk;
 
 mod import;
 
+mod snapshot;
+
 mod people;
 
 pub use admin::Admin;
@@ -95,4 +97,5 @@ pub use export::Export;
 pub use import::{Import, Imported};
 pub use ledger::Ledger;
 pub use people::{People, Stats};
+pub use snapshot::{Fetched, Published};
 pub use verify::FileCheck;

@@ -1,7 +1,7 @@
 //! The people directory, which maps emails to profiles.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
@@ -22,6 +22,7 @@ use crate::hash;
 use crate::import::Import;
 use crate::index::Index;
 use crate::opt_outs::{self, Order};
+use crate::snapshot::{self, Fetched, Published};
 
 /// The people directory of a data directory.
 pub struct People {
@@ -117,6 +118,22 @@ impl People {
     /// Returns the last change of a person's opt-out, including a withdrawal.
     pub fn opt_out(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
         opt_outs::find(&database::open(&self.path)?, &self.hasher.hash(email))
+    }
+
+    /// Writes all records to a snapshot in the file `target`, which is replaced when the snapshot is complete and durable.
+    ///
+    /// Errors: [`SqliteError::NotReplaced`] if the target exists and is not a snapshot.
+    pub fn publish(&self, target: &Path, now: Timestamp) -> Result<Published, SqliteError> {
+        snapshot::publish(&self.writable()?, self.hasher.fingerprint(), target, now)
+    }
+
+    /// Replaces all records by those of the snapshot in the file `source`, in one commit. Skips people who opted out.
+    ///
+    /// Errors: [`SqliteError::NotSnapshot`], [`SqliteError::OtherPeopleKey`], [`SqliteError::OlderSnapshot`],
+    /// [`SqliteError::DamagedSnapshot`]. In these cases, nothing is changed.
+    pub fn fetch(&self, source: &Path) -> Result<Fetched, SqliteError> {
+        let reader = database::open(&self.path)?;
+        snapshot::fetch(&mut self.writable()?, &reader, self.hasher.fingerprint(), source)
     }
 
     /// Returns the hasher of this directory, under the key in `people.key`.

@@ -112,6 +112,16 @@ pub enum PeopleCommand {
     /// Can run while a server is running.
     #[command(after_long_help = help::IMPORT)]
     Import(ImportArgs),
+    /// Write the people to a snapshot for other nodes
+    ///
+    /// Replaces the file when the snapshot is complete. It contains no email, no key and no opt-outs. Can run while a server is
+    /// running.
+    Publish(SnapshotArgs),
+    /// Replace the people by those of a snapshot
+    ///
+    /// Writes only the differences, in one commit, and skips people who opted out. Refuses a snapshot with another people.key, and
+    /// one that is older than the last. Can run while a server is running.
+    Fetch(SnapshotArgs),
     /// Opt people out permanently
     ///
     /// They are no longer found, and later imports do not change that. With --database, this applies to all nodes.
@@ -134,6 +144,14 @@ pub enum PeopleCommand {
         #[command(flatten)]
         format: Format,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SnapshotArgs {
+    /// File with the snapshot
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, clap::Args)]

@@ -22,8 +22,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub use self::accounts::{ConsoleUrlArg, KeyArgs, KeyCommand, UsageArgs, UserCommand};
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand, TryArgs,
-    VendorsCommand, WorkspaceCommand,
+    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
+    SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, LookupArgs, ServerArgs};
@@ -80,7 +80,7 @@ pub enum Command {
         #[command(subcommand)]
         command: CreditsCommand,
     },
-    /// Import people and record opt-outs
+    /// Import and publish people, and record opt-outs
     People {
         #[command(flatten)]
         args: PeopleArgs,

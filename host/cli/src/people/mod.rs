@@ -6,12 +6,14 @@
 //! - `rejects`: the list of rejected rows
 //! - `import`: `enrich people import`
 //! - `opt_outs`: `enrich people suppress`, `unsuppress` and `suppressed`
+//! - `snapshot`: `enrich people publish` and `fetch`
 //! - this module: the other commands
 
 mod import;
 mod input;
 mod opt_outs;
 mod rejects;
+mod snapshot;
 
 use std::path::PathBuf;
 
@@ -29,6 +31,8 @@ pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: PeopleCommand) 
     let open = |data| Directory::open(data, database);
     match command {
         PeopleCommand::Import(args) => import::import(&Directory::create(data, database)?.people, args),
+        PeopleCommand::Publish(args) => snapshot::publish(data, &args),
+        PeopleCommand::Fetch(args) => snapshot::fetch(&data, database, &args),
         PeopleCommand::Suppress(args) => opt_outs::suppress(|| open(data), &args),
         PeopleCommand::Unsuppress(args) => opt_outs::unsuppress(|| open(data), &args),
         PeopleCommand::Suppressed { email, format } => opt_outs::show(|| open(data), &email, format),

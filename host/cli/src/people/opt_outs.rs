@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::args::{Format, OptOutArgs};
 use crate::directory::Directory;
 use crate::failure::Failure;
-use crate::output::{self, grouped, rfc3339};
+use crate::output::{self, rfc3339};
 
 /// Opts people out. `open` is called only if all emails are valid.
 pub fn suppress(open: impl FnOnce() -> Result<Directory, Failure>, args: &OptOutArgs) -> Result<(), Failure> {
@@ -69,13 +69,12 @@ fn show_changes(
     if format.json {
         return output::json(&json!({ "changed": changed, "unchanged": others }));
     }
-    let counted = |n: u64| if n == 1 { "1 person".to_owned() } else { format!("{} people", grouped(n)) };
     let mut lines = Vec::new();
     if changed > 0 {
-        lines.push(format!("{} {done}: {effect}", counted(changed)));
+        lines.push(format!("{} {done}: {effect}", output::people(changed)));
     }
     if others > 0 {
-        lines.push(format!("{} {unchanged}", counted(others)));
+        lines.push(format!("{} {unchanged}", output::people(others)));
     }
     output::line(lines.join("\n"))
 }

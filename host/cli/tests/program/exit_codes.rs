@@ -58,6 +58,8 @@ fn invalid_flags_variables_and_settings_exit_with_2() {
         "workspace create new --limit 0",
         "people suppress ada",
         "people suppress",
+        "people publish",
+        "people fetch",
         "people unsuppress ada",
         "people suppressed ada",
         "people suppressed ada@gmail.com --database mysql://db",

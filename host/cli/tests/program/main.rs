@@ -34,5 +34,6 @@ mod people;
 mod redis;
 mod reload;
 mod restart;
+mod snapshot;
 mod vendors;
 mod vendors_try;

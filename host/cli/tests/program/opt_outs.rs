@@ -134,7 +134,7 @@ fn opt_out_of_a_data_directory_reaches_all_nodes_when_it_is_served() {
     let [first, second] = &fleet.nodes;
     let server = first.serve(&[]);
     let mut suppress = second.command(&["people", "suppress", EMAIL]);
-    assert!(suppress.env_remove("ENRICH_DATABASE").status().unwrap().success());
+    assert!(suppress.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
     assert_eq!(status(&server, &fleet.key, EMAIL), 200, "the database does not have it yet");
     let _second = second.serve(&[]);
     within_a_second("the person is not found", || status(&server, &fleet.key, EMAIL) == 404);

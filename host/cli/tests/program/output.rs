@@ -61,6 +61,8 @@ mod unwritable {
             "people stats",
             "people suppress ada@gmail.com",
             "people suppressed ada@gmail.com",
+            "people publish people.snapshot",
+            "people fetch people.snapshot",
             "people unsuppress ada@gmail.com",
             "workspace list",
             "workspace list --json",

@@ -21,3 +21,10 @@ CREATE TABLE shard (
     id      INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 65535),
     changes INTEGER NOT NULL
 ) STRICT;
+
+-- When the newest snapshot was published that is from this directory or installed in it, in milliseconds since the Unix epoch. An
+-- older snapshot is not installed.
+CREATE TABLE newest_snapshot (
+    id           INTEGER PRIMARY KEY CHECK (id = 1),
+    published_at INTEGER NOT NULL
+) STRICT;

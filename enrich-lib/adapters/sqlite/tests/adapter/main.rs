@@ -12,6 +12,7 @@ mod locks;
 mod operators;
 mod people;
 mod relaxed;
+mod snapshot;
 mod spends;
 mod usage;
 mod verify;

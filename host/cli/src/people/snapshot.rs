@@ -1,0 +1,50 @@
+//! `enrich people publish` and `fetch`: the same people on several nodes.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use enrich_host::SystemArrivals;
+use enrich_sqlite::{DataDir, Fetched, Published};
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use crate::args::SnapshotArgs;
+use crate::directory::{Directory, check_has_key};
+use crate::failure::Failure;
+use crate::output::{self, grouped};
+use crate::url::ServerUrl;
+
+pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    // The opt-outs in a database need not be known: each node applies them to what it fetches.
+    let directory = Directory::open(data, None)?;
+    let Published { people, bytes } = directory.people.publish(&args.file, SystemArrivals::now())?;
+    if args.format.json {
+        return output::json(&json!({ "people": people, "bytes": bytes }));
+    }
+    output::line(format!(
+        "published {} to {} ({}) in {:.1} s",
+        output::people(people),
+        args.file.display(),
+        HumanBytes(bytes),
+        started.elapsed().as_secs_f64(),
+    ))
+}
+
+pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &SnapshotArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    check_has_key(&DataDir::create(data)?, true)?;
+    let directory = Directory::create(data.to_owned(), database)?;
+    let Fetched { people, changed, removed } = directory.people.fetch(&args.file)?;
+    if args.format.json {
+        return output::json(&json!({ "people": people, "changed": changed, "removed": removed }));
+    }
+    output::line(format!(
+        "fetched {} from {} in {:.1} s: {} new or changed, {} removed",
+        output::people(people),
+        args.file.display(),
+        started.elapsed().as_secs_f64(),
+        grouped(changed),
+        grouped(removed),
+    ))
+}
