@@ -1,11 +1,11 @@
 //! The people directory of a data directory and, with a database, the opt-outs that all nodes share. Operations block the thread.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
 use enrich_postgres::Admin;
-use enrich_sqlite::{DataDir, People, Stats};
+use enrich_sqlite::{DataDir, People, SqliteError, Stats};
 use enrich_store::OptOut;
 use tokio::runtime::Runtime;
 
@@ -29,18 +29,15 @@ struct Shared {
 impl Directory {
     /// Opens an existing directory. With a database, a copied `people.key` is sufficient.
     pub fn open(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
-        match database {
-            Some(url) if data.join("people.key").is_file() => Self::with_shared(&DataDir::create(data)?, url),
-            Some(url) => Self::with_shared(&DataDir::open(data)?, url),
-            None => Self::on(&DataDir::open(data)?),
-        }
+        let Some(url) = database else { return Self::on(&DataDir::open(data)?) };
+        let has_key = DataDir::has_people_key(&data);
+        Self::with_shared(data, url, if has_key { DataDir::create } else { DataDir::open })
     }
 
     /// Opens a directory, and creates it if it is missing. The opt-outs in the database apply to imports from then on.
     pub fn create(data: PathBuf, database: Option<&ServerUrl>) -> Result<Self, Failure> {
-        let dir = DataDir::create(data)?;
-        let Some(url) = database else { return Self::on(&dir) };
-        let mut directory = Self::with_shared(&dir, url)?;
+        let Some(url) = database else { return Self::on(&DataDir::create(data)?) };
+        let mut directory = Self::with_shared(data, url, DataDir::create)?;
         directory.exchange_opt_outs()?;
         Ok(directory)
     }
@@ -49,11 +46,16 @@ impl Directory {
         Ok(Self { people: people(dir)?, shared: None })
     }
 
-    fn with_shared(dir: &DataDir, url: &ServerUrl) -> Result<Self, Failure> {
+    fn with_shared(
+        data: PathBuf,
+        url: &ServerUrl,
+        open: impl FnOnce(PathBuf) -> Result<DataDir, SqliteError>,
+    ) -> Result<Self, Failure> {
         let mut shared = Shared::connect(url)?;
-        let has_key = shared.run(async |admin| admin.has_people_key().await)?;
-        check_has_key(dir, has_key)?;
-        let people = people(dir)?;
+        if shared.run(async |admin| admin.has_people_key().await)? {
+            check_has_key(&data)?;
+        }
+        let people = people(&open(data)?)?;
         shared.run(async |admin| admin.check_people_key(people.hasher()).await)?;
         Ok(Self { people, shared: Some(shared) })
     }
@@ -120,13 +122,13 @@ impl Shared {
     }
 }
 
-/// Checks that the directory has the key of the database, if that has one. Without this check, the directory would receive a new
-/// key, which the database then refuses.
-pub fn check_has_key(dir: &DataDir, has_key: bool) -> Result<(), Failure> {
-    if dir.has_people_key() || !has_key {
+/// Checks that the data directory has a key, because that of other nodes exists. Otherwise, it would receive a new one, which matches
+/// none of their hashes.
+pub fn check_has_key(data: &Path) -> Result<(), Failure> {
+    if DataDir::has_people_key(data) {
         return Ok(());
     }
-    let failure = Failure::new(format!("there is no people.key in {}", dir.path().display()));
+    let failure = Failure::new(format!("there is no people.key in {}", data.display()));
     Err(failure.advise("copy it from another node; all nodes need the same key"))
 }
 

@@ -44,13 +44,13 @@ fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
     })
 }
 
-/// Fails if the person opted out of the people directory, or of the database. Succeeds if there is no directory.
+/// Fails if the person opted out of the people directory, or of the database. Succeeds if there is neither.
 fn check_opt_out(settings: &Settings, email: &Email) -> Result<(), Failure> {
-    let data = &settings.data;
-    if let Err(SqliteError::NoData(_)) = DataDir::open(data) {
+    let (data, database) = (&settings.data, settings.locations.database.as_ref());
+    if let (None, Err(SqliteError::NoData(_))) = (database, DataDir::open(data)) {
         return Ok(());
     }
-    let mut directory = Directory::open(data.clone(), settings.locations.database.as_ref())?;
+    let mut directory = Directory::open(data.clone(), database)?;
     if directory.opt_out(email)?.is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }

@@ -138,9 +138,9 @@ impl DataDir {
         self.people().is_file()
     }
 
-    /// Returns whether there is a key for hashing emails.
-    pub fn has_people_key(&self) -> bool {
-        self.people_key().is_file()
+    /// Returns whether the directory at `path`, which may be missing, has a key for hashing emails.
+    pub fn has_people_key(path: impl Into<PathBuf>) -> bool {
+        Self(path.into()).people_key().is_file()
     }
 
     pub(crate) fn accounts(&self) -> PathBuf {

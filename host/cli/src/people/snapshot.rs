@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_sqlite::{DataDir, Fetched, Published};
+use enrich_sqlite::{Fetched, Published};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
 
 pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &SnapshotArgs) -> Result<(), Failure> {
     let started = Instant::now();
-    check_has_key(&DataDir::create(data)?, true)?;
+    check_has_key(data)?;
     let directory = Directory::create(data.to_owned(), database)?;
     let Fetched { people, changed, removed } = directory.people.fetch(&args.file)?;
     if args.format.json {

@@ -1,13 +1,14 @@
 //! The opt-outs of all nodes: those of this node's people directory are added to the database, and all others to the directory,
 //! so that it contains no record of a person who opted out on another node.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use enrich_postgres::{Admin, SharedOptOuts};
-use enrich_sqlite::{DataDir, People};
+use enrich_sqlite::People;
 use enrich_store::OptOut;
 use tracing::warn;
 
@@ -22,11 +23,11 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before another attempt to write to the directory.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Checks that the directory has a key, if the database has one.
-pub async fn check_key(url: &ServerUrl, dir: &DataDir) -> Result<(), Failure> {
+/// Checks that the data directory has a key, if the database has one.
+pub async fn check_key(url: &ServerUrl, data: &Path) -> Result<(), Failure> {
     let server = accounts::server(url)?;
     let has_key = async { Admin::open(&server).await?.has_people_key().await };
-    directory::check_has_key(dir, has_key.await.map_err(|error| at(url, error))?)
+    if has_key.await.map_err(|error| at(url, error))? { directory::check_has_key(data) } else { Ok(()) }
 }
 
 /// Reads the opt-outs of all nodes.

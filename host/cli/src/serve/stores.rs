@@ -64,7 +64,7 @@ impl Stores {
             None => error.into(),
         })?;
         if let Some(url) = &locations.database {
-            opt_outs::check_key(url, &dir).await?;
+            opt_outs::check_key(url, data).await?;
         }
         let directory = open_people(&dir, &settings.config.people)?;
         people_loaded(&dir).await?;

@@ -125,6 +125,14 @@ fn vendors_receive_no_request_for_an_opt_out_of_another_node() {
     let config = config.to_str().unwrap();
     let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
     assert!(refused.contains("the person opted out"), "{refused}");
+    fs::remove_dir_all(second.data()).unwrap();
+    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
+    assert!(refused.contains("there is no people.key in"), "{refused}");
+    // The key alone is sufficient.
+    fs::create_dir(second.data()).unwrap();
+    fs::copy(people_key(first), people_key(second)).unwrap();
+    let refused = second.err(&["vendors", "try", "acme", EMAIL, "--config", config]);
+    assert!(refused.contains("the person opted out"), "{refused}");
     assert_eq!(vendor.requests().len(), sent);
 }
 
@@ -173,8 +181,13 @@ fn refuses_a_directory_with_another_key() {
         error.contains("there is no people.key in") && error.contains("copy it from another node"),
         "{error}"
     );
-    assert!(!people_key(&stranger).exists(), "no new key is created");
+    for args in [&["people", "suppressed", EMAIL][..], &["people", "fetch", "people.snapshot"]] {
+        let error = stranger.err(args);
+        assert!(error.contains("there is no people.key in"), "{args:?}: {error}");
+    }
+    assert!(!stranger.data().exists(), "no new key is created");
 
+    fs::create_dir(stranger.data()).unwrap();
     fs::write(people_key(&stranger), [9; 16]).unwrap();
     let mut own = stranger.command(&import);
     assert!(own.env_remove("ENRICH_DATABASE").output().unwrap().status.success());
