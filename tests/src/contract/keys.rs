@@ -15,6 +15,7 @@ macro_rules! keys_contract {
         $crate::rules! { keys, $open,
             finds_the_workspace_and_quota_of_a_key
             unknown_key_is_not_found
+            key_created_after_it_was_unknown_is_found
             finds_every_key_of_a_workspace
             revoked_key_is_not_found
             key_revoked_before_use_is_not_found
@@ -35,6 +36,16 @@ pub async fn unknown_key_is_not_found<S: Store>(store: Arc<S>) {
     let workspace = workspace(&*store, Quota::default()).await;
     key(&*store, &workspace, 1).await;
     assert_eq!(found(&*store, &api_key(2)).await, None);
+}
+
+pub async fn key_created_after_it_was_unknown_is_found<S: Store>(store: Arc<S>) {
+    let workspace = workspace(&*store, Quota::default()).await;
+    // Looked up several times: a store that remembers unknown keys must forget this one.
+    for _ in 0..3 {
+        assert_eq!(found(&*store, &api_key(1)).await, None);
+    }
+    let key = key(&*store, &workspace, 1).await;
+    assert_eq!(found_id(&*store, &key).await, Some(workspace));
 }
 
 pub async fn finds_every_key_of_a_workspace<S: Store>(store: Arc<S>) {

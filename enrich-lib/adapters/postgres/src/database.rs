@@ -85,14 +85,15 @@ impl Database {
 
 /// Checks that this program can serve the schema, and that a node can use the server.
 pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
-    let checked = pool.with_timeout(async {
-        let client = pool.checkout().await?;
-        check_processes(&client, &pool.connect().await?).await?;
-        let checked = check_version(&**client).await;
-        client.release();
-        checked.map(drop)
-    });
-    checked.await
+    let one = pool.with_timeout(pool.checkout()).await?;
+    let other = pool.with_timeout(pool.connect()).await?;
+    let checks = async {
+        check_processes(&one, &other).await?;
+        check_version(&**one).await
+    };
+    pool.with_timeout(checks).await?;
+    one.release();
+    Ok(())
 }
 
 /// Checks that two connections use different processes of the server. Settings, prepared statements and subscriptions to

@@ -7,7 +7,7 @@ use enrich_tests::contract::START;
 use enrich_tests::servers::{Postgres, Proxy};
 use tokio::time::{Instant, timeout};
 
-use super::world::{Node, TIMEOUT, World, eventually};
+use super::world::{LEASE, Node, TIMEOUT, World, eventually};
 
 /// A failover is survived within this time after the new primary accepts writes. The margin is for a busy machine.
 const RECOVERY: Duration = Duration::from_secs(10);
@@ -56,7 +56,8 @@ async fn uses_the_first_host_that_accepts_writes() {
     silent.lose_all();
     let refused = Proxy::start(primary.port()).await.port();
     let ports = [refused, silent.port(), standby.port(), primary.port()];
-    let node = world.node_at(&url(&world.database, &ports)).await;
+    // Connecting takes as long as the machine is busy, and 200 ms for the silent host.
+    let node = world.node_at(&url(&world.database, &ports), 5 * LEASE).await;
     assert!(world.spend(&node).await.unwrap());
     assert!(silent.accepted() > 0, "the hosts are tried in order");
 }
@@ -69,7 +70,7 @@ async fn recovers_when_the_primary_dies_and_a_standby_of_the_url_is_promoted() {
     let key = world.key(1).await;
     let standby = primary.start_standby();
     let (database, ports) = (world.database.clone(), [primary.port(), standby.port()]);
-    let node = world.node_at(&url(&database, &ports)).await;
+    let node = world.node_at(&url(&database, &ports), TIMEOUT).await;
     assert!(world.spend(&node).await.unwrap() && node.accepts(&key).await.unwrap());
     primary.wait_for(&standby).await;
     drop(world);
@@ -90,7 +91,7 @@ async fn recovers_when_the_address_leads_to_a_standby_that_is_promoted_later() {
     world.workspace(100).await;
     let standby = primary.start_standby();
     let proxy = Proxy::start(primary.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
     assert!(world.spend(&node).await.unwrap());
     primary.wait_for(&standby).await;
     proxy.lead_to(standby.port());
@@ -109,7 +110,7 @@ async fn standby_validates_no_key() {
     let (key, other) = (world.key(1).await, world.key(2).await);
     let standby = primary.start_standby();
     let proxy = Proxy::start(primary.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
     assert!(node.accepts(&key).await.unwrap());
     primary.wait_for(&standby).await;
     standby.sql("postgres", "SELECT pg_wal_replay_pause()").await;
@@ -132,7 +133,7 @@ async fn key_is_not_validated_over_an_open_connection_that_becomes_read_only() {
     let world = World::on(&postgres).await;
     world.workspace(10).await;
     let key = world.key(1).await;
-    let mut node = world.node_at(&url(&world.database, &[postgres.port()])).await;
+    let mut node = world.node_at(&url(&world.database, &[postgres.port()]), TIMEOUT).await;
     assert!(node.accepts(&key).await.unwrap());
     node.stop_ticking().await;
     let read_only = "ALTER SYSTEM SET default_transaction_read_only = on";
@@ -150,7 +151,7 @@ async fn lost_connections_fail_no_call_that_may_be_repeated() {
     world.workspace(1_000).await;
     let keys = [world.key(1).await, world.key(2).await, world.key(3).await, world.key(4).await];
     let proxy = Proxy::start(postgres.port()).await;
-    let mut node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    let mut node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
     node.stop_ticking().await;
     let accepts_all = async || {
         let found = keys.iter().map(|key| node.accepts(key));
@@ -184,7 +185,7 @@ async fn slow_connection_serves() {
     let world = World::on(postgres).await;
     world.workspace(100).await;
     let proxy = Proxy::start(postgres.port()).await;
-    let node = world.node_at(&url(&world.database, &[proxy.port()])).await;
+    let node = world.node_at(&url(&world.database, &[proxy.port()]), TIMEOUT).await;
     proxy.delay(Duration::from_millis(20));
     let spent = timeout(RECOVERY, world.spend(&node)).await;
     assert!(spent.unwrap().unwrap());

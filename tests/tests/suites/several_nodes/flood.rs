@@ -45,7 +45,7 @@ async fn known_keys_work_during_a_flood_of_unknown_ones() {
         while started.elapsed() < FLOOD {
             assert!(node.accepts(&key).await.unwrap());
             assert!(world.spend(&node).await.unwrap());
-            // All keys are read again, as after a revocation.
+            // This key is read again.
             world.update_key(&revised, "disabled_at = NULL").await;
             assert!(node.accepts(&revised).await.unwrap());
             sleep(Duration::from_millis(5)).await;

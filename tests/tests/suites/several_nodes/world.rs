@@ -124,9 +124,9 @@ impl<'a> World<'a> {
         Self::node_on(server, network, timeout, ahead).await
     }
 
-    /// Starts a node that connects to the servers of `url` over the system's network.
-    pub(crate) async fn node_at(&self, url: &str) -> Node {
-        Self::node_on(url.parse().unwrap(), Network::new(self.postgres), TIMEOUT, Duration::ZERO).await
+    /// Starts a node that connects to the servers of `url` over the system's network, and whose calls have this `timeout`.
+    pub(crate) async fn node_at(&self, url: &str, timeout: Duration) -> Node {
+        Self::node_on(url.parse().unwrap(), Network::new(self.postgres), timeout, Duration::ZERO).await
     }
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
