@@ -9,7 +9,7 @@
 //! A node *leases* credits of a workspace. Its lookups place holds on the leased credits in memory, without a query to
 //! PostgreSQL. Spends are committed in batches, and each reply waits for the commit. The more a workspace spends, the more
 //! credits a node leases at once. Near the end of a balance, nodes lease single credits and recall idle ones from each other
-//! before a lookup fails with 402.
+//! before a lookup fails with 402. A lease without lookups ends after ten seconds.
 //!
 //! A node has a *session*, which it renews with heartbeats. When the session expires, its leases end. The node considers its
 //! session expired before PostgreSQL does: see `heartbeat`. A spend under an ended lease is charged to the workspace directly
