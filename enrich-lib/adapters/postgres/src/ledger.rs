@@ -37,6 +37,9 @@ use crate::writer::{Job, Writer};
 /// How long [`Ledger::close`] waits for pending spends, and how long it then returns leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The connections of the heartbeat, the periodic work, the writer, the listener and the opt-outs.
+const OWN_CONNECTIONS: usize = 5;
+
 /// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -47,8 +50,15 @@ pub struct Config {
     pub lease: Duration,
     /// The timeout for one database request.
     pub timeout: Duration,
-    /// The maximum number of connections for keys and holds, half of them for each. The node uses four more.
+    /// The maximum number of connections for keys and holds, half of them for each. See [`Config::connections`].
     pub connections_max: usize,
+}
+
+impl Config {
+    /// Returns the maximum number of connections of a node, including that of [`SharedOptOuts`](crate::SharedOptOuts).
+    pub fn connections(&self) -> usize {
+        self.connections_max + OWN_CONNECTIONS
+    }
 }
 
 impl Default for Config {

@@ -97,6 +97,6 @@ fn vendor_files(sources: &Sources) -> usize {
 fn store_files(locations: &StoreLocations) -> usize {
     let redis = if locations.windows == WindowStore::Memory { 0 } else { REDIS_FILES };
     let postgres =
-        locations.database.as_ref().map_or(0, |_| enrich_postgres::Config::default().connections_max);
+        locations.database.as_ref().map_or(0, |_| enrich_postgres::Config::default().connections());
     redis + postgres
 }
