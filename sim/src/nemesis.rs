@@ -54,7 +54,7 @@ impl Nemesis {
 
     /// Starts and ends the faults that are due.
     ///
-    /// If two faults overlap on the same link, node or port, both end when the first one ends. Restarting a node repairs all
+    /// If two faults overlap on the same link, node, port or server, both end when the first one ends. Restarting a node repairs all
     /// its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
@@ -108,6 +108,7 @@ impl Nemesis {
                     self.stores.drop_volatile_data(server, sim.elapsed());
                 }
             }
+            FaultKind::Standby => self.stores.fail_over(),
             FaultKind::FastClock(node, ahead) => self.nodes.clocks[node].set_ahead(ahead),
             FaultKind::KeyRevocation => self.stores.revoke(sim.elapsed()),
         }
@@ -135,6 +136,7 @@ impl Nemesis {
                 }
                 self.server_links(server).for_each(|link| repair(sim, link));
             }
+            FaultKind::Standby => self.stores.promote(),
             FaultKind::FastClock(node, _) => self.nodes.clocks[node].set_ahead(Duration::ZERO),
             FaultKind::KeyRevocation => {}
         }

@@ -151,6 +151,20 @@ impl Stores {
         }
     }
 
+    /// Moves PostgreSQL's address to a standby.
+    pub(crate) fn fail_over(&self) {
+        if let Kind::Servers { servers, .. } = &self.kind {
+            servers.postgres.fail_over();
+        }
+    }
+
+    /// Moves PostgreSQL's address to the primary.
+    pub(crate) fn promote(&self) {
+        if let Kind::Servers { servers, .. } = &self.kind {
+            servers.postgres.promote();
+        }
+    }
+
     /// Revokes the clients' key, as an operator would.
     pub(crate) fn revoke(&self, at: Duration) {
         let digest = client_key().digest();

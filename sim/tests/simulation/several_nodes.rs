@@ -5,8 +5,8 @@ use std::time::Duration;
 use enrich_lib::credit::Settlement;
 use enrich_lib::window::Quota;
 use enrich_sim::{
-    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, Port, PortCall, PortEvent, PortFault,
-    PortResult, RequestKind, Run, Server, Simulation, seeds,
+    Clock, Direction, Event, FaultKind, HttpVersion, Link, Peer, Plan, PlannedRequest, Port, PortCall,
+    PortEvent, PortFault, PortResult, RequestKind, Run, Server, Simulation, seeds,
 };
 
 const SEEDS: u64 = 5;
@@ -298,4 +298,26 @@ fn partitioned_node_accepts_no_key_after_one_second() {
             [PortEvent::Called(PortCall::FindKey), PortEvent::Returned(PortResult::Failed)]
         );
     });
+}
+
+#[test]
+fn standby_gives_500_and_the_next_primary_is_used_at_once() {
+    for revoked_at in [None, Some(4_500 * SECOND / 1_000)] {
+        let plan = |plan: Plan| {
+            let plan = plan.fault(4 * SECOND, 11 * SECOND, FaultKind::Standby);
+            let plan = match revoked_at {
+                Some(at) => plan.fault(at, 5 * SECOND, FaultKind::KeyRevocation),
+                None => plan,
+            };
+            // On each node during the fault, when it may not use a cached key, and soon after the fault.
+            let mut plan = with_request(with_request(plan, 0, 5), 1, 0);
+            let pause = 11_500 * SECOND / 1_000;
+            plan.clients.push(vec![PlannedRequest { pause, ..plan.clients[0][0].clone() }]);
+            plan
+        };
+        for_each_seed(1, plan, |run| {
+            let after = if revoked_at.is_some() { 401 } else { 200 };
+            assert_eq!(statuses(&run), [Some(200), Some(500), Some(500), Some(after)]);
+        });
+    }
 }

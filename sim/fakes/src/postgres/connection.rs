@@ -18,6 +18,7 @@ use pgwire::messages::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::database::Database;
 use super::server::Postgres;
 use super::statements::{CHANNEL, SqlError, Statement};
 
@@ -55,6 +56,9 @@ async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpi
             }
             changed = notifications.changed(), if session.is_listening => {
                 changed.map_err(io::Error::other)?;
+                if server.is_on_standby(session.number) {
+                    continue; // a standby sends no notifications
+                }
                 let (channel, payload) = (CHANNEL.to_owned(), String::new());
                 encode(&mut replies, Reply::NotificationResponse(NotificationResponse::new(1, channel, payload)))?;
             }
@@ -64,7 +68,8 @@ async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpi
 
 struct Session<'a> {
     server: &'a Postgres,
-    process: u32,
+    /// Later sessions have greater numbers.
+    number: u64,
     context: DecodeContext,
     statements: HashMap<Option<String>, Statement>,
     /// The unnamed portal.
@@ -79,7 +84,7 @@ impl<'a> Session<'a> {
         let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         Self {
             server,
-            process: server.next_process(),
+            number: server.open_session(),
             context,
             statements: HashMap::new(),
             bound: None,
@@ -179,13 +184,22 @@ impl<'a> Session<'a> {
         parameters: &[Option<Bytes>],
         replies: &mut BytesMut,
     ) -> Result<(), SqlError> {
+        let (server, session, now) = (self.server, self.number, self.server.now_ms());
+        let run = |database: &mut Database| statement.run(database, now, server.process(session), parameters);
+        let rows = match statement.needs_primary() {
+            true => server.write_in(session, run).ok_or_else(read_only)?,
+            false => server.read_in(session, run),
+        }?;
         self.is_listening |= statement == Statement::Listen;
-        let now = self.server.now_ms();
-        for row in self.server.with(|database| statement.run(database, now, self.process, parameters))? {
+        for row in rows {
             push(replies, Reply::DataRow(row))?;
         }
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
     }
+}
+
+fn read_only() -> SqlError {
+    SqlError::new("25006", "the server is read-only")
 }
 
 fn description(statement: Statement) -> Reply {

@@ -46,7 +46,9 @@ pub(super) enum Statement {
     /// Reads the id of the process that serves the connection.
     Process,
     Listen,
-    /// Has no effect in the fake, such as the settings of a connection and the check that the server accepts writes.
+    /// Checks that the server accepts writes. May also change settings of the connection, which the fake ignores.
+    CheckWritable,
+    /// Has no effect in the fake.
     NoOp,
 }
 
@@ -96,7 +98,7 @@ const NAMES: [(&str, Statement); 19] = [
     ("FROM migration", Statement::Version),
     ("pg_backend_pid(", Statement::Process),
     ("LISTEN", Statement::Listen),
-    ("transaction_read_only", Statement::NoOp),
+    ("transaction_read_only", Statement::CheckWritable),
 ];
 
 impl Statement {
@@ -154,7 +156,7 @@ impl Statement {
                 Type::TIMESTAMPTZ,
             ],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::Version | Self::Process | Self::Listen | Self::NoOp => &[],
+            Self::Version | Self::Process | Self::Listen | Self::CheckWritable | Self::NoOp => &[],
         }
     }
 
@@ -191,8 +193,22 @@ impl Statement {
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::Process => &[("pg_backend_pid", Type::TEXT)],
-            Self::RecordUse | Self::Listen | Self::NoOp => &[],
+            Self::RecordUse | Self::Listen | Self::CheckWritable | Self::NoOp => &[],
         }
+    }
+
+    /// Returns true if the statement fails on a standby: it writes, locks rows or listens, or checks for a primary. `key_find`
+    /// does the latter.
+    pub(super) fn needs_primary(self) -> bool {
+        !matches!(
+            self,
+            Self::KeysChanged
+                | Self::LeasesRecalled
+                | Self::Balance
+                | Self::Version
+                | Self::Process
+                | Self::NoOp
+        )
     }
 
     /// Executes the statement and returns its rows.
@@ -200,7 +216,7 @@ impl Statement {
         self,
         database: &mut Database,
         now: i64,
-        process: u32,
+        process: u64,
         arguments: &[Option<Bytes>],
     ) -> Result<Vec<DataRow>, SqlError> {
         let arguments = Arguments { types: self.parameters(), values: arguments };
@@ -272,7 +288,7 @@ impl Statement {
             Self::CountFree => void(),
             Self::Version => row(&[&MIGRATIONS]),
             Self::Process => row(&[&process.to_string()]),
-            Self::RecordUse | Self::Listen | Self::NoOp => Ok(Vec::new()),
+            Self::RecordUse | Self::Listen | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
         }
     }
 }
