@@ -48,6 +48,8 @@ pub enum FaultKind {
     /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the fault ends, the
     /// address leads to the primary again, but open connections still lead to the standby.
     Standby,
+    /// Another session of PostgreSQL locks the leases of the clients' workspace.
+    LockedLeases,
     /// The node's clock is ahead by this much. Only for stores on servers: other stores have no clock of their own.
     FastClock(usize, Duration),
     /// An operator revokes the clients' key permanently.
@@ -124,7 +126,7 @@ impl Fault {
             _ => Peer::Server(server),
         };
         let link = Link { peer, node };
-        let kind = match rng.random_range(0..20) {
+        let kind = match rng.random_range(0..22) {
             0 | 1 => FaultKind::Partition(link),
             2 | 3 => FaultKind::Buffering(link),
             4 => FaultKind::Latency(link, random_ms(rng, 30..1_200)),
@@ -135,6 +137,7 @@ impl Fault {
             14 if rng.random_bool(0.3) => FaultKind::KeyRevocation,
             15 | 16 => FaultKind::FastClock(node, random_ms(rng, 1_000..120_000)),
             17 | 18 => FaultKind::Standby,
+            19 | 20 => FaultKind::LockedLeases,
             _ => {
                 let (fault, rate) = PortFault::draw(rng);
                 FaultKind::Vendor(fault, rate)
@@ -183,6 +186,7 @@ impl FaultKind {
             Self::ServerCrash(Server::Redis) => "Redis crash",
             Self::ServerCrash(Server::Postgres) => "PostgreSQL crash",
             Self::Standby => "PostgreSQL standby",
+            Self::LockedLeases => "leases locked",
             Self::FastClock(..) => "fast clock",
             Self::KeyRevocation => "key revoked",
         }
@@ -214,6 +218,7 @@ impl fmt::Display for FaultKind {
             Self::Vendor(fault, rate) => write!(f, "{VENDOR}: {fault:?}, {:.0} % of requests", rate * 100.0),
             Self::ServerCrash(server) => write!(f, "{} is down", server.name()),
             Self::Standby => f.write_str("the address of PostgreSQL leads to a standby"),
+            Self::LockedLeases => f.write_str("the leases of the clients' workspace are locked"),
             Self::FastClock(node, ahead) => write!(f, "the clock of {} is {ahead:?} ahead", node_name(*node)),
             Self::KeyRevocation => f.write_str("the clients' key is revoked"),
         }

@@ -109,6 +109,7 @@ impl Nemesis {
                 }
             }
             FaultKind::Standby => self.stores.fail_over(),
+            FaultKind::LockedLeases => self.stores.lock_leases(),
             FaultKind::FastClock(node, ahead) => self.nodes.clocks[node].set_ahead(ahead),
             FaultKind::KeyRevocation => self.stores.revoke(sim.elapsed()),
         }
@@ -137,6 +138,7 @@ impl Nemesis {
                 self.server_links(server).for_each(|link| repair(sim, link));
             }
             FaultKind::Standby => self.stores.promote(),
+            FaultKind::LockedLeases => self.stores.unlock_leases(),
             FaultKind::FastClock(node, _) => self.nodes.clocks[node].set_ahead(Duration::ZERO),
             FaultKind::KeyRevocation => {}
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use enrich_fakes::postgres::Database;
 use enrich_lib::credit::Balance;
 use enrich_lib::memory::{AccountTable, KeyTable, WindowTable};
 use enrich_lib::model::{Timestamp, WorkspaceId};
@@ -27,7 +28,7 @@ use crate::store_recorder::{StoreRecorder, StoreTime};
 use crate::topology::{Server, StoreKind};
 use crate::trace::Trace;
 use crate::windows::SharedWindows;
-use crate::workspaces::{InitialWorkspace, client_key, initial_workspaces, workspace_ids};
+use crate::workspaces::{InitialWorkspace, client_key, client_workspace, initial_workspaces, workspace_ids};
 
 /// The interval between two ticks of a ledger, the same as in the host's command line.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
@@ -145,9 +146,13 @@ impl Stores {
 
     /// Drops the data that `server` loses in a crash.
     pub(crate) fn drop_volatile_data(&self, server: Server, at: Duration) {
-        if let (Kind::Servers { servers, .. }, Server::Redis) = (&self.kind, server) {
-            servers.redis.clear();
-            self.trace.record_at(at, Event::RedisDataLost);
+        let Kind::Servers { servers, .. } = &self.kind else { return };
+        match server {
+            Server::Redis => {
+                servers.redis.clear();
+                self.trace.record_at(at, Event::RedisDataLost);
+            }
+            Server::Postgres => self.unlock_leases(),
         }
     }
 
@@ -162,6 +167,26 @@ impl Stores {
     pub(crate) fn promote(&self) {
         if let Kind::Servers { servers, .. } = &self.kind {
             servers.postgres.promote();
+        }
+    }
+
+    /// Locks the leases of the clients' workspace in PostgreSQL.
+    pub(crate) fn lock_leases(&self) {
+        if let Kind::Servers { servers, .. } = &self.kind {
+            servers.postgres.with(|database| {
+                let workspaces = (1..).zip(database.workspaces());
+                let locked = workspaces.filter(|(_, workspace)| workspace.id == client_workspace().as_str());
+                for rowid in locked.map(|(rowid, _)| rowid).collect::<Vec<_>>() {
+                    database.lock_leases(rowid);
+                }
+            });
+        }
+    }
+
+    /// Unlocks all leases in PostgreSQL.
+    pub(crate) fn unlock_leases(&self) {
+        if let Kind::Servers { servers, .. } = &self.kind {
+            servers.postgres.with(Database::unlock_leases);
         }
     }
 

@@ -174,6 +174,32 @@ fn spend_that_never_reaches_postgres_gives_500_without_charge() {
     }
 }
 
+#[test]
+fn spend_waits_for_the_lock_of_its_lease() {
+    // The vendor takes at least two seconds, and the lease is locked when it responds.
+    let plan = |plan: Plan| {
+        let locked = plan.fault(2 * SECOND, 6 * SECOND, FaultKind::LockedLeases);
+        locked.fault(START, 3 * SECOND, slow_vendor())
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run), [Some(200)]);
+        assert!(reply_time(&run, 0) > 4 * SECOND, "the reply waits: {:?}", reply_time(&run, 0));
+        assert_eq!(run.balance().spent, 1);
+    });
+}
+
+#[test]
+fn spend_of_a_lease_that_stays_locked_gives_500_without_charge() {
+    let plan = |plan: Plan| {
+        let locked = plan.fault(2 * SECOND, 14 * SECOND, FaultKind::LockedLeases);
+        locked.fault(START, 3 * SECOND, slow_vendor())
+    };
+    for_each_seed(1, plan, |run| {
+        assert_eq!(statuses(&run), [Some(500)]);
+        assert_eq!((run.lookups()[0].committed_credits, run.balance().spent), (None, 0));
+    });
+}
+
 fn slow_vendor() -> FaultKind {
     FaultKind::Port(0, Port::Resolver, PortFault::Delay(2 * SECOND), 1.0)
 }

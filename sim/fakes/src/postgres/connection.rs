@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use pgwire::messages::data::{FieldDescription, NoData, ParameterDescription, RowDescription};
+use pgwire::messages::data::{DataRow, FieldDescription, NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{
     Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
 };
@@ -17,6 +18,7 @@ use pgwire::messages::{
     SslNegotiationMetaMessage,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep};
 
 use super::database::Database;
 use super::server::Postgres;
@@ -25,6 +27,9 @@ use super::statements::{CHANNEL, SqlError, Statement};
 const BINARY: i16 = 1;
 const VARIABLE_SIZE: i16 = -1;
 const READ_BYTES: usize = 8 * 1024;
+
+/// How often a statement that waits for a lock tries again.
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Postgres {
     /// Serves one connection until it closes.
@@ -44,7 +49,7 @@ async fn serve(server: &Postgres, mut stream: impl AsyncRead + AsyncWrite + Unpi
             if let Message::Terminate(_) = message {
                 return Ok(());
             }
-            session.handle(message, &mut replies)?;
+            session.handle(message, &mut replies).await?;
         }
         stream.write_all_buf(&mut replies).await?;
         tokio::select! {
@@ -97,7 +102,7 @@ impl<'a> Session<'a> {
         Message::decode(received, &self.context).map_err(io::Error::other)
     }
 
-    fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
+    async fn handle(&mut self, message: Message, replies: &mut BytesMut) -> io::Result<()> {
         match message {
             Message::SslNegotiation(SslNegotiationMetaMessage::None) => {
                 self.context.awaiting_frontend_ssl = false;
@@ -112,9 +117,12 @@ impl<'a> Session<'a> {
                 ready(replies)
             }
             Message::Query(query) => {
-                match Statement::parse(&query.query).and_then(|statement| self.simple(statement, replies)) {
-                    Ok(()) => {}
-                    Err(error) => encode(replies, error_response(&error))?,
+                let executed = match Statement::parse(&query.query) {
+                    Ok(statement) => self.simple(statement, replies).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = executed {
+                    encode(replies, error_response(&error))?;
                 }
                 ready(replies)
             }
@@ -123,7 +131,7 @@ impl<'a> Session<'a> {
                 ready(replies)
             }
             _ if self.is_failed => Ok(()),
-            message => self.extended(message, replies).or_else(|error| {
+            message => self.extended(message, replies).await.or_else(|error| {
                 self.is_failed = true;
                 encode(replies, error_response(&error))
             }),
@@ -131,15 +139,15 @@ impl<'a> Session<'a> {
     }
 
     /// Executes a statement of the simple query protocol. Its results have only text columns.
-    fn simple(&mut self, statement: Statement, replies: &mut BytesMut) -> Result<(), SqlError> {
+    async fn simple(&mut self, statement: Statement, replies: &mut BytesMut) -> Result<(), SqlError> {
         if !statement.columns().is_empty() {
             push(replies, description(statement))?;
         }
-        self.execute(statement, &[], replies)
+        self.execute(statement, &[], replies).await
     }
 
     /// Handles a message of the extended query protocol.
-    fn extended(&mut self, message: Message, replies: &mut BytesMut) -> Result<(), SqlError> {
+    async fn extended(&mut self, message: Message, replies: &mut BytesMut) -> Result<(), SqlError> {
         match message {
             Message::Parse(Parse { name, query, .. }) => {
                 self.statements.insert(name, Statement::parse(&query)?);
@@ -158,7 +166,7 @@ impl<'a> Session<'a> {
             Message::Execute(Execute { .. }) => {
                 let (statement, parameters) =
                     self.bound.take().ok_or_else(|| SqlError::new("34000", "the portal does not exist"))?;
-                self.execute(statement, &parameters, replies)
+                self.execute(statement, &parameters, replies).await
             }
             Message::Close(close) => {
                 self.statements.remove(&close.name);
@@ -178,23 +186,36 @@ impl<'a> Session<'a> {
             .ok_or_else(|| SqlError::new("26000", "the statement does not exist"))
     }
 
-    fn execute(
+    /// Executes a statement, which may wait for locks.
+    async fn execute(
         &mut self,
         statement: Statement,
         parameters: &[Option<Bytes>],
         replies: &mut BytesMut,
     ) -> Result<(), SqlError> {
-        let (server, session, now) = (self.server, self.number, self.server.now_ms());
-        let run = |database: &mut Database| statement.run(database, now, server.process(session), parameters);
-        let rows = match statement.needs_primary() {
-            true => server.write_in(session, run).ok_or_else(read_only)?,
-            false => server.read_in(session, run),
-        }?;
+        let started_at = Instant::now();
+        let rows = loop {
+            match self.run(statement, parameters) {
+                Err(error) if error.lock_wait().is_some_and(|wait| started_at.elapsed() < wait) => {
+                    sleep(LOCK_INTERVAL).await;
+                }
+                rows => break rows?,
+            }
+        };
         self.is_listening |= statement == Statement::Listen;
         for row in rows {
             push(replies, Reply::DataRow(row))?;
         }
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
+    }
+
+    fn run(&self, statement: Statement, parameters: &[Option<Bytes>]) -> Result<Vec<DataRow>, SqlError> {
+        let (server, session, now) = (self.server, self.number, self.server.now_ms());
+        let run = |database: &mut Database| statement.run(database, now, server.process(session), parameters);
+        match statement.needs_primary() {
+            true => server.write_in(session, run).ok_or_else(read_only)?,
+            false => server.read_in(session, run),
+        }
     }
 }
 

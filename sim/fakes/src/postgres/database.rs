@@ -25,6 +25,8 @@ pub struct Database {
     rejected: BTreeSet<Lookup>,
     revision: i64,
     notifications: u64,
+    /// The workspaces with leases that another session has locked.
+    locked: BTreeSet<i64>,
 }
 
 /// Operator commands, and inspection for tests.
@@ -52,6 +54,28 @@ impl Database {
     /// Grants credits to a workspace.
     pub fn grant(&mut self, workspace: i64, credits: i64) {
         self.workspace_mut(workspace).granted += credits;
+    }
+
+    /// Locks the leases of a workspace, as another session could.
+    pub fn lock_leases(&mut self, workspace: i64) {
+        self.locked.insert(workspace);
+    }
+
+    /// Ends all locks of [`Database::lock_leases`].
+    pub fn unlock_leases(&mut self) {
+        self.locked.clear();
+    }
+
+    /// Returns true if there is such a lease and another session has locked it.
+    pub(super) fn is_locked(&self, workspace: i64, epoch: i64) -> bool {
+        self.locked.contains(&workspace) && self.leases.contains_key(&(workspace, epoch))
+    }
+
+    /// Returns true if another session has locked leases of this workspace.
+    pub(super) fn has_locked_leases(&self, workspace: &str) -> bool {
+        self.leases
+            .keys()
+            .any(|(of, epoch)| self.is_locked(*of, *epoch) && self.workspace(*of).id == workspace)
     }
 
     /// Returns the workspaces, ordered by row id from 1.
@@ -148,13 +172,14 @@ impl Database {
         expired.sort_unstable();
         let mut ended = 0;
         for (_, epoch) in expired {
-            let leases: Vec<_> = self.leases.keys().filter(|(_, of)| *of == epoch).copied().collect();
+            let leases =
+                self.leases.keys().filter(|(of, other)| *other == epoch && !self.is_locked(*of, epoch));
             let rest = (leases_max - ended) as usize;
-            for (workspace, _) in leases.iter().take(rest) {
-                self.lease_end(*workspace, epoch);
+            for (workspace, _) in leases.take(rest).copied().collect::<Vec<_>>() {
+                self.lease_end(workspace, epoch);
                 ended += 1;
             }
-            if leases.len() <= rest {
+            if self.leases.keys().all(|(_, other)| *other != epoch) {
                 self.nodes.remove(&epoch);
             }
             if ended == leases_max {
@@ -247,12 +272,15 @@ impl Database {
         may_return
     }
 
-    /// Models `lease_return`. Nothing is ever locked.
-    pub fn lease_return(&mut self, epoch: i64, returns: impl IntoIterator<Item = ReturnRequest>) {
+    /// Models `lease_return`. Returns the workspaces with locked leases.
+    pub fn lease_return(&mut self, epoch: i64, returns: impl IntoIterator<Item = ReturnRequest>) -> Vec<i64> {
+        let mut locked = Vec::new();
         for ReturnRequest { workspace, number, returned, seen } in returns {
+            let is_locked = self.is_locked(workspace, epoch);
             let stored = self.leases.get_mut(&(workspace, epoch)).filter(|lease| lease.number == number);
             match (stored, returned) {
                 (None, _) => {}
+                (Some(_), _) if is_locked => locked.push(workspace),
                 (Some(_), None) => self.lease_end(workspace, epoch),
                 (Some(lease), Some(returned)) => {
                     let total = returned.max(lease.returned).min(lease.taken - lease.spent);
@@ -263,12 +291,14 @@ impl Database {
                 }
             }
         }
+        locked
     }
 
     /// Models `lease_show`.
     pub fn lease_show(&mut self, epoch: i64, holds: impl IntoIterator<Item = (i64, i64)>) {
         for (workspace, held) in holds {
-            if let Some(lease) = self.leases.get_mut(&(workspace, epoch)) {
+            let is_locked = self.is_locked(workspace, epoch);
+            if let Some(lease) = self.leases.get_mut(&(workspace, epoch)).filter(|_| !is_locked) {
                 lease.held = held;
             }
         }

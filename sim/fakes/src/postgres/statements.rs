@@ -1,7 +1,7 @@
 //! The SQL statements that the fake supports, each recognized by a function or table name.
 
 use std::error::Error;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pgwire::messages::data::DataRow;
@@ -17,6 +17,10 @@ pub(super) const CHANNEL: &str = "enrich";
 
 /// The number of migrations that the fake reports as applied.
 const MIGRATIONS: i32 = 4;
+
+/// The `lock_timeout` of `settle` and `charge`, and the `statement_timeout` of the other statements.
+const LOCK_WAITS: [(&str, Duration); 2] =
+    [("55P03", Duration::from_millis(250)), ("57014", Duration::from_secs(1))];
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,11 @@ pub(super) struct SqlError {
 impl SqlError {
     pub(super) fn new(code: &'static str, message: &str) -> Self {
         Self { code, message: message.to_owned() }
+    }
+
+    /// Returns how long a statement waits for a lock before it fails with this error.
+    pub(super) fn lock_wait(&self) -> Option<Duration> {
+        LOCK_WAITS.iter().find(|(code, _)| self.code == *code).map(|(_, wait)| *wait)
     }
 }
 
@@ -211,7 +220,8 @@ impl Statement {
         )
     }
 
-    /// Executes the statement and returns its rows.
+    /// Executes the statement and returns its rows. A statement that must wait for a lock fails at once: see
+    /// [`SqlError::lock_wait`].
     pub(super) fn run(
         self,
         database: &mut Database,
@@ -265,22 +275,24 @@ impl Statement {
                     wants: arguments.get(5)?,
                     again: arguments.get(6)?,
                 };
+                if database.has_locked_leases(&arguments.get::<String>(1)?) {
+                    return Err(SqlError::new("57014", "canceling statement due to statement timeout"));
+                }
                 let taken =
                     database.lease_take(arguments.get(0)?, &arguments.get::<String>(1)?, request, now)?;
                 let (outcome, total) = outcome(taken);
                 row(&[&outcome, &total.map(|s| s.workspace), &total.map(|s| s.taken)])
             }
-            Self::LeaseReturn => {
-                database.lease_return(arguments.get(0)?, returns(&arguments)?);
-                row(&[&Vec::<i64>::new()])
-            }
+            Self::LeaseReturn => row(&[&database.lease_return(arguments.get(0)?, returns(&arguments)?)]),
             Self::LeaseShow => {
                 let (workspaces, holds): (Vec<i64>, Vec<i64>) = (arguments.get(1)?, arguments.get(2)?);
                 database.lease_show(arguments.get(0)?, workspaces.into_iter().zip(holds));
                 void()
             }
-            Self::Settle => row(&[&database.settle(&spends_by_lease_index(&arguments)?)?]),
-            Self::Charge => row(&[&database.charge(&spends(&arguments)?)?]),
+            Self::Settle => {
+                row(&[&database.settle(&unlocked(database, spends_by_lease_index(&arguments)?)?)?])
+            }
+            Self::Charge => row(&[&database.charge(&unlocked(database, spends(&arguments)?)?)?]),
             Self::Balance => match database.balance(&arguments.get::<String>(0)?, arguments.get(1)?) {
                 Some([granted, spent, held]) => row(&[&granted, &spent, &held]),
                 None => Ok(Vec::new()),
@@ -332,6 +344,14 @@ fn spends_by_lease_index(arguments: &Arguments<'_>) -> Result<Vec<SpendRequest>,
             SpendRequest { epoch: epochs[at], workspace: workspaces[at], lookup: lookup.0, cost }
         })
         .collect())
+}
+
+/// Returns the spends, or an error if one of their leases is locked.
+fn unlocked(database: &Database, spends: Vec<SpendRequest>) -> Result<Vec<SpendRequest>, SqlError> {
+    match spends.iter().any(|spend| database.is_locked(spend.workspace, spend.epoch)) {
+        true => Err(SqlError::new("55P03", "canceling statement due to lock timeout")),
+        false => Ok(spends),
+    }
 }
 
 struct Arguments<'a> {
