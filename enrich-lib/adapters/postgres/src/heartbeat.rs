@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_store::StoreError;
-use tokio::sync::{Notify, watch};
+use enrich_store::sync::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::error::PostgresError;
@@ -32,7 +32,9 @@ pub(crate) struct Heartbeat {
     wanted: Notify,
     /// The number of heartbeats begun.
     begun: AtomicU64,
-    finished: watch::Sender<Finished>,
+    finished: Mutex<Finished>,
+    /// Wakes all lookups that wait, in order. A `watch` channel would wake them in random order.
+    has_finished: Notify,
 }
 
 /// The last heartbeat that has finished.
@@ -51,8 +53,9 @@ impl Heartbeat {
         sessions: Arc<Sessions>,
         keys: Arc<NodeKeys>,
     ) -> Result<Self, PostgresError> {
-        let (wanted, begun, finished) = (Notify::new(), AtomicU64::new(0), watch::Sender::default());
-        let this = Self { pool, name, ttl, sessions, keys, wanted, begun, finished };
+        let (wanted, has_finished) = (Notify::new(), Notify::new());
+        let (begun, finished) = (AtomicU64::new(0), Mutex::default());
+        let this = Self { pool, name, ttl, sessions, keys, wanted, begun, finished, has_finished };
         this.send().await?;
         Ok(this)
     }
@@ -63,7 +66,8 @@ impl Heartbeat {
             let _ = timeout(INTERVAL, self.wanted.notified()).await;
             let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
             let error = self.send().await.err().map(|error| error.to_string());
-            self.finished.send_replace(Finished { number, error });
+            *self.finished.lock() = Finished { number, error };
+            self.has_finished.notify_waiters();
         }
     }
 
@@ -74,15 +78,16 @@ impl Heartbeat {
 
     /// Requests a heartbeat and waits until it has finished.
     pub(crate) async fn requested(&self) -> Result<(), PostgresError> {
-        let mut finished = self.finished.subscribe();
         let begun = self.begun.load(Ordering::Relaxed);
         self.request();
-        // One that had begun before may have been executed before.
-        let finished = finished.wait_for(|finished| finished.number > begun).await;
-        match finished.map(|finished| finished.error.clone()) {
-            Ok(None) => Ok(()),
-            Ok(Some(error)) => Err(PostgresError::NoSession(error)),
-            Err(_) => Err(StoreError::Stopped.into()),
+        loop {
+            let next = self.has_finished.notified();
+            let finished = self.finished.lock().clone();
+            // One that had begun before may have been executed before.
+            if finished.number > begun {
+                return finished.error.map_or(Ok(()), |error| Err(PostgresError::NoSession(error)));
+            }
+            next.await;
         }
     }
 
