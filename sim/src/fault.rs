@@ -43,7 +43,8 @@ pub enum FaultKind {
     DiskStall(usize),
     /// This fraction of the vendor's responses fail, from 0 to 1.
     Vendor(PortFault, f64),
-    /// The server loses power and restarts when the fault ends. Redis loses its data; PostgreSQL keeps it on disk.
+    /// The server loses power and restarts when the fault ends. Redis loses its data, PostgreSQL
+    /// the transactions that are not durable.
     ServerCrash(Server),
     /// PostgreSQL's address leads to a standby, which is read-only and lags: it receives no changes. When the fault ends, the
     /// address leads to the primary again, but open connections still lead to the standby.

@@ -42,7 +42,7 @@ impl LeaseAuditor {
     /// Records a hold placed by the node `name`. A node places holds under its newest epoch.
     fn record_hold(&self, hold: &Hold, name: &str) {
         let now = millis(self.clock.now());
-        let newest = self.postgres.with(|database| {
+        let newest = self.postgres.read(|database| {
             let nodes = database.nodes().iter().rev();
             nodes.map(|(epoch, node)| (*epoch, node.clone())).find(|(_, node)| node.name == name)
         });
@@ -65,7 +65,7 @@ impl LeaseAuditor {
         let now = millis(self.clock.at(at, correct));
         let mut holds = lock(&self.holds);
         holds.retain(|_, placed| at < placed.expires_at);
-        let accounts = self.postgres.with(|database| {
+        let accounts = self.postgres.read(|database| {
             // Once PostgreSQL has committed or rejected the spend, the hold is over, even if the node has not received
             // the response yet.
             holds.retain(|lookup, _| !database.is_settled(lookup.as_bytes()));
@@ -84,7 +84,7 @@ impl LeaseAuditor {
 
     /// Records the committed spends at the end of the run.
     pub(crate) fn close(&self, at: Duration) {
-        let committed: BTreeMap<_, _> = self.postgres.with(|database| {
+        let committed: BTreeMap<_, _> = self.postgres.read(|database| {
             database
                 .committed_spends()
                 .map(|(lookup, _, credits)| (LookupId::from_bytes(*lookup), credits))

@@ -50,6 +50,8 @@ pub struct ServerSettings {
     pub postgres: Clock,
     /// How long a node's leases last without a renewal.
     pub lease: Duration,
+    /// The maximum time that a transaction of PostgreSQL takes to become durable after it was executed.
+    pub commit_max: Duration,
 }
 
 impl Plan {
@@ -204,7 +206,9 @@ impl Plan {
 impl ServerSettings {
     fn draw(rng: &mut StdRng) -> Self {
         let (redis, postgres) = (Clock::draw(rng), Clock::draw(rng));
-        Self { redis, postgres, lease: random_ms(rng, 1_500..6_000) }
+        let lease = random_ms(rng, 1_500..6_000);
+        let commit_max = Duration::from_millis(*[5, 50, 300].choose(rng).expect("not empty"));
+        Self { redis, postgres, lease, commit_max }
     }
 }
 
@@ -212,6 +216,6 @@ impl Default for ServerSettings {
     /// Correct clocks, and leases that expire within a run.
     fn default() -> Self {
         let (redis, postgres) = (Clock::default(), Clock::default());
-        Self { redis, postgres, lease: Duration::from_secs(3) }
+        Self { redis, postgres, lease: Duration::from_secs(3), commit_max: Duration::from_millis(5) }
     }
 }

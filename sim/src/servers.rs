@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,8 @@ use enrich_fakes::postgres::{Database, Postgres, Workspace};
 use enrich_fakes::redis::Redis;
 use enrich_postgres::{Config, Ledger};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 use turmoil::net::{TcpListener, TcpStream};
 
@@ -37,7 +39,8 @@ const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a node waits between two attempts to start.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses only its connections.
+/// Both servers, for the duration of the run. A crash clears Redis's data; PostgreSQL loses its connections, and the
+/// transactions that are not durable.
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
     pub(crate) postgres: Postgres,
@@ -59,10 +62,15 @@ impl Servers {
             database.create_key(rowid, initial.key.digest().as_bytes());
         }
         let time = |clock: Clock| move || clock.now().unix_ms();
+        let (rng, max) = (Mutex::new(StdRng::seed_from_u64(plan.seed)), plan.servers.commit_max);
+        let commit_time = move || {
+            let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
+            rng.random_range(Duration::ZERO..=max)
+        };
         let redis = Redis::new(time(plan.servers.redis));
         Self {
             redis,
-            postgres: Postgres::new(database, time(plan.servers.postgres)),
+            postgres: Postgres::new(database, time(plan.servers.postgres)).with_commit_time(commit_time),
             lease: plan.servers.lease,
         }
     }

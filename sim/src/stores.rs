@@ -152,7 +152,7 @@ impl Stores {
                 servers.redis.clear();
                 self.trace.record_at(at, Event::RedisDataLost);
             }
-            Server::Postgres => self.unlock_leases(),
+            Server::Postgres => servers.postgres.crash(),
         }
     }
 

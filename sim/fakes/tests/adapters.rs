@@ -109,6 +109,22 @@ async fn ledger_finds_key_spends_and_returns_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn crash_loses_only_spends_without_a_reply() {
+    let postgres = postgres(10).with_commit_time(|| Duration::from_millis(100));
+    let ledger = ledger(&postgres).await;
+    let spent = |lookup| postgres.read(|database| database.committed_spend(&[lookup; 16]));
+    for lookup in [1, 2] {
+        assert_eq!(ledger.hold(&hold(lookup)).await.unwrap(), HoldOutcome::Granted);
+    }
+    ledger.settle(&hold(1), Settlement::Spend(1)).await.unwrap();
+    let (second, spend) = (hold(2), Settlement::Spend(1));
+    assert!(timeout(Duration::from_millis(50), ledger.settle(&second, spend)).await.is_err());
+    postgres.crash();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!((spent(1), spent(2)), (Some(1), None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn ledger_refuses_a_proxy_that_replaces_server_processes() {
     let postgres = postgres(10);
     postgres.share_process();

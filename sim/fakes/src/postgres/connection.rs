@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use super::database::Database;
-use super::server::Postgres;
+use super::server::{Commit, Postgres};
 use super::statements::{CHANNEL, SqlError, Statement};
 
 const BINARY: i16 = 1;
@@ -82,6 +82,8 @@ struct Session<'a> {
     /// True after an error. Messages before the next Sync are ignored.
     is_failed: bool,
     is_listening: bool,
+    /// True if the session replies only when a transaction is durable. The server's default is false.
+    is_synchronous: bool,
 }
 
 impl<'a> Session<'a> {
@@ -95,6 +97,7 @@ impl<'a> Session<'a> {
             bound: None,
             is_failed: false,
             is_listening: false,
+            is_synchronous: false,
         }
     }
 
@@ -194,14 +197,18 @@ impl<'a> Session<'a> {
         replies: &mut BytesMut,
     ) -> Result<(), SqlError> {
         let started_at = Instant::now();
-        let rows = loop {
+        let (rows, commit) = loop {
             match self.run(statement, parameters) {
                 Err(error) if error.lock_wait().is_some_and(|wait| started_at.elapsed() < wait) => {
                     sleep(LOCK_INTERVAL).await;
                 }
-                rows => break rows?,
+                executed => break executed?,
             }
         };
+        self.is_synchronous |= statement == Statement::Settings;
+        if let Some(commit) = commit {
+            self.commit(commit).await;
+        }
         self.is_listening |= statement == Statement::Listen;
         for row in rows {
             push(replies, Reply::DataRow(row))?;
@@ -209,12 +216,36 @@ impl<'a> Session<'a> {
         push(replies, Reply::CommandComplete(CommandComplete::new("SELECT 1".to_owned())))
     }
 
-    fn run(&self, statement: Statement, parameters: &[Option<Bytes>]) -> Result<Vec<DataRow>, SqlError> {
+    /// Waits until the transaction is durable, if the session has set `synchronous_commit`.
+    async fn commit(&self, commit: Commit) {
+        let (server, time) = (self.server.clone(), self.server.commit_time());
+        if time.is_zero() {
+            server.make_durable(commit);
+        } else if self.is_synchronous {
+            sleep(time).await;
+            server.make_durable(commit);
+        } else {
+            tokio::spawn(async move {
+                sleep(time).await;
+                server.make_durable(commit);
+            });
+        }
+    }
+
+    /// Executes a statement, and returns its rows and its commit, if it may write.
+    fn run(
+        &self,
+        statement: Statement,
+        parameters: &[Option<Bytes>],
+    ) -> Result<(Vec<DataRow>, Option<Commit>), SqlError> {
         let (server, session, now) = (self.server, self.number, self.server.now_ms());
         let run = |database: &mut Database| statement.run(database, now, server.process(session), parameters);
         match statement.needs_primary() {
-            true => server.write_in(session, run).ok_or_else(read_only)?,
-            false => server.read_in(session, run),
+            true => {
+                let (rows, commit) = server.write_in(session, run).ok_or_else(read_only)?;
+                Ok((rows?, statement.writes().then_some(commit)))
+            }
+            false => Ok((server.read_in(session, run)?, None)),
         }
     }
 }

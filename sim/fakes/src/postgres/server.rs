@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -15,10 +16,17 @@ pub struct Postgres {
     notifications: watch::Sender<u64>,
     has_shared_process: Arc<AtomicBool>,
     now: Arc<dyn Fn() -> u64 + Send + Sync>,
+    commit_time: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
 struct State {
-    database: Database,
+    /// With all executed transactions. Those that write run on it.
+    executed: Database,
+    /// With the durable transactions. Those that only read run on it.
+    durable: Database,
+    /// The numbers of the last executed and the last durable transaction.
+    executed_number: u64,
+    durable_number: u64,
     /// What the standby has received.
     standby: Database,
     /// The first session on the primary. Those before are on the standby.
@@ -27,13 +35,43 @@ struct State {
     sessions: u64,
 }
 
+/// An executed transaction, and the data after it.
+pub(super) struct Commit {
+    number: u64,
+    after: Database,
+}
+
 impl Postgres {
     /// Creates a server with this data. `now` returns its clock, in milliseconds since the Unix epoch.
     pub fn new(database: Database, now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let notifications = watch::Sender::new(database.notifications());
-        let state = State { database, standby: Database::default(), primary_from: 0, sessions: 0 };
+        let state = State {
+            durable: database.clone(),
+            executed: database,
+            executed_number: 0,
+            durable_number: 0,
+            standby: Database::default(),
+            primary_from: 0,
+            sessions: 0,
+        };
         let (state, has_shared_process) = (Arc::new(Mutex::new(state)), Arc::default());
-        Self { state, notifications, has_shared_process, now: Arc::new(now) }
+        let (now, commit_time) = (Arc::new(now), Arc::new(|| Duration::ZERO));
+        Self { state, notifications, has_shared_process, now, commit_time }
+    }
+
+    /// Sets how long a transaction takes to become durable after it was executed.
+    #[must_use]
+    pub fn with_commit_time(self, commit_time: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { commit_time: Arc::new(commit_time), ..self }
+    }
+
+    /// Loses the transactions that are not durable, as in a power failure, and ends all locks.
+    pub fn crash(&self) {
+        let mut state = self.lock();
+        state.durable.unlock_leases();
+        state.executed = state.durable.clone();
+        // Commits in progress have no effect any more.
+        state.durable_number = state.executed_number;
     }
 
     /// From now on, one process serves all connections, as behind PgBouncer in transaction mode.
@@ -44,7 +82,7 @@ impl Postgres {
     /// From now on, all sessions are on a standby: they are read-only, and see no later changes.
     pub fn fail_over(&self) {
         let mut state = self.lock();
-        (state.standby, state.primary_from) = (state.database.clone(), u64::MAX);
+        (state.standby, state.primary_from) = (state.durable.clone(), u64::MAX);
     }
 
     /// From now on, new sessions are on the primary. The open ones stay on the standby.
@@ -53,16 +91,32 @@ impl Postgres {
         state.primary_from = state.sessions + 1;
     }
 
-    /// Runs `transaction` on the primary's data atomically, and sends the notifications that it causes.
+    /// Runs `transaction` on the primary's data atomically. It is durable at once, together with all earlier ones.
     pub fn with<T>(&self, transaction: impl FnOnce(&mut Database) -> T) -> T {
-        self.write(&mut self.lock(), transaction)
+        let (result, commit) = self.lock().execute(transaction);
+        self.make_durable(commit);
+        result
     }
 
-    fn write<T>(&self, state: &mut State, transaction: impl FnOnce(&mut Database) -> T) -> T {
-        let result = transaction(&mut state.database);
-        let notifications = state.database.notifications();
+    /// Reads the primary's durable data.
+    pub fn read<T>(&self, read: impl FnOnce(&Database) -> T) -> T {
+        read(&self.lock().durable)
+    }
+
+    /// Makes a transaction durable, together with all earlier ones, and sends their notifications.
+    pub(super) fn make_durable(&self, Commit { number, after }: Commit) {
+        let mut state = self.lock();
+        if number <= state.durable_number {
+            return;
+        }
+        let notifications = after.notifications();
+        (state.durable, state.durable_number) = (after, number);
         self.notifications.send_if_modified(|sent| std::mem::replace(sent, notifications) != notifications);
-        result
+    }
+
+    /// Returns how long the next commit takes.
+    pub(super) fn commit_time(&self) -> Duration {
+        (self.commit_time)()
     }
 
     /// Begins a session and returns its number.
@@ -81,21 +135,21 @@ impl Postgres {
         session < self.lock().primary_from
     }
 
-    /// Runs a transaction of `session` that may write. Returns `None` on the standby.
+    /// Executes a transaction of `session` that may write. Returns `None` on the standby.
     pub(super) fn write_in<T>(
         &self,
         session: u64,
         transaction: impl FnOnce(&mut Database) -> T,
-    ) -> Option<T> {
+    ) -> Option<(T, Commit)> {
         let mut state = self.lock();
-        (session >= state.primary_from).then(|| self.write(&mut state, transaction))
+        (session >= state.primary_from).then(|| state.execute(transaction))
     }
 
     /// Runs a transaction of `session` that only reads.
     pub(super) fn read_in<T>(&self, session: u64, transaction: impl FnOnce(&mut Database) -> T) -> T {
         let mut state = self.lock();
         let is_on_standby = session < state.primary_from;
-        transaction(if is_on_standby { &mut state.standby } else { &mut state.database })
+        transaction(if is_on_standby { &mut state.standby } else { &mut state.durable })
     }
 
     pub(super) fn now_ms(&self) -> i64 {
@@ -111,8 +165,16 @@ impl Postgres {
     }
 }
 
+impl State {
+    fn execute<T>(&mut self, transaction: impl FnOnce(&mut Database) -> T) -> (T, Commit) {
+        let result = transaction(&mut self.executed);
+        self.executed_number += 1;
+        (result, Commit { number: self.executed_number, after: self.executed.clone() })
+    }
+}
+
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("database", &self.lock().database).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("database", &self.lock().durable).finish_non_exhaustive()
     }
 }

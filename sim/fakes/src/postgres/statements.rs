@@ -50,7 +50,9 @@ pub(super) enum Statement {
     /// Reads the id of the process that serves the connection.
     Process,
     Listen,
-    /// Checks that the server accepts writes. May also change settings of the connection, which the fake ignores.
+    /// Checks that the server accepts writes, and sets `synchronous_commit`. The fake ignores other settings.
+    Settings,
+    /// Checks that the server accepts writes.
     CheckWritable,
     /// Has no effect in the fake.
     NoOp,
@@ -88,7 +90,7 @@ impl From<Box<dyn Error + Sync + Send>> for SqlError {
 }
 
 /// The text that identifies each statement. The first match applies.
-const NAMES: [(&str, Statement); 19] = [
+const NAMES: [(&str, Statement); 20] = [
     ("node_begin(", Statement::NodeBegin),
     ("node_beat(", Statement::NodeBeat),
     ("node_leave(", Statement::NodeLeave),
@@ -107,6 +109,7 @@ const NAMES: [(&str, Statement); 19] = [
     ("FROM migration", Statement::Version),
     ("pg_backend_pid(", Statement::Process),
     ("LISTEN", Statement::Listen),
+    ("'synchronous_commit', 'on'", Statement::Settings),
     ("transaction_read_only", Statement::CheckWritable),
 ];
 
@@ -165,7 +168,12 @@ impl Statement {
                 Type::TIMESTAMPTZ,
             ],
             Self::Balance => &[Type::TEXT, Type::INT8],
-            Self::Version | Self::Process | Self::Listen | Self::CheckWritable | Self::NoOp => &[],
+            Self::Version
+            | Self::Process
+            | Self::Listen
+            | Self::Settings
+            | Self::CheckWritable
+            | Self::NoOp => &[],
         }
     }
 
@@ -202,7 +210,7 @@ impl Statement {
             Self::Balance => &[("granted", Type::INT8), ("spent", Type::INT8), ("held", Type::INT8)],
             Self::Version => &[("n", Type::INT4)],
             Self::Process => &[("pg_backend_pid", Type::TEXT)],
-            Self::RecordUse | Self::Listen | Self::CheckWritable | Self::NoOp => &[],
+            Self::RecordUse | Self::Listen | Self::Settings | Self::CheckWritable | Self::NoOp => &[],
         }
     }
 
@@ -218,6 +226,20 @@ impl Statement {
                 | Self::Process
                 | Self::NoOp
         )
+    }
+
+    /// Returns true if the statement may change the data. The fake ignores the times of use and the usage.
+    pub(super) fn writes(self) -> bool {
+        let is_no_change = matches!(
+            self,
+            Self::FindKey
+                | Self::RecordUse
+                | Self::CountFree
+                | Self::Listen
+                | Self::Settings
+                | Self::CheckWritable
+        );
+        self.needs_primary() && !is_no_change
     }
 
     /// Executes the statement and returns its rows. A statement that must wait for a lock fails at once: see
@@ -300,7 +322,9 @@ impl Statement {
             Self::CountFree => void(),
             Self::Version => row(&[&MIGRATIONS]),
             Self::Process => row(&[&process.to_string()]),
-            Self::RecordUse | Self::Listen | Self::CheckWritable | Self::NoOp => Ok(Vec::new()),
+            Self::RecordUse | Self::Listen | Self::Settings | Self::CheckWritable | Self::NoOp => {
+                Ok(Vec::new())
+            }
         }
     }
 }
