@@ -54,8 +54,8 @@ impl Nemesis {
 
     /// Starts and ends the faults that are due.
     ///
-    /// If two faults overlap on the same link, node, port or server, both end when the first one ends. Restarting a node repairs all
-    /// its links.
+    /// If two faults overlap on the same link, node, port or server, both end when the first one ends. Restarting a node
+    /// repairs all its links.
     pub(crate) fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         for i in 0..self.scheduled.len() {

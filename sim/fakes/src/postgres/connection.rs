@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep};
 
 use super::database::Database;
 use super::server::{Commit, Postgres};
-use super::statements::{CHANNEL, SqlError, Statement};
+use super::statements::{CHANNEL, Statement};
+use super::values::SqlError;
 
 const BINARY: i16 = 1;
 const VARIABLE_SIZE: i16 = -1;

@@ -1,13 +1,16 @@
 //! A fake PostgreSQL with the subset that the adapter uses.
 //!
 //! Each module imports only modules before it: `rows` the tables' rows · `database` the stored data and the functions on it
-//! · `server` the data with a clock and notifications · `statements` the supported SQL · `connection` the protocol.
+//! · `server` the data with a clock and notifications · `values` arguments, rows and errors · `statements` the supported SQL
+//! · `connection` the protocol.
 
 mod rows;
 
 mod database;
 
 mod server;
+
+mod values;
 
 mod statements;
 
