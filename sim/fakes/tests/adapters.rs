@@ -15,7 +15,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys, Windows};
 use enrich_lib::window::Quota;
-use enrich_postgres::{Config, Ledger, Server};
+use enrich_postgres::{Admin, Config, Ledger, Server};
 use enrich_redis::{Login, RedisPolicy, RedisWindows};
 use tokio::io::duplex;
 use tokio::time::timeout;
@@ -125,13 +125,16 @@ async fn crash_loses_only_spends_without_a_reply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ledger_refuses_a_proxy_that_replaces_server_processes() {
+async fn refuses_a_proxy_that_replaces_server_processes() {
     let postgres = postgres(10);
     postgres.share_process();
     let server: Server = "postgres://enrich@postgres/enrich?sslmode=disable".parse().unwrap();
-    let opened = Ledger::open(server.through(Pipe(postgres)), Config::default(), now()).await;
-    let error = opened.unwrap_err().to_string();
-    assert!(error.contains("pool_mode = session"), "{error}");
+    let server = server.through(Pipe(postgres));
+    let node = Ledger::open(server.clone(), Config::default(), now()).await.map(drop);
+    let command = Admin::open(&server).await.map(drop);
+    for error in [node.unwrap_err(), command.unwrap_err()] {
+        assert!(error.to_string().contains("pool_mode = session"), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

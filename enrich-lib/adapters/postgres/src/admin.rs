@@ -36,9 +36,15 @@ pub struct Admin {
 impl Admin {
     /// Connects to a database with this program's schema version.
     ///
-    /// Errors: [`PostgresError::Unreachable`], [`PostgresError::NotMigrated`], [`StoreError::NewerSchema`].
+    /// Errors: [`PostgresError::Unreachable`], [`PostgresError::SharedProcess`], [`PostgresError::NotMigrated`],
+    /// [`StoreError::NewerSchema`].
     pub async fn open(server: &Server) -> Result<Self, PostgresError> {
-        let connecting = Client::connect(server, STATEMENT_TIMEOUT, || {});
+        let connect = || Client::connect(server, STATEMENT_TIMEOUT, || {});
+        let connecting = async {
+            let client = connect().await?;
+            database::check_processes(&client, &connect().await?).await?;
+            Ok(client)
+        };
         let client = timeout(CONNECT_TIMEOUT, connecting).await;
         let client = client.unwrap_or(Err(PostgresError::TimedOut(CONNECT_TIMEOUT)))?;
         database::check_version(&*client).await?;

@@ -98,7 +98,7 @@ pub(crate) async fn check(pool: &Pool) -> Result<(), PostgresError> {
 
 /// Checks that two connections use different processes of the server. Settings, prepared statements and subscriptions to
 /// notifications belong to a process. A proxy that replaces the process between two transactions therefore loses them.
-async fn check_processes(one: &Client, other: &Client) -> Result<(), PostgresError> {
+pub(crate) async fn check_processes(one: &Client, other: &Client) -> Result<(), PostgresError> {
     let of_one = one.process().await?;
     let of_other = other.process().await?;
     if of_one == of_other || one.process().await? != of_one {
