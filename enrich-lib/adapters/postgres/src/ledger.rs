@@ -87,8 +87,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Registers the node with the database, and starts the tasks of the heartbeat, the writer and the listener. The ledger
-    /// reads no wall clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`](enrich_lib::model::Timestamp)
-    /// stands for both clocks.
+    /// reads no wall clock: `now` is the initial time, and [`Ledger::tick`] advances it. A [`Timestamp`] stands for both clocks.
     ///
     /// Errors: [`PostgresError::NotMigrated`] or [`StoreError::NewerSchema`] if the schema has another version than this program
     /// or the next one.
@@ -159,7 +158,8 @@ impl Ledger {
         &self.usage
     }
 
-    /// Waits until a tick is needed before its regular time: another node needs credits, or the last tick has left work. Delivery is not guaranteed; notifications only make a periodically ticking ledger react sooner.
+    /// Waits until a tick is needed before its regular time: another node needs credits, or the last tick has left work. Delivery is
+    /// not guaranteed; notifications only make a periodically ticking ledger react sooner.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

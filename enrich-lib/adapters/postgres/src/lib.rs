@@ -25,10 +25,11 @@
 //!
 //! Each module uses only those before it: `error` · `column` type conversions · `url` · `connect` servers, TLS and streams ·
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
-//! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases ·
-//! `writer` group commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles · `admin` · `web_sessions` of signed-in users · `links` one-time links ·
-//! `members` users and memberships · `users` · `copy_console` users, usage and audit log of another store · `copy` import from
-//! another store · `opt_outs` people who opted out · `opt_out_list` the same in the memory of a node.
+//! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases · `writer` group
+//! commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles ·
+//! `admin` · `web_sessions` of signed-in users · `links` one-time links · `members` users and memberships · `users` · `copy_console`
+//! users, usage and audit log of another store · `copy` import from another store · `opt_outs` people who opted out ·
+//! `opt_out_list` the same in the memory of a node.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -281,9 +281,10 @@ pub(crate) const CHECK_WRITABLE: &str = "DO $$ BEGIN
 /// The SQLSTATE code of a statement that writes in a read-only transaction.
 const READ_ONLY: &str = "25006";
 
-/// Returns the SQL that checks that the server accepts writes and overrides its session settings. An acknowledged spend is durable, functions see rows
-/// committed while they waited for a lock, and abandoned statements and transactions end. JIT is off: with sequential scans
-/// disabled, the cost estimate of a full scan of a small table exceeds the JIT threshold, and compiling takes 25 ms.
+/// Returns the SQL that checks that the server accepts writes and overrides its session settings. An acknowledged spend is
+/// durable, functions see rows committed while they waited for a lock, and abandoned statements and transactions end. JIT is
+/// off: with sequential scans disabled, the cost estimate of a full scan of a small table exceeds the JIT threshold, and
+/// compiling takes 25 ms.
 fn settings(statement_timeout: Duration) -> String {
     format!(
         "SET client_min_messages = 'warning';

@@ -13,9 +13,8 @@
 //! the writer · `events` the audit log · `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements
 //! about users · `export` · `backup` · `admin` · `users` · `audit` · `durability` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `writer`
-//! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs on disk · `index` people
-//! in memory ·
-//! `disk` people on disk · `import` · `snapshot` · `people`.
+//! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
+//! on disk · `index` people in memory · `disk` people on disk · `import` · `snapshot` · `people`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
