@@ -134,12 +134,8 @@ fn copy_opt_outs(
         return Ok(0);
     }
     let people = People::open(dir, People::CONFIDENCE_MIN, rand::random())?;
-    let (hasher, opt_outs) = (people.hasher(), directory::active(people.opt_outs()?));
-    runtime.block_on(async {
-        admin.check_people_key(hasher).await?;
-        admin.merge_opt_outs(hasher, &opt_outs).await
-    })?;
-    Ok(opt_outs.len() as u64)
+    let own = people.opt_outs()?;
+    Ok(runtime.block_on(directory::add_opt_outs(admin, people.hasher(), own))?)
 }
 
 /// Checks that the balances on both sides reconcile with their rows.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use enrich_host::SystemArrivals;
 use enrich_lib::email::Email;
-use enrich_postgres::Admin;
+use enrich_postgres::{Admin, PostgresError};
 use enrich_sqlite::{DataDir, People, SqliteError, Stats};
-use enrich_store::OptOut;
+use enrich_store::{EmailHasher, OptOut};
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
@@ -63,9 +63,9 @@ impl Directory {
     /// Adds the opt-outs of this directory to the database and those of the database to this directory.
     fn exchange_opt_outs(&mut self) -> Result<(), Failure> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
-        let (hasher, own) = (self.people.hasher(), active(self.people.opt_outs()?));
+        let (hasher, own) = (self.people.hasher(), self.people.opt_outs()?);
         let changes = shared.run(async |admin| {
-            admin.merge_opt_outs(hasher, &own).await?;
+            add_opt_outs(admin, hasher, own).await?;
             admin.opt_outs(hasher).await
         })?;
         Ok(self.people.merge_opt_outs(&changes)?)
@@ -116,7 +116,7 @@ impl Shared {
 
     fn run<T>(
         &mut self,
-        operation: impl AsyncFnOnce(&mut Admin) -> Result<T, enrich_postgres::PostgresError>,
+        operation: impl AsyncFnOnce(&mut Admin) -> Result<T, PostgresError>,
     ) -> Result<T, Failure> {
         self.runtime.block_on(operation(&mut self.admin)).map_err(|error| at(&self.url, error))
     }
@@ -132,10 +132,17 @@ pub fn check_has_key(data: &Path) -> Result<(), Failure> {
     Err(failure.advise("copy it from another node; all nodes need the same key"))
 }
 
-/// Returns the opt-outs that are not withdrawn. A directory adds only these to a database: a withdrawal counts on all nodes only if
-/// it is made in the database.
-pub fn active(changes: Vec<OptOut>) -> Vec<OptOut> {
-    changes.into_iter().filter(|change| !change.is_withdrawn).collect()
+/// Adds the opt-outs of a directory to a database, whose key is checked first. Returns their number. Withdrawals are not added: one
+/// applies to all nodes only if it is made in the database.
+pub async fn add_opt_outs(
+    admin: &mut Admin,
+    hasher: &EmailHasher,
+    mut own: Vec<OptOut>,
+) -> Result<u64, PostgresError> {
+    own.retain(|change| !change.is_withdrawn);
+    admin.check_people_key(hasher).await?;
+    admin.merge_opt_outs(hasher, &own).await?;
+    Ok(own.len() as u64)
 }
 
 fn people(dir: &DataDir) -> Result<People, Failure> {

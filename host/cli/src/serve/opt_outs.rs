@@ -34,11 +34,10 @@ pub async fn check_key(url: &ServerUrl, data: &Path) -> Result<(), Failure> {
 pub async fn open(url: &ServerUrl, people: &Arc<People>) -> Result<SharedOptOuts, Failure> {
     let server = accounts::server(url)?;
     let (sender, changes) = channel();
-    let own = directory::active(people.opt_outs()?);
+    let own = people.opt_outs()?;
     let opened = async {
         let mut admin = Admin::open(&server).await?;
-        admin.check_people_key(people.hasher()).await?;
-        admin.merge_opt_outs(people.hasher(), &own).await?;
+        directory::add_opt_outs(&mut admin, people.hasher(), own).await?;
         SharedOptOuts::open(server, TIMEOUT, people.hasher().clone(), move |read| {
             let _ = sender.send(read); // the thread ends with the directory
         })
