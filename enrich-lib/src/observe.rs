@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::key::KeyId;
 use crate::lookup::{Outcome, Reply};
 use crate::model::{LookupId, WorkspaceId};
-use crate::refusal::{PortError, Refusal};
+use crate::refusal::{PortError, Refusal, Rejection};
 
 /// Receives one event per lookup.
 ///
@@ -44,6 +44,11 @@ pub trait Observer: Send + Sync {
 
     /// Called once per lookup, when it completes, is cancelled or panics.
     fn finished(&self, event: &LookupEvent<'_>);
+
+    /// Called once per request that does not become a lookup. `request_id` is in the reply. The default does nothing.
+    fn rejected(&self, request_id: LookupId, rejection: Rejection) {
+        let _ = (request_id, rejection);
+    }
 
     /// Returns whether to time each port call, which takes one more clock reading per call. Defaults to `true`.
     fn times_ports(&self) -> bool {

@@ -1,4 +1,5 @@
-//! The nine error codes of specification 7, in its order, and the port failures that cause three of them.
+//! The nine error codes of specification 7, in its order, the port failures that cause three of them, and the requests that
+//! are not lookups.
 
 use std::error::Error;
 use std::fmt;
@@ -69,6 +70,31 @@ impl Refusal {
             Self::ServerError => 500,
             Self::LookupError => 502,
             Self::RateLimitUnavailable => 503,
+        }
+    }
+}
+
+/// The reason why a request does not become a lookup. No key, limit or credit is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Rejection {
+    /// 400: the request is malformed HTTP.
+    #[error("the HTTP request is malformed")]
+    Malformed,
+    /// 404: the path is not that of the only operation.
+    #[error("the path is unknown")]
+    UnknownPath,
+    /// 405: the method is not that of the only operation.
+    #[error("the method is not POST")]
+    WrongMethod,
+}
+
+impl Rejection {
+    /// Returns the HTTP status.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Malformed => 400,
+            Self::UnknownPath => 404,
+            Self::WrongMethod => 405,
         }
     }
 }

@@ -10,6 +10,9 @@ pub(crate) fn check_reply(reply: &Response<impl AsRef<[u8]>>) {
     let status = reply.status().as_u16();
     let text = String::from_utf8_lossy(reply.body().as_ref());
     let body: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status} {text:?}: {e}"));
+    let request_id = header(reply, "request-id").unwrap_or_default();
+    assert!(is_lookup_id(request_id), "{status} {request_id:?}");
+    assert!(body.get("lookup_id").is_none_or(|id| id == request_id), "{request_id} {body}");
     assert!(is_result(status, &body) || is_error(status, &body), "{status} {body}");
     assert_eq!(header(reply, "content-type"), Some("application/json"), "{status} {body}");
     check_rate_limit_headers(reply);
@@ -18,7 +21,7 @@ pub(crate) fn check_reply(reply: &Response<impl AsRef<[u8]>>) {
 /// Specification 2.2 and 2.3: exactly these fields.
 fn is_result(status: u16, body: &Value) -> bool {
     let id = &body["lookup_id"];
-    let is_id = id.as_str().is_some_and(|id| id.len() == LOOKUP_ID_CHARS && id.starts_with("lookup_"));
+    let is_id = id.as_str().is_some_and(is_lookup_id);
     let url = &body["profile"]["linkedin_url"];
     let is_url = url.as_str().is_some_and(|url| url.starts_with("https://www.linkedin.com/in/"));
     is_id
@@ -30,6 +33,10 @@ fn is_result(status: u16, body: &Value) -> bool {
             404 => *body == json!({"lookup_id": id, "status": "not_found"}),
             _ => false,
         }
+}
+
+fn is_lookup_id(text: &str) -> bool {
+    text.len() == LOOKUP_ID_CHARS && text.starts_with("lookup_")
 }
 
 /// Specification 2.4 and 7.

@@ -111,7 +111,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let mut stream = Stream::new(io, activity);
+        let mut stream = Stream::new(io, activity, &self.handler.endpoint);
         let mut since = Instant::now();
         let Some(version) = self.with_timeout(Wait::Head, since, stream.detect_version()).await else {
             return;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use enrich_tower::{Endpoint, LookupFuture};
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
@@ -48,7 +49,7 @@ impl RequestHandler {
         let is_chunked = version < Version::HTTP_2 && body.size_hint().exact().is_none();
         let mut is_unread = !body.is_end_stream();
         let mut response = match self.check(&head, is_chunked) {
-            Err(response) => *response,
+            Err(rejection) => self.endpoint.reject(rejection),
             Ok(()) => {
                 // Read even if the key is invalid: an unread body would close the connection, which would make 401 replies
                 // distinguishable.
@@ -88,14 +89,14 @@ impl RequestHandler {
         Ok(response)
     }
 
-    fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Box<Response<Bytes>>> {
+    fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Rejection> {
         let is_well_formed = match head.version {
             Version::HTTP_2 => fits(head, &self.limits),
             Version::HTTP_10 if !head.headers.contains_key(HOST) => true,
             _ => has_one_host(&head.headers),
         };
         if !is_well_formed || is_chunked && !is_only_chunked(&head.headers) {
-            return Err(Box::new(wire::malformed()));
+            return Err(Rejection::Malformed);
         }
         wire::route(&head.method, head.uri.path())
     }

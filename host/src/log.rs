@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
-use enrich_lib::refusal::Refusal;
+use enrich_lib::refusal::{Refusal, Rejection};
 use tokio::time::{Instant, sleep};
 
 /// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of its steps.
@@ -72,9 +72,15 @@ impl Observer for Log {
             settle_us = settle.map(micros),
         );
     }
+
+    /// Logs at debug level, because any client can send such requests without a key.
+    fn rejected(&self, lookup_id: LookupId, rejection: Rejection) {
+        let (status, reason) = (rejection.status(), rejection.to_string());
+        tracing::debug!(target: "enrich::lookup", %lookup_id, outcome = "invalid_request", status, reason);
+    }
 }
 
-/// Logs each lookup, and then passes its event on.
+/// Logs each lookup and rejection, and then passes its event on.
 pub(crate) struct LogAndPass {
     pub(crate) log: Log,
     pub(crate) next: Arc<dyn Observer>,
@@ -92,6 +98,11 @@ impl Observer for LogAndPass {
     fn finished(&self, lookup: &LookupEvent<'_>) {
         self.log.finished(lookup);
         self.next.finished(lookup);
+    }
+
+    fn rejected(&self, request_id: LookupId, rejection: Rejection) {
+        self.log.rejected(request_id, rejection);
+        self.next.rejected(request_id, rejection);
     }
 }
 

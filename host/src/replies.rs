@@ -1,11 +1,11 @@
 //! JSON replacements for the replies that hyper's HTTP/1 server generates itself: 400, 414 and 431 to malformed requests,
 //! without a body.
 //!
-//! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with [`wire::malformed`]
-//! before it is written.
+//! "All responses carry JSON bodies" (specification 4). Each of these replies is therefore replaced with this server's reply to
+//! a malformed request before it is written.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use enrich_lib::wire;
+use http::Response;
 
 /// Returns whether `out` is a reply that hyper generated itself. Such a reply is always at the start of a write, because
 /// hyper parses a head only after it has flushed the previous reply.
@@ -16,10 +16,8 @@ pub(crate) fn is_from_hyper(out: &[u8]) -> bool {
         && lines(out).any(|line| line == b"content-length: 0")
 }
 
-/// Returns the replacement, with the same version and date but this server's status and body. The connection closes after
-/// it.
-pub(crate) fn replacement(original: &[u8]) -> Bytes {
-    let malformed = wire::malformed();
+/// Returns `malformed` as a replacement, with the version and date of the original. The connection closes after it.
+pub(crate) fn replacement(original: &[u8], malformed: &Response<Bytes>) -> Bytes {
     let version = original.get(..b"HTTP/1.1".len()).unwrap_or(b"HTTP/1.1");
     let body = malformed.body();
 
@@ -51,6 +49,10 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use enrich_lib::model::{LookupId, Timestamp};
+    use enrich_lib::refusal::Rejection;
+    use enrich_lib::wire;
+
     use super::*;
 
     const FROM_HYPER: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\
@@ -72,13 +74,16 @@ mod tests {
 
     #[test]
     fn replacement_keeps_version_and_date() {
+        let request_id = LookupId::new(Timestamp::default(), [0; 10]);
+        let malformed = wire::rejection(Rejection::Malformed, request_id);
         assert_eq!(
-            replacement(FROM_HYPER),
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
+            replacement(FROM_HYPER, &malformed),
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
+             request-id: lookup_00000000000070008000000000000000\r\nconnection: close\r\n\
              content-length: 27\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"error\":\"invalid_request\"}"
         );
         assert!(
-            replacement(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            replacement(b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n", &malformed)
                 .starts_with(b"HTTP/1.0 400")
         );
     }

@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use enrich_lib::refusal::Rejection;
+use enrich_tower::Endpoint;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::activity::ConnectionActivity;
@@ -20,6 +22,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) struct Stream<'a, Io> {
     io: Io,
     activity: &'a ConnectionActivity,
+    endpoint: &'a Endpoint,
     version: Version,
     /// Bytes that are received but not yet read.
     unread: Bytes,
@@ -35,8 +38,8 @@ pub(crate) enum Version {
 }
 
 impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
-    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity) -> Self {
-        Self { io, activity, version: Version::Http1, unread: Bytes::new(), replacement: None }
+    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity, endpoint: &'a Endpoint) -> Self {
+        Self { io, activity, endpoint, version: Version::Http1, unread: Bytes::new(), replacement: None }
     }
 
     /// Detects the HTTP version from the first bytes.
@@ -128,7 +131,8 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
         if this.version == Version::Http2 || !replies::is_from_hyper(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
-        let rest = this.replacement.get_or_insert_with(|| replies::replacement(out));
+        let malformed = || replies::replacement(out, &this.endpoint.reject(Rejection::Malformed));
+        let rest = this.replacement.get_or_insert_with(malformed);
         while rest.has_remaining() {
             match ready!(Pin::new(&mut this.io).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Ok(0)),

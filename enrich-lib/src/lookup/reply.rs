@@ -17,7 +17,7 @@ pub enum Outcome {
 /// The data of the response and of the log line.
 #[derive(Debug)]
 pub struct Reply {
-    /// The lookup's id. The log contains it; error responses do not.
+    /// The lookup's id, which the log and the header `Request-Id` contain.
     pub lookup_id: LookupId,
     /// The workspace, if the key was valid.
     pub workspace: Option<WorkspaceId>,

@@ -263,7 +263,8 @@ impl Combination {
     }
 
     fn headers(&self, expected: &Expected) -> BTreeMap<String, String> {
-        let mut headers = vec![("content-type", "application/json".to_owned())];
+        let mut headers =
+            vec![("content-type", "application/json".to_owned()), ("request-id", arrival().id.to_string())];
         if expected.status == 401 {
             headers.push(("www-authenticate", "Bearer".to_owned()));
         }

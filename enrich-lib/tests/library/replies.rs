@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::scripted::{Fails, LIMIT, Script, api_key};
+use crate::scripted::{Fails, LIMIT, Script, api_key, arrival};
 use enrich_lib::credit::HoldOutcome;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::{Policy, Reply};
+use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
@@ -129,12 +130,14 @@ fn unknown_path_differs_from_not_found_person() {
 
 /// Returns each reply with the name of its case, in the order of the checks.
 fn every_reply() -> Vec<(&'static str, Response<bytes::Bytes>)> {
-    let refused = |method, path| *wire::route(&method, path).expect_err("no such operation");
+    let id = arrival().id;
+    let refused =
+        |method, path| wire::rejection(wire::route(&method, path).expect_err("no such operation"), id);
     vec![
         ("route: another path", refused(Method::POST, "/api/v1/person")),
         ("route: another method", refused(Method::GET, wire::PATH)),
-        ("route: no HTTP", wire::malformed()),
-        ("route: the service broke down", wire::internal_error()),
+        ("route: no HTTP", wire::rejection(Rejection::Malformed, id)),
+        ("route: the service broke down", wire::internal_error(id)),
         ("no API key", respond(None, ADA, GOES_WELL)),
         ("the key store fails", to(ADA, Script { key: Err(Fails), ..GOES_WELL })),
         ("over the burst limit", to(ADA, Script { count: Ok(LIMIT + 1), ..GOES_WELL })),

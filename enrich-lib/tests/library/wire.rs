@@ -3,6 +3,8 @@
 use enrich_lib::body::BodyError;
 use enrich_lib::key::ApiKey;
 use enrich_lib::lookup::Request;
+use enrich_lib::model::{LookupId, Timestamp};
+use enrich_lib::refusal::Rejection;
 use enrich_lib::wire::{self, PATH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -172,14 +174,17 @@ fn routes_one_path_and_method() {
         ((Method::GET, "/nowhere"), 404), // the path is checked first
     ] {
         let (method, path) = &request;
-        let answer = wire::route(method, path).map_or_else(|refused| refused.status().as_u16(), |()| 200);
+        let answer = wire::route(method, path).map_or_else(Rejection::status, |()| 200);
         assert_eq!(answer, status, "{method} {path:?}");
     }
 }
 
 #[test]
 fn only_405_has_allow_header() {
-    let allow = |method, path| wire::route(&method, path).unwrap_err().headers().get("allow").cloned();
+    let id = LookupId::new(Timestamp::default(), [0; 10]);
+    let allow = |method, path| {
+        wire::rejection(wire::route(&method, path).unwrap_err(), id).headers().get("allow").cloned()
+    };
     assert_eq!(allow(Method::GET, PATH), Some(HeaderValue::from_static("POST")));
     assert_eq!(allow(Method::GET, "/nowhere"), None);
 }

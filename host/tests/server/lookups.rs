@@ -13,6 +13,8 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use tokio::sync::Notify;
 use tracing::Dispatch;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::{DefaultGuard, set_default};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::client::{request_head, valid_request};
@@ -196,7 +198,7 @@ async fn logs_lookups_without_a_valid_key_once_per_interval_with_a_count() {
     assert_eq!(logged.matches("workspace=\"demo\"").count(), 9, "{logged}");
 }
 
-/// Captures the log of this thread at info level and above.
+/// Captures the log of this thread.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -205,10 +207,19 @@ pub struct Log(Arc<Mutex<Vec<u8>>>);
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 impl Log {
-    pub fn capture(&self) -> tracing::subscriber::DefaultGuard {
+    /// Captures lines at info level and above.
+    pub fn capture(&self) -> DefaultGuard {
+        self.capture_from(LevelFilter::INFO)
+    }
+
+    pub fn capture_debug(&self) -> DefaultGuard {
+        self.capture_from(LevelFilter::DEBUG)
+    }
+
+    fn capture_from(&self, level: LevelFilter) -> DefaultGuard {
         LazyLock::force(&SECOND);
         let log = tracing_subscriber::fmt().with_writer(self.clone()).without_time().with_ansi(false);
-        tracing::subscriber::set_default(log.finish())
+        set_default(log.with_max_level(level).finish())
     }
 
     pub fn lines(&self) -> String {

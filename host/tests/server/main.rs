@@ -11,6 +11,7 @@ mod http1;
 mod http2;
 mod lookups;
 mod malformed;
+mod request_ids;
 mod shutdown;
 mod suspended;
 mod tcp;

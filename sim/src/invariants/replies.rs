@@ -1,26 +1,32 @@
 //! Invariant 4.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use enrich_host::Limits;
+use enrich_lib::wire::REQUEST_ID;
 use serde_json::{Value, json};
 
 use super::ensure::ensure;
-use crate::event::{Event, Reply, SentRequest, parse_lookup_id};
+use crate::event::{Event, LogLine, Reply, SentRequest, parse_lookup_id};
 use crate::request::RequestKind;
 use crate::trace::Entry;
 
 /// Checks that the specification allows every reply for its request: the status, and exactly the body and headers of that
-/// status.
+/// status. Its request id is that of exactly one log line with the same status.
 pub(super) fn check(entries: &[Entry]) -> Result<(), String> {
     let mut requests = BTreeMap::new();
+    let mut logged = BTreeSet::new();
     let mut is_revoked = false;
     for entry in entries {
         match &entry.event {
             Event::KeyRevoked => is_revoked = true,
             Event::RequestSent(sent) => drop(requests.insert(sent.number, (entry.at, sent))),
+            Event::Logged(LogLine { lookup_end: Some(end), .. }) => drop(logged.insert(*end)),
             Event::ReplyReceived(number, reply) => {
+                let request_id = header(reply, REQUEST_ID.as_str()).and_then(parse_lookup_id);
+                let is_logged = request_id.is_some_and(|id| logged.remove(&(id, reply.status)));
+                ensure(is_logged, || format!("not logged: {entry}"))?;
                 let is_specified = |&(at, sent): &(Duration, &SentRequest)| {
                     let is_late = entry.at >= at + Limits::default().body.timeout;
                     let is_refused = is_revoked && sent.client.is_some() && reply.status == 401;
@@ -63,7 +69,7 @@ fn is_body_timeout(kind: RequestKind, reply: &Reply) -> bool {
 
 fn is_specified(sent: &SentRequest, reply: &Reply) -> bool {
     let Ok(body) = serde_json::from_str::<Value>(&reply.body) else { return false };
-    let id = body["lookup_id"].as_str().filter(|id| parse_lookup_id(id).is_some());
+    let id = body["lookup_id"].as_str().filter(|id| header(reply, REQUEST_ID.as_str()) == Some(id));
     let errors: &[&str] = match reply.status {
         200 => {
             let profile = json!({ "linkedin_url": sent.profile });
@@ -103,7 +109,7 @@ fn has_headers(reply: &Reply) -> bool {
         && header(reply, "ratelimit-remaining") == Some("0");
     let is_allowed = |name: &str| {
         RATE_LIMIT.contains(&name)
-            || ["content-type", "content-length"].contains(&name)
+            || ["content-type", "content-length", REQUEST_ID.as_str()].contains(&name)
             || (name == "retry-after" && reply.status == 429)
             || (name == "www-authenticate" && reply.status == 401)
             || (name == "connection" && reply.status == 401)

@@ -59,18 +59,24 @@ pub(crate) struct Seen {
 
 /// Returns whether `actual` matches `expected`, with placeholders for values that vary.
 ///
-/// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a UUIDv7 that no
-/// earlier reply contained. `{seconds}` matches a number of seconds within the window, which is the same everywhere in one
+/// `{date}` matches a date in the form of RFC 9110, section 5.6.7. `{lookup_id}` matches `lookup_` and a UUIDv7, which is the
+/// same everywhere in one reply and in no earlier reply. `{seconds}` matches a number of seconds within the window, which is the same everywhere in one
 /// reply.
 pub(crate) fn is(mut expected: &[u8], mut actual: &[u8], seen: &mut Seen) -> bool {
-    let mut seconds_before = None;
+    let (mut seconds_before, mut id_before) = (None, None);
     while !expected.is_empty() {
         let taken = if let Some(after) = expected.strip_prefix(b"{date}") {
             expected = after;
             date_bytes(actual)
         } else if let Some(after) = expected.strip_prefix(b"{lookup_id}") {
             expected = after;
-            lookup_id_bytes(actual).filter(|bytes| seen.lookup_ids.insert(actual[..*bytes].to_vec()))
+            lookup_id_bytes(actual).filter(|bytes| {
+                let id = &actual[..*bytes];
+                match id_before.replace(id) {
+                    Some(before) => before == id,
+                    None => seen.lookup_ids.insert(id.to_vec()),
+                }
+            })
         } else if let Some(after) = expected.strip_prefix(b"{seconds}") {
             expected = after;
             let digits = actual.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -136,6 +142,8 @@ mod tests {
         let id = "lookup_01a1fc3deb41791784f7eeb00ad60d16";
         assert!(is("{date}.", "Sat, 21 Nov 2026 03:54:38 GMT."));
         assert!(is("<{lookup_id}>", &format!("<{id}>")));
+        assert!(is("{lookup_id} {lookup_id}", &format!("{id} {id}")));
+        assert!(!is("{lookup_id} {lookup_id}", &format!("{id} {}1", &id[..id.len() - 1])));
         assert!(is("{seconds} {seconds}", "35 35"));
         for (expected, actual) in [
             ("{date}", "Sat, 21 Nov 2026 03:54:38 CET"),

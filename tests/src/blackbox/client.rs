@@ -106,7 +106,7 @@ impl Client {
 
     /// Sends `request` and returns the whole reply.
     ///
-    /// Panics unless the reply is a JSON object: "All responses carry JSON bodies" (specification 4).
+    /// Panics unless the reply is a JSON object with a request id: "All responses carry JSON bodies" (specification 4).
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = timeout(TIMEOUT, self.http.request(request)).await.unwrap().unwrap();
         let (head, body) = response.into_parts();
@@ -120,6 +120,8 @@ impl Client {
         assert_eq!(head.version == Version::HTTP_2, self.transport.is_http2(), "{reply:?}");
         assert_eq!(reply.header("content-type"), Some("application/json"), "{reply:?}");
         assert!(reply.json().is_object(), "{reply:?}");
+        assert!(reply.request_id().starts_with("lookup_"), "{reply:?}");
+        assert!(reply.json().get("lookup_id").is_none_or(|id| id == reply.request_id()), "{reply:?}");
         reply
     }
 }
@@ -166,9 +168,13 @@ impl Reply {
         self.json()["lookup_id"].as_str().unwrap().to_owned()
     }
 
-    /// Returns the status, headers and body without `date` and `lookup_id`, which differ in every reply.
+    pub fn request_id(&self) -> &str {
+        self.header("request-id").unwrap_or_else(|| panic!("no request-id: {self:?}"))
+    }
+
+    /// Returns the status, headers and body without `date` and the ids, which differ in every reply.
     pub fn comparable(&self) -> (u16, Vec<(String, String)>, Value) {
-        let headers = self.headers.iter().filter(|(name, _)| *name != "date");
+        let headers = self.headers.iter().filter(|(name, _)| *name != "date" && *name != "request-id");
         let mut headers: Vec<_> =
             headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
         headers.sort();

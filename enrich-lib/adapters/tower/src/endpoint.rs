@@ -1,7 +1,7 @@
 //! The only operation, for any server: reads a body and completes the lookup even if its client disconnects.
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
 use enrich_lib::observe::Observer;
+use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use futures_util::FutureExt;
 use http::{HeaderMap, Response};
@@ -52,6 +53,15 @@ impl Endpoint {
         BodyFuture::new(body, self.body)
     }
 
+    /// Answers a request that does not become a lookup, for example one that [`wire::route`] rejects. It receives an id too,
+    /// which is reported to the observer.
+    pub fn reject(&self, rejection: Rejection) -> Response<Bytes> {
+        let request_id = self.arrivals.arrive().id;
+        // As in a lookup, a panic of the observer does not change the reply.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.rejected(request_id, rejection)));
+        wire::rejection(rejection, request_id)
+    }
+
     /// Answers one request. A panic of the service results in a 500.
     ///
     /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
@@ -65,7 +75,7 @@ impl Endpoint {
             // because it could contain the email.
             match AssertUnwindSafe(lookup).catch_unwind().await {
                 Ok(reply) => wire::response(&reply),
-                Err(_) => wire::internal_error(),
+                Err(_) => wire::internal_error(arrival.id),
             }
         };
         LookupFuture { lookup: Some(Box::pin(self.lookups.track_future(lookup))) }

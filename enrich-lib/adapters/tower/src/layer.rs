@@ -95,8 +95,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let source = if request.uri().path() != wire::PATH {
             Source::Inner { future: self.inner.call(request) }
-        } else if let Err(refusal) = wire::route(request.method(), request.uri().path()) {
-            Source::Own { future: Box::pin(ready(*refusal)) }
+        } else if let Err(rejection) = wire::route(request.method(), request.uri().path()) {
+            Source::Own { future: Box::pin(ready(self.endpoint.reject(rejection))) }
         } else {
             let (endpoint, (head, body)) = (self.endpoint.clone(), request.into_parts());
             let response = async move {

@@ -9,6 +9,7 @@ use enrich_lib::body::{BODY_BYTES_MAX, Body, BodyError};
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
 use enrich_lib::model::{Arrival, Timestamp};
+use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderValue, Response, Version};
@@ -52,7 +53,7 @@ impl ProxyHttp for Gateway {
         }
         session.set_pipelining_enabled(true); // answer the next request after this one
         let response = match check(session.req_header()) {
-            Err(response) => *response,
+            Err(rejection) => reject(rejection),
             Ok(()) => {
                 // Reads the body even if the key is invalid. Pingora closes a connection with an unread body, so that a
                 // client could distinguish the reasons of a 401.
@@ -103,22 +104,30 @@ impl Gateway {
     /// Runs the lookup in its own task, so that the hold is settled even if the client disconnects, and a panic of a store
     /// results in a 500.
     async fn look_up(&self, request: Request) -> Response<Bytes> {
-        match tokio::spawn(lookup::look_up(self.service.clone(), arrive(), request)).await {
+        let arrival = arrive();
+        match tokio::spawn(lookup::look_up(self.service.clone(), arrival, request)).await {
             Ok(reply) => wire::response(&reply),
             Err(_) => {
-                log::error!("a lookup panicked"); // without its message, which could contain the email
-                wire::internal_error()
+                log::error!("{} panicked", arrival.id); // without its message, which could contain the email
+                wire::internal_error(arrival.id)
             }
         }
     }
 }
 
-/// Checks that a request for the path is a lookup. Otherwise, returns the response to send.
-fn check(head: &RequestHeader) -> Result<(), Box<Response<Bytes>>> {
+/// Logs a request that is not a lookup, with the id in its response.
+fn reject(rejection: Rejection) -> Response<Bytes> {
+    let request_id = arrive().id;
+    log::debug!("{request_id} status={} {rejection}", rejection.status());
+    wire::rejection(rejection, request_id)
+}
+
+/// Checks that a request for the path is a lookup.
+fn check(head: &RequestHeader) -> Result<(), Rejection> {
     // "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header field" (RFC
     // 9112, 3.2). Pingora itself refuses duplicates.
     if head.version == Version::HTTP_11 && !head.headers.contains_key(HOST) {
-        return Err(Box::new(wire::malformed()));
+        return Err(Rejection::Malformed);
     }
     wire::route(&head.method, head.uri.path())
 }

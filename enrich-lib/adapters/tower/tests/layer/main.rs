@@ -69,6 +69,7 @@ async fn rejects_other_methods_with_405() {
         let request = Request::builder().method(&method).uri(PATH).body(Body::empty()).unwrap();
         let response = gateway().oneshot(request).await.unwrap();
         assert_eq!(response.headers()["allow"], "POST", "{method}");
+        assert!(response.headers()["request-id"].as_bytes().starts_with(b"lookup_"), "{method}");
         let answer = text(response).await;
         assert_eq!(
             answer,

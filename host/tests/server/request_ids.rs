@@ -1,0 +1,100 @@
+//! The header `Request-Id` of every reply, and the events and log lines with the same id.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::model::{LookupId, ProfileUrl};
+use enrich_lib::observe::{LookupEvent, Observer};
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::{PortError, Rejection};
+
+use crate::client::{request_head, valid_request};
+use crate::lookups::Log;
+use crate::test_server::TestServer;
+
+/// Collects the ids of all requests, in order.
+#[derive(Default)]
+struct Ids(Mutex<Vec<LookupId>>);
+
+impl Observer for Ids {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        self.0.lock().unwrap().push(event.lookup_id);
+    }
+
+    fn rejected(&self, request_id: LookupId, _: Rejection) {
+        self.0.lock().unwrap().push(request_id);
+    }
+}
+
+/// A resolver that panics.
+struct Panicking;
+
+#[async_trait]
+impl Resolver for Panicking {
+    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        panic!("as the test requires")
+    }
+}
+
+/// Requests for every reply that this server sends over HTTP/1, with their statuses.
+fn requests() -> Vec<(String, u16)> {
+    let valid = valid_request();
+    vec![
+        (valid.clone(), 200),
+        (valid.replace("ada.", "eva."), 404),
+        (valid.replace("enr_", "enr-"), 401),
+        (valid.replace("application/json", "text/plain"), 400),
+        (valid.replace("/enrich", "/"), 404),
+        (valid.replace("POST", "GET"), 405),
+        (valid.replace("host: ", "no-host: "), 400),
+        ("no HTTP\r\n\r\n".to_owned(), 400),
+        (format!("{}x: {}\r\n", request_head(), "y".repeat(20_000)), 400),
+        (format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(70_000)), 400),
+        (format!("{}content-length: 99999\r\n\r\n", request_head()), 400),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_reply_has_the_id_of_its_event() {
+    let ids = Arc::new(Ids::default());
+    let server = TestServer::with(|services| services.observer = ids.clone());
+    for (number, (request, status)) in requests().into_iter().enumerate() {
+        let reply = server.connect().send(request).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+        let id = ids.0.lock().unwrap().get(number).expect("one event per request").to_string();
+        assert_eq!(reply.header("request-id"), Some(&*id), "{reply:?}");
+        assert!(!reply.body.contains("lookup_") || reply.body.contains(&id), "{reply:?}");
+    }
+    assert_eq!(ids.0.lock().unwrap().len(), requests().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_reply_has_the_id_of_its_log_line() {
+    let server = TestServer::new();
+    for (request, status) in requests() {
+        let log = Log::default();
+        let _guard = log.capture_debug();
+        let reply = server.connect().send(request).await;
+        let id = reply.header("request-id").expect("an id");
+        let lines = log.lines();
+        let ends = |line: &&str| line.contains(&format!("status={status}"));
+        let lines: Vec<_> = lines.lines().filter(|line| line.contains(id)).filter(ends).collect();
+        assert_eq!(lines.len(), 1, "{reply:?}: {lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_after_a_panic_has_the_id_of_the_lookup() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let reply = TestServer::with_resolver(Panicking).connect().send(valid_request()).await;
+    assert_eq!(reply.status, 500);
+    let line = format!("lookup_id={}", reply.header("request-id").expect("an id"));
+    assert!(log.lines().contains(&line), "{line}: {}", log.lines());
+}
