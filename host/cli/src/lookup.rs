@@ -24,7 +24,8 @@ pub fn run(args: &LookupArgs) -> Result<(), Failure> {
             let body: String = body.chars().take(ERROR_CHARS_MAX).collect();
             let retry_after = response.headers.get(RETRY_AFTER);
             let retry_after_s = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(refusal(status, format!("{status}: {body}"), retry_after_s))
+            let id = response.request_id().map_or_else(String::new, |id| format!(" (request id {id})"));
+            Err(refusal(status, format!("{status}: {body}{id}"), retry_after_s))
         }
     }
 }

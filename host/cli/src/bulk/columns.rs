@@ -95,7 +95,7 @@ mod tests {
         let found = parse(200, FOUND).unwrap();
         for form in [Form::Csv { delimiter: b',' }, Form::Csv { delimiter: b';' }, Form::JsonLines] {
             let columns = Columns::new(form, "their \"");
-            for result in [found.clone(), RowResult::error("no_email")] {
+            for result in [found.clone(), RowResult::error("no_email", None)] {
                 for text in [&b"{"[..], b"{\"a\":1"] {
                     let end = columns.row_end(text, &result);
                     assert_eq!(columns.parse_row_end(text, &end), Some(result.clone()));

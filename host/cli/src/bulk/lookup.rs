@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::rate_limit::RateLimiter;
-use super::row_result::{RowResult, temporary};
+use super::row_result::{RowResult, request_id, temporary};
 use super::stop::StopReason;
 use crate::client::{Client, RequestError, Response};
 
@@ -27,12 +27,19 @@ pub struct LookupClient {
 
 pub enum LookupOutcome {
     Completed(RowResult),
-    /// Failed after all attempts. Contains the status to report.
-    Failed(&'static str),
+    /// Failed after all attempts.
+    Failed(FailedLookup),
     /// Not sent, or not retried, because the run stops.
     Skipped,
     /// Failed in a way that applies to all further lookups.
     Stop(StopReason),
+}
+
+pub struct FailedLookup {
+    /// The status to report.
+    pub status: &'static str,
+    /// The id of the last request, if it has a response.
+    pub request_id: Option<String>,
 }
 
 impl LookupClient {
@@ -46,7 +53,7 @@ impl LookupClient {
                 return LookupOutcome::Skipped;
             };
             attempts += 1;
-            let status = match self.http.enrich(email).await {
+            let failed = match self.http.enrich(email).await {
                 Ok(response) => {
                     let class = match classify(&response) {
                         ResponseClass::Final(LookupOutcome::Stop(StopReason::OutOfCredits))
@@ -63,7 +70,9 @@ impl LookupClient {
                     permit.complete(&response);
                     match class {
                         ResponseClass::Final(outcome) => return outcome,
-                        ResponseClass::Failed(status) => status,
+                        ResponseClass::Failed(status) => {
+                            FailedLookup { status, request_id: request_id(&response) }
+                        }
                         ResponseClass::NotExecuted => {
                             attempts -= 1;
                             continue;
@@ -76,11 +85,11 @@ impl LookupClient {
                 }
                 Err(_) => {
                     drop(permit);
-                    temporary::NO_ANSWER
+                    FailedLookup { status: temporary::NO_ANSWER, request_id: None }
                 }
             };
             if attempts == ATTEMPTS_MAX {
-                return LookupOutcome::Failed(status);
+                return LookupOutcome::Failed(failed);
             }
             self.stop.run_until_cancelled(sleep(jittered(backoff.next_pause()))).await;
         }

@@ -12,6 +12,7 @@ pub struct RowResult {
     pub linkedin_url: Option<String>,
     /// `found`, `not_found`, or an error's code.
     pub status: String,
+    /// The id of the lookup, or of the failed request, in the server's log.
     pub lookup_id: Option<String>,
 }
 
@@ -29,14 +30,14 @@ pub mod temporary {
 }
 
 impl RowResult {
-    /// Creates the result of a row whose lookup failed with `code`.
-    pub fn error(code: &str) -> Self {
-        Self { linkedin_url: None, status: code.to_owned(), lookup_id: None }
+    /// Creates the result of a row whose lookup failed with `code`. `lookup_id` is the id of the failed request, if it has one.
+    pub fn error(code: &str, lookup_id: Option<String>) -> Self {
+        Self { linkedin_url: None, status: code.to_owned(), lookup_id }
     }
 
     /// Creates the result of a row that cannot be looked up.
     pub fn bad_row(row: &BadRow) -> Self {
-        Self::error(row.code)
+        Self::error(row.code, None)
     }
 
     /// Parses a response as a final result (specification 2.2 and 2.3, and status 400 in 7). Returns `None` for any other
@@ -67,7 +68,7 @@ impl RowResult {
             }
             (404, Some("not_found"), _) => result(None, "not_found"),
             (400, _, Some(code @ ("invalid_request" | "invalid_email" | "unsupported_email"))) => {
-                Some(Self::error(code))
+                Some(Self::error(code, request_id(response)))
             }
             _ => None,
         }
@@ -80,6 +81,11 @@ impl RowResult {
     pub fn is_error(&self) -> bool {
         !matches!(self.status.as_str(), "found" | "not_found")
     }
+}
+
+/// Returns the request id of a response, unless it is unsafe to write to a file.
+pub fn request_id(response: &Response) -> Option<String> {
+    response.request_id().filter(|id| is_plain(id)).map(str::to_owned)
 }
 
 /// Returns whether a text from the server is safe to write to a file: no formula that a spreadsheet would run, and no line

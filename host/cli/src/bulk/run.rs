@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::input::Input;
-use super::lookup::{LookupClient, LookupOutcome};
+use super::lookup::{FailedLookup, LookupClient, LookupOutcome};
 use super::previous_run::{FailedRow, PreviousRun};
 use super::row_result::{RowResult, email_key};
 use super::sink::Sink;
@@ -56,7 +56,7 @@ pub struct Run<'a> {
 enum Lookup {
     InFlight,
     Completed(RowResult),
-    Failed(&'static str),
+    Failed(RowResult),
 }
 
 impl<'a> Run<'a> {
@@ -206,14 +206,16 @@ impl<'a> Run<'a> {
                     self.rewrite_journal()?;
                 }
             }
-            LookupOutcome::Failed(status) => {
+            LookupOutcome::Failed(FailedLookup { status, request_id }) => {
                 self.failures += 1;
                 self.count_retried(&email, status);
-                self.lookups.insert(email, Lookup::Failed(status));
                 if self.failures == FAILURES_MAX {
                     let what = format!("{FAILURES_MAX} lookups in a row failed with {status}");
-                    self.stop(Stopped::new(status, Failure::new(what).advise("check the server's log")));
+                    let id = request_id.as_ref().map_or_else(String::new, |id| format!(" for {id}"));
+                    let advice = format!("search the server's log{id}");
+                    self.stop(Stopped::new(status, Failure::new(what).advise(advice)));
                 }
+                self.lookups.insert(email, Lookup::Failed(RowResult::error(status, request_id)));
             }
             LookupOutcome::Skipped => drop(self.lookups.remove(&email)),
             LookupOutcome::Stop(reason) => {
@@ -285,8 +287,7 @@ impl<'a> Run<'a> {
         let mut results = Vec::new();
         for (email, rows) in self.failed.drain() {
             let result = match self.lookups.get(&email) {
-                Some(Lookup::Completed(result)) => result.clone(),
-                Some(Lookup::Failed(status)) => RowResult::error(status),
+                Some(Lookup::Completed(result) | Lookup::Failed(result)) => result.clone(),
                 _ => {
                     rows.iter().for_each(|row| self.summary.count_resumed(&row.status));
                     continue;
@@ -322,7 +323,7 @@ impl<'a> Run<'a> {
                         self.journaled.remove(&email);
                         result.clone()
                     }
-                    Some(Lookup::Failed(status)) if with_failed => RowResult::error(status),
+                    Some(Lookup::Failed(result)) if with_failed => result.clone(),
                     _ if with_gaps => continue,
                     _ => break,
                 },

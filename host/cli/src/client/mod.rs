@@ -57,6 +57,13 @@ pub struct Response {
     pub body: Bytes,
 }
 
+impl Response {
+    /// Returns the id of the request in the server's log.
+    pub fn request_id(&self) -> Option<&str> {
+        self.headers.get(wire::REQUEST_ID)?.to_str().ok()
+    }
+}
+
 impl Client {
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
         let url = args.url.clone();

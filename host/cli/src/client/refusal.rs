@@ -19,7 +19,7 @@ pub fn refusal(status: StatusCode, what: impl Into<String>, retry_after_s: Optio
             let pause = retry_after_s.map_or_else(|| "a few seconds".to_owned(), |s| format!("{s} s"));
             return failure.advise(format!("try again in {pause}"));
         }
-        500 | 502 | 503 => "try again; if the error persists, check the server's log",
+        500 | 502 | 503 => "try again; if the error persists, search the server's log for the request id",
         _ => return failure,
     };
     failure.advise(advice)

@@ -45,7 +45,7 @@ fn csv_keeps_columns_and_rows_and_bills_each_email_once() {
          Bea, zoe@gmail.com ,\"say \"\"hi\"\"\",,,not_found,ID\n\
          Ada again,P0@Gmail.com,+49 30,-,https://www.linkedin.com/in/p-0,found,ID\n\
          Cy,p1@gmail.com,@x,,https://www.linkedin.com/in/p-1,found,ID\n\
-         Dee,not-an-email,,,,invalid_email,\n\
+         Dee,not-an-email,,,,invalid_email,ID\n\
          Eve,,,,,no_email,\n"
     );
     assert_eq!(spent(&enrich), 2, "three rows were found, of two people");
