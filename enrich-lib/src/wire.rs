@@ -23,6 +23,8 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+/// Decided: the seconds after which to repeat a request that could not be counted.
+const RETRY_AFTER_UNAVAILABLE: HeaderValue = HeaderValue::from_static("1");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Checks that a request is for the only operation.
@@ -111,6 +113,9 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
     match (&reply.result, reply.rate_limit) {
         (Err(Refusal::RateLimited), Some(rate_limit)) => {
             headers.insert(RETRY_AFTER, text.number(rate_limit.reset_seconds));
+        }
+        (Err(Refusal::RateLimitUnavailable), _) => {
+            headers.insert(RETRY_AFTER, RETRY_AFTER_UNAVAILABLE);
         }
         // RFC 6750, 3, without its `error`: missing, unknown and revoked keys look alike.
         (Err(Refusal::Unauthorized), _) => {

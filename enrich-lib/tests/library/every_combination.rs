@@ -276,6 +276,9 @@ impl Combination {
         if expected.status == 429 {
             headers.push(("retry-after", RESET_SECONDS.to_owned()));
         }
+        if expected.status == 503 {
+            headers.push(("retry-after", "1".to_owned()));
+        }
         headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }

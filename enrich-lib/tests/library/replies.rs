@@ -82,14 +82,16 @@ fn replies_after_rate_limit_have_integer_rate_limit_headers() {
 }
 
 #[test]
-fn only_429_has_retry_after_and_zero_remaining() {
+fn only_429_and_503_have_retry_after() {
     for (case, reply) in every_reply() {
-        let retry_after = reply.headers().get("retry-after");
-        assert_eq!(retry_after.is_some(), reply.status() == 429, "{case}");
-        if let Some(seconds) = retry_after {
-            assert_eq!(reply.headers()["ratelimit-remaining"], "0");
-            assert_eq!(reply.headers()["ratelimit-reset"], *seconds);
-            assert!(seconds.to_str().unwrap().parse::<u64>().unwrap() >= 1);
+        match (reply.status().as_u16(), reply.headers().get("retry-after")) {
+            (429, Some(seconds)) => {
+                assert_eq!(reply.headers()["ratelimit-remaining"], "0");
+                assert_eq!(reply.headers()["ratelimit-reset"], *seconds);
+                assert!(seconds.to_str().unwrap().parse::<u64>().unwrap() >= 1);
+            }
+            (503, Some(seconds)) => assert_eq!(seconds, "1"),
+            (status, seconds) => assert!(seconds.is_none() && ![429, 503].contains(&status), "{case}"),
         }
     }
 }

@@ -110,12 +110,13 @@ fn has_headers(reply: &Reply) -> bool {
     let is_allowed = |name: &str| {
         RATE_LIMIT.contains(&name)
             || ["content-type", "content-length", REQUEST_ID.as_str()].contains(&name)
-            || (name == "retry-after" && reply.status == 429)
+            || (name == "retry-after" && [429, 503].contains(&reply.status))
             || (name == "www-authenticate" && reply.status == 401)
             || (name == "connection" && reply.status == 401)
     };
     is_consistent
         && (reply.status != 429 || is_limited)
+        && (reply.status != 503 || header(reply, "retry-after") == Some("1"))
         && (reply.status != 401 || header(reply, "www-authenticate") == Some("Bearer"))
         && header(reply, "content-type") == Some("application/json")
         && reply.headers.iter().all(|(name, _)| is_allowed(name))

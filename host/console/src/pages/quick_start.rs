@@ -34,7 +34,11 @@ const ERRORS: &[(u16, &str, &str)] = &[
     (429, "rate_limited", "Wait for the seconds in `Retry-After`."),
     (500, "server_error", "Repeat the request; it was not billed."),
     (502, "lookup_error", "Repeat the request; it was not billed."),
-    (503, "rate_limit_unavailable", "Repeat the request; it was not executed."),
+    (
+        503,
+        "rate_limit_unavailable",
+        "Repeat the request after the seconds in `Retry-After`; it was not executed.",
+    ),
 ];
 
 pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Response {

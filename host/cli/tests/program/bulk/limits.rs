@@ -11,11 +11,20 @@ use crate::fake::{FakeServer, error, found};
 
 #[test]
 fn pauses_all_requests_after_429() {
-    // The 21st request receives 429. Concurrent requests receive their replies a second later, after the client has received
-    // the 429.
+    pauses_all_requests_after(429, "rate_limited");
+}
+
+#[test]
+fn pauses_all_requests_after_503() {
+    pauses_all_requests_after(503, "rate_limit_unavailable");
+}
+
+/// The 21st request receives this error. Concurrent requests receive their replies a second later, after the client has
+/// received the error.
+fn pauses_all_requests_after(status: u16, code: &'static str) {
     let count = AtomicUsize::new(0);
     let server = FakeServer::start(move |email, _| match count.fetch_add(1, Ordering::SeqCst) {
-        20 => error(429, "rate_limited", "retry-after: 2\r\n"),
+        20 => error(status, code, "retry-after: 2\r\n"),
         21..=23 => {
             std::thread::sleep(Duration::from_secs(1));
             found(email)
