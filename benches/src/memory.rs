@@ -10,8 +10,7 @@ use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::ProfileUrl;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_log::{Format, Log};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::dataset::{self, Keys};
 
@@ -42,9 +41,7 @@ pub fn service(keys: &Keys, people: usize) -> Result<(Service, Arc<AccountTable>
     Ok((service, accounts))
 }
 
-/// Starts the log of a server with the filter in `ENRICH_LOG`, as `enrich serve` does.
-pub fn start_log() -> Result<Log, Box<dyn Error>> {
-    let filter =
-        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).with_env_var("ENRICH_LOG");
-    Ok(enrich_log::start(Format::Text, false, filter.from_env()?)?)
+/// Starts the log of a server, with the default level of `enrich serve`.
+pub fn start_log() -> std::io::Result<Log> {
+    enrich_log::start(Format::Text, false, Targets::new().with_default(LevelFilter::INFO))
 }

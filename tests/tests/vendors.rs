@@ -215,9 +215,8 @@ impl Log {
     fn start() -> Self {
         let log = Self::default();
         let writer = log.clone();
-        let levels = tracing_subscriber::EnvFilter::new("trace");
         tracing_subscriber::fmt()
-            .with_env_filter(levels)
+            .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .init();

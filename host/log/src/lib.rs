@@ -24,10 +24,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
+use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, registry};
 
 use crate::buffer::Buffer;
 pub use crate::format::Format;
@@ -45,7 +46,7 @@ pub struct Log(Arc<Buffer>);
 /// # Errors
 ///
 /// Returns the system's error if it cannot start the log thread.
-pub fn start(format: Format, is_coloured: bool, filter: EnvFilter) -> io::Result<Log> {
+pub fn start(format: Format, is_coloured: bool, filter: Targets) -> io::Result<Log> {
     let buffer = Arc::new(Buffer::default());
     let events = layer()
         .with_writer(buffer.clone())

@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal};
 use std::thread;
 
 use enrich_log::{Format, Log};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{Directive, LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::failure::Failure;
 use crate::values::LogFormat;
@@ -23,8 +22,8 @@ pub fn start(log_format: LogFormat) -> Result<Log, Failure> {
     Ok(log)
 }
 
-/// Reads `ENRICH_LOG`, which has the syntax of `RUST_LOG`. Without it, the level is `info`.
-fn filter() -> Result<EnvFilter, Failure> {
+/// Reads `ENRICH_LOG`: levels and `TARGET=LEVEL`, separated by commas. Without it, the level is `info`.
+fn filter() -> Result<Targets, Failure> {
     let invalid = |error: String| {
         let example = "write levels and targets, for example ENRICH_LOG=info,enrich::lookup=debug";
         Failure::usage(format!("ENRICH_LOG is invalid: {error}")).advise(example)
@@ -34,18 +33,23 @@ fn filter() -> Result<EnvFilter, Failure> {
         Err(VarError::NotPresent) => String::new(),
         Err(error) => return Err(invalid(error.to_string())),
     };
-    let directives: Vec<&str> = text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
-    for directive in &directives {
-        directive.parse::<Directive>().map_err(|error| invalid(format!("`{directive}`: {error}")))?;
-        // A misspelt level is a valid target and would disable all other targets.
-        if !directive.contains(['=', '[']) && directive.parse::<LevelFilter>().is_err() {
-            return Err(invalid(format!(
-                "`{directive}` is not a level (off, error, warn, info, debug, trace)"
-            )));
-        }
+    let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
+    if directives.peek().is_none() {
+        return Ok(Targets::new().with_default(LevelFilter::INFO));
     }
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
-    filter.parse(directives.join(",")).map_err(|error| invalid(error.to_string()))
+    let mut filter = Targets::new();
+    for directive in directives {
+        let (target, level) = directive.split_once('=').map_or((None, directive), |(t, l)| (Some(t), l));
+        let level: LevelFilter = level.parse().map_err(|_| {
+            invalid(format!("`{level}` is not a level (off, error, warn, info, debug, trace)"))
+        })?;
+        filter = match target {
+            None => filter.with_default(level),
+            Some("") => return Err(invalid(format!("`{directive}` has no target"))),
+            Some(target) => filter.with_target(target, level),
+        };
+    }
+    Ok(filter)
 }
 
 /// Returns whether to colour the log: on a terminal, unless `NO_COLOR` is present and not empty (<https://no-color.org>).
