@@ -20,6 +20,9 @@ pub const PATH: &str = "/api/v1/person/enrich";
 /// The header that identifies the request in the log. Every response has it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
+/// The description of the operation in OpenAPI 3.1, as JSON. A gateway can serve it.
+pub const OPENAPI: &str = include_str!("../openapi.json");
+
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");

@@ -1,7 +1,7 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
-//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`. They use these modules, each of which depends only on those before it:
+//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -36,6 +36,7 @@ mod failure;
 mod key;
 mod listen;
 mod lookup;
+mod openapi;
 mod output;
 mod panics;
 mod people;
@@ -144,6 +145,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Copy(args) => copy::run(args),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
+        Command::Openapi(args) => openapi::run(&args),
     }
 }
 

@@ -23,13 +23,14 @@ pub(crate) const STYLE: &str = include_str!("../assets/style.css");
 /// The script, at the end of each page.
 pub(crate) const SCRIPT: &str = include_str!("../assets/script.js");
 
-/// Allows only the stylesheet, the script and the icon, and forms that are sent to this application.
+/// Allows only the stylesheets, the script and the icon, and forms that are sent to this application.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; img-src 'self'; form-action 'self'; \
-         base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'sha256-{}' 'sha256-{}'; script-src 'sha256-{}'; img-src 'self'; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
         hash(STYLE),
+        hash(enrich_reference::STYLE),
         hash(SCRIPT)
     );
     HeaderValue::try_from(policy).expect("a hash is ASCII")

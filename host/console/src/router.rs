@@ -16,7 +16,8 @@ use crate::console::{Config, Console};
 use crate::error::Error;
 use crate::headers;
 use crate::pages::{
-    account, audit_log, confirm, keys, links, members, new_key, quick_start, sign_in, two_factor, usage,
+    account, audit_log, confirm, keys, links, members, new_key, quick_start, reference, sign_in, two_factor,
+    usage,
 };
 
 /// The maximum size of a form, in bytes.
@@ -42,6 +43,8 @@ pub fn router(config: Config) -> Router {
         .route("/account/two-factor", get(two_factor::show).post(two_factor::enable))
         .route("/account/two-factor/disable", post(two_factor::disable))
         .nest("/w/{workspace}", workspace())
+        .route("/reference", get(reference::start))
+        .route("/reference/{*path}", get(reference::show))
         .route("/favicon.svg", get(icon))
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::NotFound)

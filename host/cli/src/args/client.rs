@@ -1,8 +1,17 @@
-//! Commands that call a server.
+//! Commands for clients of a server.
 
 use std::path::PathBuf;
 
 use super::store::Format;
+
+#[derive(Debug, clap::Args)]
+pub struct OpenapiArgs {
+    /// Write an HTML reference with a page of each error
+    ///
+    /// The directory is created if it is missing. Pages in it are replaced.
+    #[arg(long, value_name = "DIR")]
+    pub html: Option<PathBuf>,
+}
 
 #[derive(Debug, clap::Args)]
 pub struct LookupArgs {

@@ -7,7 +7,7 @@
 //! - `admin`: commands for settings, workspaces, credits, people and vendors
 //! - `accounts`: commands for API keys, users and usage
 //! - `backup`: commands for backups
-//! - `client`: commands that call a server
+//! - `client`: commands for clients of a server
 //! - `help`: longer help texts
 
 mod accounts;
@@ -26,7 +26,7 @@ pub use self::admin::{
     SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
-pub use self::client::{BulkArgs, LookupArgs, ServerArgs};
+pub use self::client::{BulkArgs, LookupArgs, OpenapiArgs, ServerArgs};
 pub use self::serve::ServeArgs;
 pub use self::store::{DataArgs, Format, PeopleArgs, StoreArgs};
 
@@ -118,6 +118,8 @@ pub enum Command {
     /// Look up the emails of a file on a running server
     #[command(after_long_help = help::BULK)]
     Bulk(BulkArgs),
+    /// Print the OpenAPI description of the API
+    Openapi(OpenapiArgs),
 }
 
 /// The commands by topic, as `enrich --help` lists them.
@@ -126,7 +128,7 @@ const TOPICS: [(&str, &[&str]); 5] = [
     ("Accounts", &["workspace", "user", "key", "credits", "usage", "migrate", "copy"]),
     ("People", &["people"]),
     ("Backup", &["backup", "restore", "check"]),
-    ("Clients", &["lookup", "bulk"]),
+    ("Clients", &["lookup", "bulk", "openapi"]),
 ];
 
 impl Args {

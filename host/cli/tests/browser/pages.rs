@@ -96,6 +96,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     check!("member-remove");
     check!("audit-log", "/w/shop/audit-log");
     check!("quick-start", "/w/shop/quick-start");
+    check!("reference", "/reference");
+    check!("reference-error", "/reference/errors/unsupported_email.html");
     check!("account", "/account");
     browser.type_into("#current", "wrong").await;
     browser.type_into("#password", "password").await;

@@ -8,6 +8,7 @@ pub(crate) mod links;
 pub(crate) mod members;
 pub(crate) mod new_key;
 pub(crate) mod quick_start;
+pub(crate) mod reference;
 pub(crate) mod sign_in;
 pub(crate) mod two_factor;
 pub(crate) mod usage;

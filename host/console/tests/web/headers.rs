@@ -13,7 +13,8 @@ async fn every_reply_has_the_security_headers() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     let link = site.invite(SHOP, "new@example.com", Role::Member).await;
-    let more = ["/", "/sign-in", "/account", "/confirm", "/none", "/favicon.svg", &link];
+    let more =
+        ["/", "/sign-in", "/account", "/confirm", "/none", "/favicon.svg", "/reference/index.html", &link];
     for path in pages().iter().map(String::as_str).chain(more) {
         let page = browser.get(path).await;
         for (name, value) in [

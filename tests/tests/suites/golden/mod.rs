@@ -2,6 +2,7 @@
 
 #![allow(clippy::duplicate_mod, reason = "both examples include the sample")]
 
+mod openapi;
 mod proxy;
 
 use enrich_golden::{Kind, Report, Server, Stores, scenarios};

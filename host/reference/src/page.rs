@@ -1,0 +1,27 @@
+//! The pages of the reference.
+
+use askama::Template;
+
+use crate::description::{ApiDescription, ErrorCode};
+
+/// The page of the operation.
+#[derive(Template)]
+#[template(path = "operation.html")]
+pub(crate) struct OperationPage<'a> {
+    pub(crate) api: &'a ApiDescription,
+    pub(crate) errors: &'a [ErrorCode],
+    pub(crate) style: &'static str,
+}
+
+/// The page of one error.
+#[derive(Template)]
+#[template(path = "error.html")]
+pub(crate) struct ErrorPage<'a> {
+    pub(crate) error: &'a ErrorCode,
+    pub(crate) api: &'a ApiDescription,
+    pub(crate) style: &'static str,
+}
+
+pub(crate) fn render(page: &impl Template) -> String {
+    page.render().expect("a page is written to memory")
+}

@@ -1,0 +1,162 @@
+//! The OpenAPI description agrees with the transcripts and with the library.
+
+use std::collections::BTreeSet;
+
+use enrich_golden::{Step, scenarios};
+use enrich_lib::body::BodyError;
+use enrich_lib::email::{EmailError, Unsupported};
+use enrich_lib::refusal::Refusal;
+use enrich_lib::wire::{OPENAPI, PATH};
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+/// The headers that are not part of the API: those of HTTP itself.
+const TRANSPORT_HEADERS: [&str; 6] =
+    ["allow", "connection", "content-length", "content-type", "date", "keep-alive"];
+
+/// A reply of a transcript.
+struct Reply {
+    status: String,
+    /// Names in lower case.
+    headers: BTreeSet<String>,
+    body: Value,
+}
+
+impl Reply {
+    /// Parses a reply, or returns `None` for one without a body: `100 Continue`, or a reply to HEAD.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
+        let headers = lines.map(|line| line.split_once(':').unwrap().0.to_ascii_lowercase()).collect();
+        let body = body.replace("{lookup_id}", "lookup_0199d0a1c4e37b52a6f1d2c3b4a59687");
+        (!body.is_empty()).then(|| Self { status, headers, body: serde_json::from_str(&body).unwrap() })
+    }
+
+    /// Returns whether the reply is to a request for the described operation.
+    fn is_of_operation(&self) -> bool {
+        self.status != "405" && !(self.status == "404" && self.body == json!({"error": "invalid_request"}))
+    }
+}
+
+fn description() -> Value {
+    serde_json::from_str(OPENAPI).unwrap()
+}
+
+/// Returns a validator for the schema at a JSON pointer in the description.
+fn schema(pointer: &str) -> Validator {
+    let mut root = description();
+    root["$ref"] = format!("#{pointer}").into();
+    jsonschema::draft202012::options().should_validate_formats(true).build(&root).unwrap()
+}
+
+/// Returns the JSON pointer of the operation.
+fn operation() -> String {
+    format!("/paths/{}/post", PATH.replace('/', "~1"))
+}
+
+fn response_schema(status: &str) -> Validator {
+    schema(&format!("{}/responses/{status}/content/application~1json/schema", operation()))
+}
+
+fn transcribed_replies() -> Vec<(String, Reply)> {
+    let mut replies = Vec::new();
+    for scenario in scenarios().unwrap() {
+        for (line, step) in &scenario.steps {
+            if let Step::Expect(bytes) = step
+                && let Some(reply) = Reply::parse(bytes)
+            {
+                replies.push((format!("{}:{line}", scenario.name), reply));
+            }
+        }
+    }
+    replies
+}
+
+#[test]
+fn describes_every_reply_in_the_transcripts() {
+    let description = description();
+    let responses = description.pointer(&format!("{}/responses", operation())).unwrap();
+    let mut unseen: BTreeSet<(String, String)> = BTreeSet::new();
+    for (status, response) in responses.as_object().unwrap() {
+        let headers = response["headers"].as_object().unwrap();
+        unseen.extend(headers.keys().map(|name| (status.clone(), name.to_ascii_lowercase())));
+    }
+    let documented = unseen.clone();
+    let validators: Vec<_> =
+        responses.as_object().unwrap().keys().map(|status| (status, response_schema(status))).collect();
+    let replies = transcribed_replies();
+    assert!(replies.len() > 350, "{}", replies.len());
+    for (place, reply) in replies.into_iter().filter(|(_, reply)| reply.is_of_operation()) {
+        let (_, validator) = validators.iter().find(|(status, _)| **status == reply.status).unwrap();
+        assert!(validator.is_valid(&reply.body), "{place}: {}", reply.body);
+        for name in reply.headers {
+            let header = (reply.status.clone(), name);
+            let is_described = documented.contains(&header) || TRANSPORT_HEADERS.contains(&&*header.1);
+            assert!(is_described, "{place}: {header:?}");
+            unseen.remove(&header);
+        }
+    }
+    assert!(unseen.is_empty(), "no transcript has these headers: {unseen:?}");
+}
+
+#[test]
+fn describes_replies_outside_the_operation_as_errors() {
+    let error = schema("/components/schemas/Error");
+    let replies = transcribed_replies();
+    let others: Vec<_> = replies.iter().filter(|(_, reply)| !reply.is_of_operation()).collect();
+    assert!(others.len() > 20, "{}", others.len());
+    assert!(others.iter().all(|(_, reply)| error.is_valid(&reply.body)));
+}
+
+#[test]
+fn rejects_what_the_specification_excludes() {
+    let profile = json!({"linkedin_url": "https://www.linkedin.com/in/ada"});
+    let id = "lookup_0199d0a1c4e37b52a6f1d2c3b4a59687";
+    let found = json!({"lookup_id": id, "status": "found", "profile": profile});
+    assert!(response_schema("200").is_valid(&found));
+    for (status, body) in [
+        ("200", json!({"lookup_id": id, "status": "found"})),
+        ("200", json!({"lookup_id": id, "status": "found", "profile": profile, "email": "a@gmail.com"})),
+        (
+            "200",
+            json!({"lookup_id": id, "status": "found", "profile": {"linkedin_url": "ada", "name": "Ada"}}),
+        ),
+        ("200", json!({"lookup_id": id, "status": "not_found"})),
+        ("404", json!({"lookup_id": id, "status": "not_found", "profile": profile})),
+        ("404", json!({"error": "invalid_request"})),
+        ("401", json!({"error": "invalid_request"})),
+        ("400", json!({"error": "no_such_code"})),
+        ("500", json!({"error": "server_error", "message": "a secret"})),
+    ] {
+        assert!(!response_schema(status).is_valid(&body), "{status} {body}");
+    }
+    let request = schema(&format!("{}/requestBody/content/application~1json/schema", operation()));
+    assert!(request.is_valid(&json!({"email": "ada.marlowe@gmail.com"})));
+    for body in [json!({}), json!({"email": 1}), json!({"email": "ada"}), json!({"email": "a@b.com", "x": 1})]
+    {
+        assert!(!request.is_valid(&body), "{body}");
+    }
+}
+
+#[test]
+fn lists_the_errors_of_the_library_in_order() {
+    let refusals = [
+        Refusal::InvalidRequest(BodyError::CutOff),
+        Refusal::InvalidEmail(EmailError::Missing),
+        Refusal::UnsupportedEmail(Unsupported::Internationalised),
+        Refusal::Unauthorized,
+        Refusal::InsufficientCredits,
+        Refusal::RateLimited,
+        Refusal::ServerError,
+        Refusal::LookupError,
+        Refusal::RateLimitUnavailable,
+    ];
+    let listed = description()["components"]["schemas"]["ErrorCode"]["oneOf"].take();
+    let listed: Vec<_> =
+        listed.as_array().unwrap().iter().map(|error| (&error["x-status"], &error["const"])).collect();
+    let expected: Vec<_> =
+        refusals.iter().map(|refusal| (json!(refusal.status()), json!(refusal.code()))).collect();
+    assert_eq!(listed, expected.iter().map(|(status, code)| (status, code)).collect::<Vec<_>>());
+}
