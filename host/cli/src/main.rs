@@ -1,7 +1,7 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
-//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`. They use these modules, each of which depends only on those before it:
+//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -33,6 +33,7 @@ mod credits;
 mod directory;
 mod duration;
 mod failure;
+mod install;
 mod key;
 mod listen;
 mod lookup;
@@ -146,6 +147,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
         Command::Openapi(args) => openapi::run(&args),
+        Command::Completions(args) => install::print_completions(&args),
+        Command::Man(args) => install::write_man_pages(&args),
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `accounts`: commands for API keys, users and usage
 //! - `backup`: commands for backups
 //! - `client`: commands for clients of a server
+//! - `install`: commands that print files for an installation
 //! - `help`: longer help texts
 
 mod accounts;
@@ -15,6 +16,7 @@ mod admin;
 mod backup;
 mod client;
 mod help;
+mod install;
 mod serve;
 mod store;
 
@@ -27,6 +29,7 @@ pub use self::admin::{
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, LookupArgs, OpenapiArgs, ServerArgs};
+pub use self::install::{CompletionsArgs, ManArgs};
 pub use self::serve::ServeArgs;
 pub use self::store::{DataArgs, Format, PeopleArgs, StoreArgs};
 
@@ -120,15 +123,20 @@ pub enum Command {
     Bulk(BulkArgs),
     /// Print the OpenAPI description of the API
     Openapi(OpenapiArgs),
+    /// Print a script that completes commands in a shell
+    Completions(CompletionsArgs),
+    /// Write a man page of each command
+    Man(ManArgs),
 }
 
 /// The commands by topic, as `enrich --help` lists them.
-const TOPICS: [(&str, &[&str]); 5] = [
+const TOPICS: [(&str, &[&str]); 6] = [
     ("Server", &["serve", "config", "vendors"]),
     ("Accounts", &["workspace", "user", "key", "credits", "usage", "migrate", "copy"]),
     ("People", &["people"]),
     ("Backup", &["backup", "restore", "check"]),
     ("Clients", &["lookup", "bulk", "openapi"]),
+    ("Installation", &["completions", "man"]),
 ];
 
 impl Args {
@@ -141,7 +149,7 @@ impl Args {
             topics += &format!("{style}{topic}:{style:#}\n");
             for name in names {
                 let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-                topics += &format!("  {name:<11}{}\n", about.cloned().unwrap_or_default());
+                topics += &format!("  {name:<13}{}\n", about.cloned().unwrap_or_default());
             }
             topics.push('\n');
         }
