@@ -113,6 +113,8 @@ impl Pieces {
             rate_limit: workspace.quota.window(&workspace.id, now).admit(1, now).ok(),
             result: Ok(Outcome::Found(ProfileUrl::from_name(&dataset::profile(1))?)),
             credits_spent: 1,
+            source: None,
+            is_cached: false,
             error: None,
         };
         let address = dataset::email(1);

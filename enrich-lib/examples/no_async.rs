@@ -19,7 +19,7 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     let is_enough = *balance >= lookup.hold().credits;
     let lookup = lookup.fund(Ok(if is_enough { HoldOutcome::Granted } else { HoldOutcome::Insufficient }))?;
     let is_ada = lookup.query().email.canonical() == "adamarlowe@gmail.com";
-    let lookup = lookup.resolve(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap())));
+    let lookup = lookup.resolve(Ok(is_ada.then(|| ProfileUrl::from_name("ada-marlowe").unwrap()).into()));
     if let Settlement::Spend(credits) = lookup.settlement() {
         *balance -= credits;
     }

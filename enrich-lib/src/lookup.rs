@@ -25,6 +25,7 @@
 //! use enrich_lib::key::ApiKey;
 //! use enrich_lib::lookup::{Lookup, Policy, Reply, Request};
 //! use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+//! use enrich_lib::resolver::Answer;
 //! use enrich_lib::window::{Quota, Workspace};
 //!
 //! # fn main() {
@@ -37,7 +38,8 @@
 //!     let lookup = lookup.admit(Ok(1))?; //                    the first request in lookup.window()
 //!     let lookup = lookup.validate()?;
 //!     let lookup = lookup.fund(Ok(HoldOutcome::Granted))?; //      the ledger granted lookup.hold()
-//!     let lookup = lookup.resolve(Ok(ProfileUrl::from_name("ada-marlowe").ok())); // the resolver's result
+//!     let ada = ProfileUrl::from_name("ada-marlowe").unwrap();
+//!     let lookup = lookup.resolve(Ok(Answer::from(ada))); //   the resolver's answer
 //!     assert_eq!(lookup.settlement(), Settlement::Spend(1));
 //!     Ok(lookup.settle(Ok(()))) //                              the ledger settled it
 //! }
@@ -54,8 +56,9 @@
 //!
 //! ```compile_fail,E0599
 //! # use enrich_lib::lookup::{Validated, Resolved, Lookup};
+//! # use enrich_lib::resolver::Answer;
 //! fn free_lunch(lookup: Lookup<'_, Validated>) -> Lookup<'_, Resolved> {
-//!     lookup.resolve(Ok(None))
+//!     lookup.resolve(Ok(Answer::default()))
 //! }
 //! ```
 
@@ -65,9 +68,10 @@ use crate::body::{self, Body};
 use crate::credit::{Hold, HoldOutcome, Price, Settlement};
 use crate::email::{Email, EmailError, EmailPolicy};
 use crate::key::{KeyDigest, KeyId};
-use crate::model::{Arrival, ProfileUrl, WorkspaceId};
+use crate::model::{Arrival, WorkspaceId};
 use crate::query::Query;
 use crate::refusal::{PortError, Refusal};
+use crate::resolver::{Answer, SourceName};
 use crate::window::{RateLimitStatus, Window, Workspace};
 
 mod reply;
@@ -280,15 +284,28 @@ impl<'p> Lookup<'p, Funded> {
     }
 
     /// Continues with the result of [`crate::ports::Resolver`].
-    pub fn resolve(self, found: Result<Option<ProfileUrl>, PortError>) -> Lookup<'p, Resolved> {
+    pub fn resolve(self, found: Result<Answer, PortError>) -> Lookup<'p, Resolved> {
         let price = &self.policy.price;
-        let (result, credits, error) = match found {
-            Ok(Some(profile)) => (Ok(Outcome::Found(profile)), price.found, None),
-            Ok(None) => (Ok(Outcome::NotFound), price.not_found, None),
-            // "The service could not complete resolver work": errors are free.
-            Err(error) => (Err(Refusal::LookupError), 0, Some(error)),
+        let (answer, error) = match found {
+            Ok(answer) => (answer, None),
+            Err(error) => (Answer::default(), Some(error)),
         };
-        self.with(|Funded { rate_limit, hold, .. }| Resolved { rate_limit, hold, result, credits, error })
+        let Answer { profile, source, is_cached } = answer;
+        let (result, credits) = match (profile, &error) {
+            (Some(profile), _) => (Ok(Outcome::Found(profile)), price.found),
+            (None, None) => (Ok(Outcome::NotFound), price.not_found),
+            // "The service could not complete resolver work": errors are free.
+            (None, Some(_)) => (Err(Refusal::LookupError), 0),
+        };
+        self.with(|Funded { rate_limit, hold, .. }| Resolved {
+            rate_limit,
+            hold,
+            result,
+            credits,
+            source,
+            is_cached,
+            error,
+        })
     }
 }
 
@@ -299,6 +316,8 @@ pub struct Resolved {
     hold: Hold,
     result: Result<Outcome, Refusal>,
     credits: u64,
+    source: Option<SourceName>,
+    is_cached: bool,
     error: Option<PortError>,
 }
 
@@ -317,7 +336,7 @@ impl Lookup<'_, Resolved> {
     /// contains no result. A failed release does not change the reply: no credits are due, and the hold expires by itself.
     pub fn settle(self, settled: Result<(), PortError>) -> Reply {
         let settlement = self.settlement();
-        let Resolved { rate_limit, hold, result, credits, error } = self.state;
+        let Resolved { rate_limit, hold, result, credits, source, is_cached, error } = self.state;
         let (result, credits_spent) = match (&settled, settlement) {
             (Err(_), Settlement::Spend(_)) => (Err(Refusal::ServerError), 0),
             _ => (result, credits),
@@ -329,6 +348,8 @@ impl Lookup<'_, Resolved> {
             rate_limit: Some(rate_limit),
             result,
             credits_spent,
+            source,
+            is_cached,
             error: error.or(settled.err()),
         }
     }

@@ -15,6 +15,7 @@ use crate::model::{ProfileUrl, Timestamp, WorkspaceId, whole_ms};
 use crate::ports::{Credits, Keys, Resolver, Windows};
 use crate::query::Query;
 use crate::refusal::PortError;
+use crate::resolver::Answer;
 use crate::sharded_map::{Map, ShardedMap};
 use crate::sync::{Mutex, lock};
 use crate::window::{Window, Workspace};
@@ -199,8 +200,8 @@ impl Directory {
 
 #[async_trait]
 impl Resolver for Directory {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        Ok(self.get(&query.email))
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        Ok(self.get(&query.email).into())
     }
 }
 

@@ -34,6 +34,7 @@ use crate::key::KeyId;
 use crate::lookup::{Outcome, Reply};
 use crate::model::{LookupId, WorkspaceId};
 use crate::refusal::{PortError, Refusal, Rejection};
+use crate::resolver::SourceName;
 
 /// Receives one event per lookup.
 ///
@@ -84,6 +85,10 @@ pub struct LookupEvent<'a> {
     pub step: Step,
     /// The number of credits spent.
     pub credits_spent: u64,
+    /// The source that found the profile, if it has a name.
+    pub source: Option<&'a SourceName>,
+    /// Whether the resolver's answer came from a cache.
+    pub is_cached: bool,
     /// The duration of the lookup and of its port calls.
     pub durations: Durations,
     /// The port failure that caused the refusal, or the failure of a release.
@@ -262,6 +267,8 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
             workspace: reply.workspace.as_ref(),
             key: reply.key,
             credits_spent: reply.credits_spent,
+            source: reply.source.as_ref(),
+            is_cached: reply.is_cached,
             error: reply.error.as_ref(),
             ..self.event(ending)
         });
@@ -284,6 +291,8 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
             ending,
             step: self.step,
             credits_spent: 0,
+            source: None,
+            is_cached: false,
             durations: Durations { total, ..self.durations },
             error: None,
         }

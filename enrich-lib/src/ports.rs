@@ -8,9 +8,9 @@ use async_trait::async_trait;
 
 use crate::credit::{Hold, HoldOutcome, Settlement};
 use crate::key::KeyDigest;
-use crate::model::ProfileUrl;
 use crate::query::Query;
 use crate::refusal::PortError;
+use crate::resolver::Answer;
 use crate::window::{Window, Workspace};
 
 /// Finds the workspace of an API key. A failure results in 500 `server_error`.
@@ -52,6 +52,6 @@ pub trait Credits: Send + Sync {
 /// Finds people. A failure results in 502 `lookup_error`, and the hold is released.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// Returns the profile of the person behind [`Query::email`], or `None` if there is no trusted match.
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError>;
+    /// Returns the profile of the person behind [`Query::email`], or an answer without one if there is no trusted match.
+    async fn find(&self, query: &Query) -> Result<Answer, PortError>;
 }

@@ -1,14 +1,97 @@
-//! Types that resolvers and their middleware share: errors of vendors, and the list of people who opted out.
+//! Types that resolvers and their middleware share: answers, errors of vendors, and the list of people who opted out.
 
 use std::error::Error;
+use std::fmt;
 use std::iter::successors;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use thiserror::Error;
 
 use crate::email::Email;
+use crate::model::ProfileUrl;
 use crate::refusal::PortError;
+
+/// The answer of a resolver. The default is no match.
+///
+/// ```
+/// use enrich_lib::model::ProfileUrl;
+/// use enrich_lib::resolver::Answer;
+///
+/// let answer = Answer::from(ProfileUrl::from_name("ada-marlowe")?).from_source("crm");
+/// assert_eq!(answer.source.as_ref().map(|source| source.as_str()), Some("crm"));
+/// # Ok::<_, enrich_lib::model::ProfileUrlError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The profile, or `None` if there is no trusted match.
+    pub profile: Option<ProfileUrl>,
+    /// The source that found the profile, for the log. `None` if there is no match, or if the resolver has no name.
+    pub source: Option<SourceName>,
+    /// Whether the answer comes from a cache, for the log.
+    pub is_cached: bool,
+}
+
+impl Answer {
+    /// Names the source of a match. An answer without a match is unchanged.
+    #[must_use]
+    pub fn from_source(self, source: impl Into<SourceName>) -> Self {
+        let source = self.profile.is_some().then(|| source.into());
+        Self { source, ..self }
+    }
+}
+
+impl From<Option<ProfileUrl>> for Answer {
+    fn from(profile: Option<ProfileUrl>) -> Self {
+        Self { profile, source: None, is_cached: false }
+    }
+}
+
+impl From<ProfileUrl> for Answer {
+    fn from(profile: ProfileUrl) -> Self {
+        Some(profile).into()
+    }
+}
+
+/// The name of a source of profiles, such as a vendor. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SourceName(Name);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Name {
+    /// Costs no reference count.
+    Static(&'static str),
+    Shared(Arc<str>),
+}
+
+impl SourceName {
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Name::Static(name) => name,
+            Name::Shared(name) => name,
+        }
+    }
+}
+
+impl From<&'static str> for SourceName {
+    fn from(name: &'static str) -> Self {
+        Self(Name::Static(name))
+    }
+}
+
+impl From<Arc<str>> for SourceName {
+    fn from(name: Arc<str>) -> Self {
+        Self(Name::Shared(name))
+    }
+}
+
+impl fmt::Debug for SourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
 
 /// A list of people who opted out.
 #[async_trait]

@@ -14,6 +14,7 @@ use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_lib::wire;
 
@@ -273,8 +274,12 @@ impl Credits for ScriptedPorts {
 
 #[async_trait]
 impl Resolver for ScriptedPorts {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         self.calls().push(Call::Find);
-        scripted(self.script.is_found, Some(ProfileUrl::from_name("ada-marlowe").expect("a name")), Ok(None))
+        scripted(
+            self.script.is_found,
+            ProfileUrl::from_name("ada-marlowe").expect("a name").into(),
+            Ok(Answer::default()),
+        )
     }
 }

@@ -1,13 +1,16 @@
 //! The lookup log.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_lib::model::{LookupId, WorkspaceId};
-use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::refusal::{Refusal, Rejection};
+use enrich_lib::resolver::SourceName;
 use tokio::time::{Instant, sleep};
+use tracing::field::display;
 
 /// Logs one event per lookup, without email, key or profile. A second event at debug level has the timings of its steps.
 ///
@@ -40,10 +43,13 @@ impl Observer for Log {
 
     fn finished(&self, lookup: &LookupEvent<'_>) {
         let lookup_id = lookup.lookup_id;
-        let workspace = lookup.workspace.map(WorkspaceId::as_str);
+        let (workspace, key) = (lookup.workspace.map(WorkspaceId::as_str), lookup.key.map(display));
+        let vendor = lookup.source.map(SourceName::as_str);
+        let is_cached = lookup.is_cached.then_some(true);
         let (outcome, status, credits) =
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
         let duration_us = micros(lookup.durations.total);
+        let reason = reason(lookup);
         match (lookup.ending, lookup.error) {
             // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
             // the email.
@@ -54,15 +60,15 @@ impl Observer for Log {
             // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
             (_, Some(error)) => tracing::warn!(
-                target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-                error = format!("{error:#}"),
+                target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
+                is_cached, error = format!("{error:#}"),
             ),
             (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
-                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us,
+                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, reason = reason.as_deref(),
             ),
-            (ending, None) => tracing::info!(
-                target: "enrich::lookup", %lookup_id, workspace, outcome, status, credits, duration_us,
-                reason = reason(ending),
+            (_, None) => tracing::info!(
+                target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
+                is_cached, reason = reason.as_deref(),
             ),
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;
@@ -106,13 +112,17 @@ impl Observer for LogAndPass {
     }
 }
 
-/// Returns the reason of a 400. Every other refusal has a single reason, which its outcome names.
-fn reason(ending: Ending) -> Option<String> {
-    use Refusal::{InvalidEmail, InvalidRequest, UnsupportedEmail};
-    match ending {
+/// Returns the reason of a 400 or a 401. Every other refusal has an error, or a single reason, which its outcome names.
+fn reason(lookup: &LookupEvent<'_>) -> Option<Cow<'static, str>> {
+    use Refusal::{InvalidEmail, InvalidRequest, Unauthorized, UnsupportedEmail};
+    match lookup.ending {
         Ending::Refused(refusal @ (InvalidRequest(_) | InvalidEmail(_) | UnsupportedEmail(_))) => {
-            Some(refusal.to_string())
+            Some(refusal.to_string().into())
         }
+        Ending::Refused(Unauthorized) if lookup.step == Step::Receive => {
+            Some("the API key is missing or malformed".into())
+        }
+        Ending::Refused(Unauthorized) => Some("the API key is unknown or revoked".into()),
         _ => None,
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -36,7 +36,7 @@ impl<T: Clone> Swap<T> {
 
 #[async_trait]
 impl Resolver for Swap<Arc<dyn Resolver>> {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.load().find(query).await
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use enrich_lib::email::Email;
     use enrich_lib::memory::Directory;
-    use enrich_lib::model::LookupId;
+    use enrich_lib::model::{LookupId, ProfileUrl};
     use tokio::sync::Notify;
 
     /// A resolver that finds nothing, after it has been notified.
@@ -68,9 +68,9 @@ mod tests {
 
     #[async_trait]
     impl Resolver for Waiting {
-        async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+        async fn find(&self, _: &Query) -> Result<Answer, PortError> {
             self.0.notified().await;
-            Ok(None)
+            Ok(Answer::default())
         }
     }
 
@@ -91,10 +91,10 @@ mod tests {
         let is_pending = std::future::poll_fn(|cx| Poll::Ready(lookup.as_mut().poll(cx).is_pending()));
         assert!(is_pending.await);
         swap.store(Arc::new(new));
-        assert!(swap.find(&query).await.unwrap().is_some());
+        assert!(swap.find(&query).await.unwrap().profile.is_some());
         old.0.notify_one();
         drop(old);
-        assert!(lookup.await.unwrap().is_none());
+        assert!(lookup.await.unwrap().profile.is_none());
         assert!(old_weak.upgrade().is_none(), "the old resolver is not dropped after its last lookup");
     }
 }

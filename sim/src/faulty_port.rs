@@ -9,10 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{LookupId, ProfileUrl};
+use enrich_lib::model::LookupId;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -172,7 +173,7 @@ impl Credits for FaultyPort<dyn Credits> {
 
 #[async_trait]
 impl Resolver for FaultyPort<dyn Resolver> {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let (port, query) = (self.port.clone(), query.clone());
         self.faults.call(Port::Resolver, async move { port.find(&query).await }).await
     }

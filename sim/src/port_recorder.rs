@@ -9,10 +9,11 @@ use async_trait::async_trait;
 use enrich_host::Arrivals;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::{Arrival, LookupId, ProfileUrl};
+use enrich_lib::model::{Arrival, LookupId};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -110,8 +111,8 @@ impl Credits for RecordedPort<dyn Credits> {
 
 #[async_trait]
 impl Resolver for RecordedPort<dyn Resolver> {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        let result = |found: &Option<ProfileUrl>| PortResult::ProfileFound(found.is_some());
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let result = |answer: &Answer| PortResult::ProfileFound(answer.profile.is_some());
         self.recorder.record(PortCall::Resolve, self.port.find(query), result).await
     }
 }

@@ -16,7 +16,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 use http::header::HOST;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
@@ -144,14 +144,14 @@ pub(crate) struct VendorClient;
 
 #[async_trait]
 impl Resolver for VendorClient {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let stream =
             TcpStream::connect((VENDOR, HTTP_PORT)).await.map_err(|_| VendorErrorKind::Unavailable)?;
         match request(stream, &query.email).await.map_err(|_| VendorErrorKind::InvalidResponse)? {
             (StatusCode::OK, profile) => {
-                Ok(Some(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::InvalidResponse)?))
+                Ok(ProfileUrl::parse(&profile).map_err(|_| VendorErrorKind::InvalidResponse)?.into())
             }
-            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (StatusCode::NOT_FOUND, _) => Ok(Answer::default()),
             _ => Err(VendorErrorKind::Unavailable.into()),
         }
     }

@@ -3,6 +3,7 @@
 use crate::key::KeyId;
 use crate::model::{LookupId, ProfileUrl, WorkspaceId};
 use crate::refusal::{PortError, Refusal};
+use crate::resolver::SourceName;
 use crate::window::RateLimitStatus;
 
 /// The result of a completed lookup (specification 3).
@@ -29,6 +30,10 @@ pub struct Reply {
     pub result: Result<Outcome, Refusal>,
     /// The number of credits spent.
     pub credits_spent: u64,
+    /// The source that found the profile. For the log.
+    pub source: Option<SourceName>,
+    /// Whether the resolver's answer came from a cache. For the log.
+    pub is_cached: bool,
     /// The port failure that caused the refusal, or the failure of a release. For the log.
     pub error: Option<PortError>,
 }
@@ -44,6 +49,8 @@ impl Reply {
             rate_limit: None,
             result,
             credits_spent: 0,
+            source: None,
+            is_cached: false,
             error: None,
         }
     }

@@ -7,6 +7,7 @@ use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{LookupId, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Keys, Resolver, Windows};
 use enrich_lib::query::Query;
+use enrich_lib::resolver::Answer;
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::{Quota, Workspace};
 use futures_executor::block_on;
@@ -42,8 +43,8 @@ fn finds_person_by_every_spelling_of_email() {
     let query =
         |email| Query { lookup_id: LookupId::from_bytes([1; 16]), workspace: workspace("demo").id, email };
     let resolve = |email| block_on(Resolver::find(&directory, &query(Email::parse(email).unwrap()))).unwrap();
-    assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com"));
-    assert_eq!(resolve("ben.marlowe@gmail.com"), None);
+    assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com").into());
+    assert_eq!(resolve("ben.marlowe@gmail.com"), Answer::default());
     assert_eq!(format!("{directory:?}"), "Directory(1 people)");
 }
 

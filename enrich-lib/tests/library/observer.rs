@@ -20,6 +20,7 @@ use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Refusal};
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Window, Workspace};
 
 /// The behaviour of a port, and its duration in milliseconds.
@@ -335,9 +336,9 @@ impl Credits for Ports {
 
 #[async_trait]
 impl Resolver for Ports {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
-        self.world.is_found.answer(&self.notes).await.map(|is_found| is_found.then(ada))
+        self.world.is_found.answer(&self.notes).await.map(|is_found| is_found.then(ada).into())
     }
 }
 

@@ -9,6 +9,7 @@ use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::{Admitted, Funded, Identified, Lookup, Policy, Received, Reply, Request, Validated};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
 
 #[test]
@@ -208,10 +209,10 @@ const PRICES: [(&str, Price); 3] = [
     ("all is free", Price { found: 0, not_found: 0 }),
 ];
 
-fn people() -> [(&'static str, Result<Option<ProfileUrl>, PortError>); 3] {
+fn people() -> [(&'static str, Result<Answer, PortError>); 3] {
     [
-        ("a profile", Ok(ProfileUrl::from_name("ada-marlowe").ok())),
-        ("no profile", Ok(None)),
+        ("a profile", Ok(ProfileUrl::from_name("ada-marlowe").ok().into())),
+        ("no profile", Ok(Answer::default())),
         ("the resolver fails", Err(error())),
     ]
 }

@@ -80,7 +80,7 @@ impl Vendor {
 
 impl Sources {
     /// The name of the people directory in the log and in the configuration.
-    pub const PEOPLE: &str = "people";
+    pub const PEOPLE: &str = People::NAME;
 
     /// Returns the people directory as the only source, with this time budget.
     pub const fn people(deadline: Duration) -> Self {

@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use tokio::sync::Notify;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
@@ -36,10 +36,10 @@ impl Gate {
 
 #[async_trait]
 impl Resolver for Gate {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         self.0.0.notify_one();
         self.0.1.notified().await;
-        Ok(Some(profile()))
+        Ok(profile().into())
     }
 }
 
@@ -49,9 +49,9 @@ struct PanicsOnce(AtomicBool);
 
 #[async_trait]
 impl Resolver for PanicsOnce {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         assert!(self.0.swap(true, Ordering::Relaxed), "cannot look up {}", query.email.canonical());
-        Ok(None)
+        Ok(Answer::default())
     }
 }
 
@@ -59,7 +59,7 @@ struct Failing;
 
 #[async_trait]
 impl Resolver for Failing {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         Err(PortError::new(std::io::Error::other(PortError::new("the vendor is unavailable"))))
     }
 }
@@ -129,12 +129,15 @@ async fn logs_one_event_per_lookup_without_personal_data() {
     client.send(valid_request().replace("enr_", "enr-")).await;
     let logged = log.lines();
     let events: Vec<_> = logged.lines().collect();
-    assert!(events[0].starts_with(
-        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000000 workspace="demo" outcome="found" status=200 credits=1 duration_us="#
-    ), "{logged}");
-    assert!(events[1].starts_with(
-        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680071018101010101010101 outcome="unauthorized" status=401 credits=0 duration_us="#
-    ), "{logged}");
+    let key_id = key().digest().key_id();
+    let starts = [
+        format!(
+            r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680070008000000000000000 workspace="demo" key={key_id} outcome="found" status=200 credits=1 duration_us="#
+        ),
+        r#" INFO enrich::lookup: lookup_id=lookup_018bcfe5680071018101010101010101 outcome="unauthorized" status=401 credits=0 duration_us="#.to_owned(),
+    ];
+    assert!(events.iter().zip(&starts).all(|(event, start)| event.starts_with(start)), "{logged}");
+    assert!(events[1].ends_with(r#" reason="the API key is missing or malformed""#), "{logged}");
     assert_eq!(events.len(), 2);
     for secret in ["ada", "gmail", "linkedin", &key().reveal().to_string()[5..]] {
         assert!(!logged.contains(secret), "{logged}");

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::{LookupId, ProfileUrl};
+use enrich_lib::model::LookupId;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Rejection};
+use enrich_lib::resolver::Answer;
 
 use crate::client::{request_head, valid_request};
 use crate::lookups::Log;
@@ -37,7 +38,7 @@ struct Panicking;
 
 #[async_trait]
 impl Resolver for Panicking {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         panic!("as the test requires")
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals};
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -158,9 +158,9 @@ struct CallsPerThread(Arc<Mutex<BTreeMap<String, usize>>>);
 
 #[async_trait]
 impl Resolver for CallsPerThread {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         let thread: ThreadId = thread::current().id();
         *self.0.lock().unwrap().entry(format!("{thread:?}")).or_default() += 1;
-        Ok(Some(profile()))
+        Ok(profile().into())
     }
 }

@@ -10,10 +10,10 @@ use enrich_lib::email::Email;
 use enrich_lib::key::{ApiKey, KeyDigest};
 use enrich_lib::lookup::Policy;
 use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::{Credits, Keys as KeysPort, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
 
 use crate::keys::Keys;
@@ -139,7 +139,7 @@ impl Credits for Faulty<AccountTable> {
 
 #[async_trait]
 impl Resolver for Faulty<Directory> {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.faults.check(Port::Resolver)?;
         self.inner.find(query).await
     }

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::drive::Service;
 use enrich_lib::key::KeyDigest;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Window, Workspace};
 use tokio::sync::watch;
 
@@ -115,7 +115,7 @@ impl Credits for Ports {
 
 #[async_trait]
 impl Resolver for Ports {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.pass(PortCall::FindPerson, self.inner.resolver.find(query)).await
     }
 }

@@ -184,6 +184,8 @@ fn event(workspace: &WorkspaceId, key: Option<KeyId>, ending: Ending, credits_sp
         ending,
         step: Step::Settle,
         credits_spent,
+        source: None,
+        is_cached: false,
         durations: Durations::default(),
         error: None,
     }

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -54,7 +53,7 @@ impl CircuitBreaker {
 
 #[async_trait]
 impl Resolver for CircuitBreaker {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let admitted = self.circuit.lock().admit(&self.policy, Instant::now());
         let generation = admitted.ok_or(VendorErrorKind::CircuitOpen)?;
         let mut call = Call { breaker: self, generation, outcome: Outcome::Ignored };

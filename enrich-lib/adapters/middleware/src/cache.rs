@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -40,7 +40,7 @@ pub struct CachePolicy {
 }
 
 struct Entry {
-    profile: Option<ProfileUrl>,
+    answer: Answer,
     inserted_at: Instant,
 }
 
@@ -51,39 +51,40 @@ impl Cache {
     }
 
     /// Returns a cached result. Removes it if it has expired.
-    fn get(&self, hash: &EmailHash) -> Option<Option<ProfileUrl>> {
+    fn get(&self, hash: &EmailHash) -> Option<Answer> {
         let mut entries = self.entries.lock();
         let entry = entries.get(hash)?;
-        if entry.inserted_at.elapsed() >= self.policy.ttl(&entry.profile) {
+        if entry.inserted_at.elapsed() >= self.policy.ttl(&entry.answer) {
             entries.pop(hash);
             return None;
         }
-        Some(entry.profile.clone())
+        Some(entry.answer.clone())
     }
 
-    fn insert(&self, hash: EmailHash, profile: &Option<ProfileUrl>) {
-        if !self.policy.ttl(profile).is_zero() {
-            self.entries.lock().put(hash, Entry { profile: profile.clone(), inserted_at: Instant::now() });
+    fn insert(&self, hash: EmailHash, answer: &Answer) {
+        if !self.policy.ttl(answer).is_zero() {
+            let answer = Answer { is_cached: true, ..answer.clone() };
+            self.entries.lock().put(hash, Entry { answer, inserted_at: Instant::now() });
         }
     }
 }
 
 impl CachePolicy {
-    fn ttl(&self, profile: &Option<ProfileUrl>) -> Duration {
-        if profile.is_some() { self.found_ttl } else { self.not_found_ttl }
+    fn ttl(&self, answer: &Answer) -> Duration {
+        if answer.profile.is_some() { self.found_ttl } else { self.not_found_ttl }
     }
 }
 
 #[async_trait]
 impl Resolver for Cache {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let hash = self.hasher.hash(&query.email);
-        if let Some(profile) = self.get(&hash) {
-            return Ok(profile);
+        if let Some(answer) = self.get(&hash) {
+            return Ok(answer);
         }
-        let profile = self.resolver.find(query).await?;
-        self.insert(hash, &profile);
-        Ok(profile)
+        let answer = self.resolver.find(query).await?;
+        self.insert(hash, &answer);
+        Ok(answer)
     }
 }
 

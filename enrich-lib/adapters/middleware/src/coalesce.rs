@@ -6,10 +6,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ pub struct Coalesce {
     in_flight: Arc<Mutex<InFlight>>,
 }
 
-type Call = BoxFuture<'static, Result<Option<ProfileUrl>, PortError>>;
+type Call = BoxFuture<'static, Result<Answer, PortError>>;
 
 #[derive(Default)]
 struct InFlight {
@@ -77,7 +77,7 @@ impl Coalesce {
 
 #[async_trait]
 impl Resolver for Coalesce {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.join(query).await
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 
 use crate::timeout::timeout;
 
@@ -32,7 +31,7 @@ impl Deadline {
 
 #[async_trait]
 impl Resolver for Deadline {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         find_within(self.budget, &*self.resolver, query).await
     }
 }
@@ -42,7 +41,7 @@ pub(crate) async fn find_within(
     budget: Duration,
     resolver: &dyn Resolver,
     query: &Query,
-) -> Result<Option<ProfileUrl>, PortError> {
+) -> Result<Answer, PortError> {
     timeout(budget, resolver.find(query)).await.unwrap_or_else(|| Err(VendorErrorKind::TimedOut.into()))
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use futures_util::future::select;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -91,7 +91,7 @@ fn p95(recent: &VecDeque<Duration>) -> Option<Duration> {
 
 #[async_trait]
 impl Resolver for Hedge {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let started = Instant::now();
         let mut first = self.resolver.find(query);
         let result = match timeout(self.delay(), &mut first).await {
@@ -115,11 +115,11 @@ impl Resolver for Hedge {
 /// Returns the first match or "no match" of two requests, or the first error if both fail.
 async fn first_success<A>(one: A, other: A) -> A::Output
 where
-    A: Future<Output = Result<Option<ProfileUrl>, PortError>> + Unpin,
+    A: Future<Output = Result<Answer, PortError>> + Unpin,
 {
     let (result, remaining) = select(one, other).await.factor_first();
     match result {
-        Ok(profile) => Ok(profile),
+        Ok(answer) => Ok(answer),
         Err(error) => remaining.await.map_err(|_| error),
     }
 }

@@ -58,7 +58,7 @@
 //!     workspace: "demo".parse()?,
 //!     email: Email::parse("Ada.Marlowe@gmail.com")?,
 //! };
-//! assert!(resolver.find(&query).await?.is_some());
+//! assert!(resolver.find(&query).await?.profile.is_some());
 //! # Ok(())
 //! # }
 //! ```

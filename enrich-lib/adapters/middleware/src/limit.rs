@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 
 use crate::permits::{Permits, QueueFull};
 use crate::timeout::timeout;
@@ -36,7 +35,7 @@ impl ConcurrencyLimit {
 
 #[async_trait]
 impl Resolver for ConcurrencyLimit {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let permit = Box::pin(self.permits.acquire(&query.workspace));
         let permit = timeout(self.queue_timeout, permit).await.ok_or(VendorErrorKind::QueueTimeout)?;
         let _permit = permit.map_err(|QueueFull| VendorErrorKind::QueueFull)?;

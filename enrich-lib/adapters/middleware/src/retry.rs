@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::VendorError;
+use enrich_lib::resolver::{Answer, VendorError};
 use enrich_store::Backoff;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -72,7 +71,7 @@ impl Retry {
 
 #[async_trait]
 impl Resolver for Retry {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let started = Instant::now();
         let mut tries = 1;
         let mut backoff = Backoff::new(self.policy.delay_first, self.policy.delay_max);

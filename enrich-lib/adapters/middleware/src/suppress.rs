@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use enrich_lib::email::Email;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::OptOuts;
+use enrich_lib::resolver::{Answer, OptOuts};
 
 use crate::hash::{EmailHash, EmailHasher};
 
@@ -33,14 +32,14 @@ impl Suppress {
 
 #[async_trait]
 impl Resolver for Suppress {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         if self.opt_outs.contains(&query.email).await? {
-            return Ok(None);
+            return Ok(Answer::default());
         }
         let found = self.resolver.find(query).await?;
         // The person may have opted out while a vendor was answering.
-        let is_suppressed = found.is_some() && self.opt_outs.contains(&query.email).await?;
-        Ok(found.filter(|_| !is_suppressed))
+        let is_suppressed = found.profile.is_some() && self.opt_outs.contains(&query.email).await?;
+        Ok(if is_suppressed { Answer::default() } else { found })
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ impl Waterfall {
 
 #[async_trait]
 impl Resolver for Waterfall {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let started = Instant::now();
         let mut failures = Vec::new();
         for (vendor, vendors_left) in self.vendors.iter().zip((1..=self.vendors.len() as u32).rev()) {
@@ -82,8 +82,10 @@ impl Resolver for Waterfall {
                 None => vendor.resolver.find(query).await,
             };
             match found {
-                Ok(Some(profile)) => return Ok(Some(profile)),
-                Ok(None) => {}
+                Ok(answer) if answer.profile.is_some() => {
+                    return Ok(answer.from_source(vendor.name.clone()));
+                }
+                Ok(_) => {}
                 Err(error) => {
                     if let Some(on_failure) = &self.on_failure {
                         on_failure(query, &vendor.name, &error);
@@ -93,7 +95,7 @@ impl Resolver for Waterfall {
             }
         }
         if failures.is_empty() {
-            Ok(None)
+            Ok(Answer::default())
         } else {
             Err(PortError::new(WaterfallError { failures, vendors: self.vendors.len() }))
         }

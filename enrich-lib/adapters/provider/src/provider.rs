@@ -9,7 +9,7 @@ use enrich_lib::model::ProfileUrl;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::VendorErrorKind;
+use enrich_lib::resolver::{Answer, VendorErrorKind};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -209,8 +209,8 @@ async fn drain(response: Response<Incoming>, deadline: Instant) {
 
 #[async_trait]
 impl Resolver for Provider {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        Ok(self.exchange(&query.email).await.found?)
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        Ok(self.exchange(&query.email).await.found?.into())
     }
 }
 

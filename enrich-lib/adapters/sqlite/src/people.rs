@@ -9,7 +9,7 @@ use enrich_lib::model::{ProfileUrl, ProfileUrlError, Timestamp};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::OptOuts;
+use enrich_lib::resolver::{Answer, OptOuts};
 use enrich_store::{EmailHasher, OptOut};
 use rusqlite::Connection;
 use rusqlite::types::Type;
@@ -50,6 +50,9 @@ pub struct Stats {
 }
 
 impl People {
+    /// The name of the directory as a [source](Answer::source) of profiles.
+    pub const NAME: &str = "people";
+
     /// Default minimum confidence of a trusted match.
     pub const CONFIDENCE_MIN: f64 = 0.8;
 
@@ -182,8 +185,8 @@ impl People {
 #[async_trait]
 impl Resolver for People {
     /// Runs on the caller's thread, because [`People::get`] takes only microseconds.
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
-        Ok(self.get(&query.email)?)
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        Ok(Answer::from(self.get(&query.email)?).from_source(Self::NAME))
     }
 }
 

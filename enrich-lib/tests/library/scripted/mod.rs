@@ -12,6 +12,7 @@ use enrich_lib::observe::Observer;
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver;
 use enrich_lib::window::{Quota, Window, Workspace};
 
 /// The result of each port.
@@ -130,9 +131,9 @@ impl Credits for Ports {
 
 #[async_trait]
 impl Resolver for Ports {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<resolver::Answer, PortError> {
         self.note(Call::FindPerson(query.email.as_str().to_owned()));
         let ada = || ProfileUrl::from_name("ada-marlowe").expect("a name");
-        result_of(self.script.person).map(|found| found.then(ada))
+        result_of(self.script.person).map(|found| found.then(ada).into())
     }
 }

@@ -18,6 +18,7 @@ use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, Ledger, run_on_thread};
 use enrich_store::records::NewKey;
@@ -244,10 +245,10 @@ impl Door {
 
 #[async_trait]
 impl Resolver for Door {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         self.came.fetch_add(1, Ordering::SeqCst);
         let _permit = self.lock.acquire().await.unwrap();
-        Ok(Some(ProfileUrl::from_name("ada").unwrap()))
+        Ok(ProfileUrl::from_name("ada").unwrap().into())
     }
 }
 

@@ -103,7 +103,10 @@ fn queries_vendors_in_order_until_a_match() {
     let requests = world.requests();
     assert_found(&world.ask(&server), "ada-of-ours");
     assert_eq!(world.requests(), requests);
-    world.end(server);
+    let log = world.end(server);
+    for vendor in ["beta", "alpha", "people"] {
+        assert!(log.contains(&format!(" vendor=\"{vendor}\"")), "{vendor}: {log}");
+    }
 }
 
 /// Runs the example of `host/docs/vendors.md` and compares the output, except for values that differ between lookups.
@@ -150,7 +153,8 @@ fn masked(text: &str) -> String {
         let (time, rest) = line.split_once(' ').unwrap_or_default();
         let line = if time.ends_with('Z') { rest } else { line };
         let line = line.split_once("duration_us=").map_or(line, |(line, _)| line);
-        let mut parts = line.split("lookup_").flat_map(|part| part.split("127.0.0.1:"));
+        let parts = line.split("lookup_").flat_map(|part| part.split("127.0.0.1:"));
+        let mut parts = parts.flat_map(|part| part.split("key_"));
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |masked, part| {
             masked + "…" + part.trim_start_matches(|c: char| c.is_ascii_hexdigit())
@@ -244,7 +248,8 @@ fn opted_out_person_is_404_without_a_vendor_request() {
     world.enrich.ok(&["people", "suppress", "adamarlowe@googlemail.com"]);
     crate::enrich::eventually("the opt-out is honoured", || (world.ask(&server).status == 404).then_some(()));
     assert_eq!(world.requests(), [1, 0]);
-    world.end(server);
+    let log = world.end(server);
+    assert!(log.contains(" vendor=\"alpha\" is_cached=true\n"), "{log}");
 }
 
 #[test]

@@ -77,6 +77,8 @@ fn count_not_found(node: &Node) {
         key: Some(key_id()),
         ending: Ending::NotFound,
         step: Step::Settle,
+        source: None,
+        is_cached: false,
         credits_spent: 0,
         durations: Durations::default(),
         error: None,

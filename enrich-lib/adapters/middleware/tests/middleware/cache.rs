@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{Cache, CachePolicy, EmailHasher};
+use enrich_middleware::{Cache, CachePolicy, EmailHasher, Waterfall};
 use tokio::time::sleep;
 
-use crate::scripted::{LookupResult, Vendor, drop_at_each_ms, fails, finds, found, look_up, no_match, query};
+use crate::scripted::{
+    LookupResult, Vendor, ada, drop_at_each_ms, fails, finds, found, look_up, no_match, query,
+};
 
 const FOUND_TTL: Duration = Duration::from_secs(3_600);
 const NOT_FOUND_TTL: Duration = Duration::from_secs(60);
@@ -39,6 +41,24 @@ async fn caches_no_match_until_its_own_ttl_ends() {
     assert_eq!((look_up(&cache).await, vendor.calls()), (LookupResult::NoMatch, 1));
     sleep(MS).await;
     assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_only_answers_from_the_cache() {
+    for (behavior, name) in [(finds("ada"), Some("alpha")), (no_match(), None)] {
+        let waterfall = Arc::new(Waterfall::new().then("alpha", Vendor::new(behavior)));
+        let policy = CachePolicy {
+            entries_max: NonZeroUsize::MIN,
+            found_ttl: FOUND_TTL,
+            not_found_ttl: NOT_FOUND_TTL,
+        };
+        let cache = Cache::new(waterfall, EmailHasher::new([7; 32]), policy);
+        for is_cached in [false, true, true] {
+            let answer = cache.find(&ada()).await.unwrap();
+            assert_eq!(answer.source.as_ref().map(|source| source.as_str()), name);
+            assert_eq!(answer.is_cached, is_cached);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

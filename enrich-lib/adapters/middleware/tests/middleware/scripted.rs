@@ -11,7 +11,7 @@ use enrich_lib::model::{LookupId, ProfileUrl, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
-use enrich_lib::resolver::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use tokio::time::{Instant, sleep};
 
 /// How a vendor handles one call.
@@ -137,7 +137,7 @@ impl Drop for InFlightGuard<'_> {
 
 #[async_trait]
 impl Resolver for Vendor {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         lock(&self.calls).push((Instant::now(), query.workspace.clone()));
         let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.in_flight_max.fetch_max(in_flight, Ordering::SeqCst);
@@ -149,8 +149,8 @@ impl Resolver for Vendor {
             sleep(behavior.after).await;
         }
         match behavior.outcome {
-            Outcome::Finds(name) => ProfileUrl::from_name(&name).map(Some).map_err(PortError::new),
-            Outcome::NoMatch => Ok(None),
+            Outcome::Finds(name) => ProfileUrl::from_name(&name).map(Answer::from).map_err(PortError::new),
+            Outcome::NoMatch => Ok(Answer::default()),
             Outcome::Fails(error) => Err(error.into()),
             Outcome::FailsUntyped => Err(PortError::new("it broke")),
             Outcome::Panics => panic!("scripted panic"),
@@ -169,11 +169,11 @@ pub(crate) enum LookupResult {
     OtherError(String),
 }
 
-impl From<&Result<Option<ProfileUrl>, PortError>> for LookupResult {
-    fn from(found: &Result<Option<ProfileUrl>, PortError>) -> Self {
+impl From<&Result<Answer, PortError>> for LookupResult {
+    fn from(found: &Result<Answer, PortError>) -> Self {
         match found {
-            Ok(Some(profile)) => Self::Found(profile.name().to_owned()),
-            Ok(None) => Self::NoMatch,
+            Ok(Answer { profile: Some(profile), .. }) => Self::Found(profile.name().to_owned()),
+            Ok(_) => Self::NoMatch,
             Err(error) => match VendorError::of(error) {
                 Some(error) => Self::VendorError(error.kind),
                 None => Self::OtherError(error.to_string()),

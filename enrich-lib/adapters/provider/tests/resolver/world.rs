@@ -7,7 +7,7 @@ use enrich_lib::email::Email;
 use enrich_lib::model::LookupId;
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
-use enrich_lib::resolver::{VendorError, VendorErrorKind};
+use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use enrich_provider::{Client, Description, Provider, SecretSource};
 use tracing::level_filters::LevelFilter;
 
@@ -115,8 +115,8 @@ pub(crate) async fn look_up(provider: &Provider) -> Outcome {
         assert!(!text.contains(&secret.to_lowercase()), "{secret} is text: {text}");
     }
     match answer {
-        Ok(Some(profile)) => Outcome::Found(profile.name().to_owned()),
-        Ok(None) => Outcome::NoMatch,
+        Ok(Answer { profile: Some(profile), .. }) => Outcome::Found(profile.name().to_owned()),
+        Ok(_) => Outcome::NoMatch,
         Err(error) => {
             let error = VendorError::of(&error).unwrap_or_else(|| panic!("no error in {error:?}"));
             Outcome::Error {

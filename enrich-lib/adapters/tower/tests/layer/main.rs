@@ -25,6 +25,7 @@ use enrich_lib::observe::{Ending, LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_tower::{BodyLimits, Enrich, EnrichLayer};
 use http::{Method, Request, Response, StatusCode};
@@ -207,10 +208,10 @@ impl Gate {
 
 #[async_trait]
 impl Resolver for Gate {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         self.0.0.notify_one();
         self.0.1.notified().await;
-        Ok(ProfileUrl::from_name("ada-marlowe").ok())
+        Ok(ProfileUrl::from_name("ada-marlowe").ok().into())
     }
 }
 
@@ -219,9 +220,9 @@ struct Slow;
 
 #[async_trait]
 impl Resolver for Slow {
-    async fn find(&self, _: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        Ok(ProfileUrl::from_name("ada-marlowe").ok())
+        Ok(ProfileUrl::from_name("ada-marlowe").ok().into())
     }
 }
 
@@ -229,7 +230,7 @@ struct Broken;
 
 #[async_trait]
 impl Resolver for Broken {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         panic!("{}", query.email.canonical());
     }
 }

@@ -17,6 +17,7 @@ use enrich_lib::model::{ProfileUrl, WorkspaceId};
 use enrich_lib::ports::{Resolver, Windows};
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
 use enrich_lib::window::{Quota, Window, Workspace};
 use enrich_pingora::gateway::Gateway;
 use pingora::proxy::http_proxy_service;
@@ -205,7 +206,7 @@ impl People {
 
 #[async_trait]
 impl Resolver for People {
-    async fn find(&self, query: &Query) -> Result<Option<ProfileUrl>, PortError> {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let _permit = self.gate.acquire().await.map_err(PortError::new)?;
         assert!(query.email != Email::parse(POISON).unwrap(), "poisoned");
