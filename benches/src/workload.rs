@@ -178,7 +178,8 @@ fn with_other_path(request: &[u8]) -> Vec<u8> {
 /// Uses up the rate limit of the workspace that is limited to one request.
 async fn exhaust_rate_limit(service: &Service) {
     use enrich_host::Arrivals;
-    let request = Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()) };
+    let request =
+        Request { key: Some(Keys::default().limited.digest()), body: Ok("{}".into()), context: None };
     service.answer(SystemArrivals.arrive(), request).await;
 }
 

@@ -29,7 +29,7 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
 fn main() {
     let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 2);
     for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"bea.marlowe@gmail.com"}"#] {
-        let reply = look_up(Request { key: Some(key), body: Ok(body.into()) }, &mut balance);
+        let reply = look_up(Request { key: Some(key), body: Ok(body.into()), context: None }, &mut balance);
         println!("{:#?}", wire::response(&reply.unwrap_or_else(|refusal| refusal)));
     }
 }

@@ -38,7 +38,7 @@ impl Service {
     where
         O: Observer + ?Sized,
     {
-        let mut recorder = Recorder::start(observer, arrival.id);
+        let mut recorder = Recorder::start(observer, arrival.id, request.context.clone());
         let (Ok(reply) | Err(reply)) = self.walk(arrival, request, &mut recorder).await;
         recorder.finish(&reply);
         reply

@@ -80,7 +80,7 @@
 //! # Layout
 //!
 //! In reading order: [`model`] domain types · [`key`] API keys · [`email`] · [`body`] request bodies · [`window`] the burst
-//! limit · [`credit`] · [`query`] · [`refusal`] error codes · [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state
+//! limit · [`credit`] · [`context`] of a request · [`query`] · [`refusal`] error codes · [`resolver`] vendor errors · [`ports`] · [`lookup`] **the state
 //! machine** · [`observe`] lookup events · [`drive`] the driver · [`wire`] HTTP · [`sharded_map`] a sharded map for stores ·
 //! [`memory`] in-memory ports.
 
@@ -98,6 +98,8 @@ pub mod body;
 pub mod window;
 
 pub mod credit;
+
+pub mod context;
 
 pub mod query;
 

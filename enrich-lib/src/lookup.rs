@@ -46,7 +46,7 @@
 //!
 //! let key = ApiKey::generate(|| 1);
 //! let body = br#"{"email":"ada.marlowe@gmail.com"}"#;
-//! let request = Request { key: Some(key.digest()), body: Ok(body[..].into()) };
+//! let request = Request { key: Some(key.digest()), body: Ok(body[..].into()), context: None };
 //! let reply = walk(&Policy::default(), request).unwrap();
 //! assert_eq!(reply.status(), 200);
 //! # }
@@ -62,9 +62,12 @@
 //! }
 //! ```
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::body::{self, Body};
+use crate::context::RequestContext;
 use crate::credit::{Hold, HoldOutcome, Price, Settlement};
 use crate::email::{Email, EmailError, EmailPolicy};
 use crate::key::{KeyDigest, KeyId};
@@ -102,6 +105,18 @@ pub struct Request {
     pub key: Option<KeyDigest>,
     /// The body, or the reason why it is unavailable. It is checked after the key and the burst limit.
     pub body: Body,
+    /// The context, if there is any.
+    pub context: Option<Arc<RequestContext>>,
+}
+
+impl Request {
+    /// Adds the client's address, for the log.
+    #[must_use]
+    pub fn from_client(self, client: IpAddr) -> Self {
+        let context = self.context.map(Arc::unwrap_or_clone).unwrap_or_default();
+        let context = RequestContext { client: Some(client), ..context };
+        Self { context: Some(context.into()), ..self }
+    }
 }
 
 /// One lookup. `State` owns exactly the data that is available so far.
@@ -118,13 +133,15 @@ pub struct Lookup<'p, State> {
 pub struct Received {
     key: KeyDigest,
     body: Body,
+    context: Option<Arc<RequestContext>>,
 }
 
 impl<'p> Lookup<'p, Received> {
     /// Starts a lookup. Fails with 401 if the request has no well-formed key, before any store is accessed.
     pub fn receive(policy: &'p Policy, arrival: Arrival, request: Request) -> Result<Self, Reply> {
-        match request.key {
-            Some(key) => Ok(Self { policy, arrival, state: Received { key, body: request.body } }),
+        let Request { key, body, context } = request;
+        match key {
+            Some(key) => Ok(Self { policy, arrival, state: Received { key, body, context } }),
             None => Err(Reply::unauthenticated(arrival.id, Refusal::Unauthorized)),
         }
     }
@@ -143,7 +160,12 @@ impl<'p> Lookup<'p, Received> {
         match found {
             Ok(Some(Workspace { id, quota })) => {
                 let window = quota.window(&id, self.arrival.now);
-                Ok(self.with(|Received { key, body }| Identified { key: key.key_id(), window, body }))
+                Ok(self.with(|Received { key, body, context }| Identified {
+                    key: key.key_id(),
+                    window,
+                    body,
+                    context,
+                }))
             }
             Ok(None) => Err(Reply::unauthenticated(self.arrival.id, Refusal::Unauthorized)),
             Err(error) => {
@@ -159,6 +181,7 @@ pub struct Identified {
     key: KeyId,
     window: Window,
     body: Body,
+    context: Option<Arc<RequestContext>>,
 }
 
 impl<'p> Lookup<'p, Identified> {
@@ -176,9 +199,13 @@ impl<'p> Lookup<'p, Identified> {
         });
         let (workspace, key) = (self.state.window.workspace().clone(), self.state.key);
         match counted.map(|count| self.state.window.admit(count, self.arrival.now)) {
-            Ok(Ok(rate_limit)) => {
-                Ok(self.with(|Identified { key, body, .. }| Admitted { workspace, key, rate_limit, body }))
-            }
+            Ok(Ok(rate_limit)) => Ok(self.with(|Identified { key, body, context, .. }| Admitted {
+                workspace,
+                key,
+                rate_limit,
+                body,
+                context,
+            })),
             Ok(Err(rate_limit)) => {
                 Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), Refusal::RateLimited))
             }
@@ -197,6 +224,7 @@ pub struct Admitted {
     key: KeyId,
     rate_limit: RateLimitStatus,
     body: Body,
+    context: Option<Arc<RequestContext>>,
 }
 
 impl<'p> Lookup<'p, Admitted> {
@@ -214,8 +242,9 @@ impl<'p> Lookup<'p, Admitted> {
                     ttl: self.policy.hold_ttl,
                 };
                 Ok(self.with(|admitted| {
-                    let query = Query { lookup_id: hold.lookup_id, workspace: admitted.workspace, email };
-                    Validated { rate_limit: admitted.rate_limit, hold, query }
+                    let Admitted { workspace, rate_limit, context, .. } = admitted;
+                    let query = Query { lookup_id: hold.lookup_id, workspace, email, context };
+                    Validated { rate_limit, hold, query }
                 }))
             }
             Err(refusal) => {

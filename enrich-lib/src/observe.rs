@@ -28,8 +28,10 @@
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::context::RequestContext;
 use crate::key::KeyId;
 use crate::lookup::{Outcome, Reply};
 use crate::model::{LookupId, WorkspaceId};
@@ -75,6 +77,8 @@ impl Observer for () {
 pub struct LookupEvent<'a> {
     /// The lookup's id.
     pub lookup_id: LookupId,
+    /// The context of the request, if there is any.
+    pub context: Option<&'a RequestContext>,
     /// The workspace, if the key was valid and the lookup produced a reply.
     pub workspace: Option<&'a WorkspaceId>,
     /// The id of the key, if the key was valid and the lookup produced a reply.
@@ -201,6 +205,7 @@ pub struct Durations {
 pub(crate) struct Recorder<'o, O: Observer + ?Sized> {
     observer: &'o O,
     lookup_id: LookupId,
+    context: Option<Arc<RequestContext>>,
     step: Step,
     durations: Durations,
     times_ports: bool,
@@ -211,13 +216,14 @@ pub(crate) struct Recorder<'o, O: Observer + ?Sized> {
 }
 
 impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
-    pub(crate) fn start(observer: &'o O, lookup_id: LookupId) -> Self {
+    pub(crate) fn start(observer: &'o O, lookup_id: LookupId, context: Option<Arc<RequestContext>>) -> Self {
         let now = catch_panic(|| observer.now()).unwrap_or_default();
         let times_ports = catch_panic(|| observer.times_ports()).unwrap_or_default();
         let (step, durations) = (Step::Receive, Durations::default());
         Self {
             observer,
             lookup_id,
+            context,
             step,
             durations,
             times_ports,
@@ -282,10 +288,11 @@ impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
         catch_panic(|| self.observer.finished(event));
     }
 
-    fn event(&self, ending: Ending) -> LookupEvent<'static> {
+    fn event(&self, ending: Ending) -> LookupEvent<'_> {
         let total = self.answered_at.saturating_sub(self.started_at);
         LookupEvent {
             lookup_id: self.lookup_id,
+            context: self.context.as_deref(),
             workspace: None,
             key: None,
             ending,

@@ -1,13 +1,14 @@
 //! The HTTP mapping: from headers and body to a request, and from a reply to a response. It does no I/O, so that any server
 //! can use it.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::body::{Body, BodyError};
+use crate::context::{RequestContext, TraceContext};
 use crate::key::KeyDigest;
 use crate::lookup::{Outcome, Reply, Request};
 use crate::model::LookupId;
@@ -22,6 +23,12 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// The description of the operation in OpenAPI 3.1, as JSON. A gateway can serve it.
 pub const OPENAPI: &str = include_str!("../openapi.json");
+
+/// The header with the trace of a request (W3C Trace Context).
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The header with the state of the systems that a trace has passed (W3C Trace Context).
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
@@ -60,13 +67,22 @@ pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
 }
 
 /// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is
-/// reported only after the checks of the key and the burst limit.
+/// reported only after the checks of the key and the burst limit. The context has the trace of the request.
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
     let is_json = only(headers, &CONTENT_TYPE).is_some_and(is_json);
     Request {
         key: only(headers, &AUTHORIZATION).and_then(bearer_key),
         body: if is_json { body } else { Err(BodyError::ContentType) },
+        context: trace(headers).map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
     }
+}
+
+/// Reads the trace of a request. An invalid `traceparent` is ignored, and with it `tracestate`. A `tracestate` in several
+/// lines is dropped.
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    let trace = TraceContext::parse(only(headers, &TRACEPARENT)?.to_str().ok()?)?;
+    let state = only(headers, &TRACESTATE).and_then(|state| state.to_str().ok());
+    Some(trace.with_state(state.unwrap_or_default()))
 }
 
 /// Returns the value of a header, or `None` if it is missing or repeated.

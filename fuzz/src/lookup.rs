@@ -158,7 +158,7 @@ impl Script {
         };
         let arrival = Arrival::new(Timestamp::from_unix_ms(self.now_ms), [7; 10]);
         let key = (self.has_key == ScriptedResult::Yes).then(|| ApiKey::generate(|| 7).digest());
-        let reply = futures_executor::block_on(service.answer(arrival, Request { key, body }));
+        let reply = futures_executor::block_on(service.answer(arrival, Request { key, body, context: None }));
         (reply, port.take_calls())
     }
 }

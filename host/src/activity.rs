@@ -7,6 +7,7 @@
 //! The deadline is computed only when the timer fires. The timer never sleeps longer than the shortest timeout, so a wait
 //! that starts after one check cannot be due before the next.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -38,6 +39,8 @@ pub(crate) struct ConnectionActivity {
     lookups_finished: AtomicU32,
     /// Set by the first lookup with a valid key.
     is_authenticated: AtomicBool,
+    /// The other end: the client, or a proxy.
+    pub(crate) peer: IpAddr,
     opened: Instant,
     /// Start of the last wait that the timeout observed, in milliseconds after `opened`.
     waiting_since_ms: AtomicU64,
@@ -70,8 +73,8 @@ impl Wait {
 }
 
 impl ConnectionActivity {
-    /// Returns the state of a new connection, which waits for its first head.
-    pub(crate) fn new() -> Self {
+    /// Returns the state of a new connection from `peer`, which waits for its first head.
+    pub(crate) fn new(peer: IpAddr) -> Self {
         Self {
             requests: AtomicU32::new(0),
             is_busy: AtomicBool::new(true),
@@ -81,6 +84,7 @@ impl ConnectionActivity {
             lookups_started: AtomicU32::new(0),
             lookups_finished: AtomicU32::new(0),
             is_authenticated: AtomicBool::new(false),
+            peer,
             opened: Instant::now(),
             waiting_since_ms: AtomicU64::new(0),
             evicted: Notify::new(),

@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::activity::ConnectionActivity;
+use crate::client_address::ClientAddress;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 
@@ -22,6 +23,7 @@ use crate::shutdown::Shutdown;
 pub(crate) struct RequestHandler {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
+    pub(crate) client_address: ClientAddress,
     pub(crate) shutdown: Arc<Shutdown>,
 }
 
@@ -55,7 +57,12 @@ impl RequestHandler {
                 // distinguishable.
                 let body = self.endpoint.read_body(body).await;
                 is_unread = body.is_err();
-                let lookup = self.endpoint.answer(&head.headers, body);
+                let request = wire::request(&head.headers, body);
+                let request = match self.client_address.of(activity.peer, &head.headers) {
+                    Some(client) => request.from_client(client),
+                    None => request,
+                };
+                let lookup = self.endpoint.answer(request);
                 // Many requests wait at once, so each keeps only what it needs.
                 drop(head);
                 self.look_up(lookup, version, activity).await?

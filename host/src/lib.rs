@@ -13,6 +13,7 @@
 //! - [`swap`]: values that a configuration reload replaces
 //! - [`tls`]: certificates and TLS configuration
 //! - `wake`: futures that are polled only after their own wake-up
+//! - [`ClientAddress`]: the client's address in the log
 //! - `activity`: the state of a connection and its timeouts
 //! - `registry`: the open connections and the limits on their number
 //! - `shutdown`: the phases of a graceful shutdown
@@ -28,6 +29,7 @@
 #![deny(missing_docs)]
 
 mod activity;
+mod client_address;
 mod connection;
 mod handler;
 mod limits;
@@ -45,6 +47,7 @@ pub mod workers;
 
 pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 
+pub use crate::client_address::{ClientAddress, Network, NetworkError};
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 pub use crate::server::{Services, run};

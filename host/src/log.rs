@@ -50,25 +50,29 @@ impl Observer for Log {
             (lookup.ending.outcome(), lookup.ending.status(), lookup.credits_spent);
         let duration_us = micros(lookup.durations.total);
         let reason = reason(lookup);
+        let client = lookup.context.and_then(|context| context.client).map(display);
+        let trace_id =
+            lookup.context.and_then(|context| context.trace.as_ref()).map(|t| display(t.trace_id()));
         match (lookup.ending, lookup.error) {
             // The client receives 500, as for any internal failure. The panic message is not logged because it could quote
             // the email.
             (Ending::Panicked, _) => tracing::error!(
                 target: "enrich::lookup", %lookup_id, outcome = "server_error", status = 500, duration_us,
-                error = "panicked",
+                client, trace_id, error = "panicked",
             ),
             // Lookups are abandoned only when the process exits. `run` has already logged their number.
             (Ending::Abandoned, _) => return,
             (_, Some(error)) => tracing::warn!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
-                is_cached, error = format!("{error:#}"),
+                is_cached, client, trace_id, error = format!("{error:#}"),
             ),
             (Ending::Refused(Refusal::Unauthorized), None) if !self.unauthorized.admits() => tracing::debug!(
-                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, reason = reason.as_deref(),
+                target: "enrich::lookup", %lookup_id, outcome, status, credits, duration_us, client,
+                trace_id, reason = reason.as_deref(),
             ),
             (_, None) => tracing::info!(
                 target: "enrich::lookup", %lookup_id, workspace, key, outcome, status, credits, duration_us, vendor,
-                is_cached, reason = reason.as_deref(),
+                is_cached, client, trace_id, reason = reason.as_deref(),
             ),
         }
         let Durations { keys, windows, hold, resolver, settle, .. } = lookup.durations;

@@ -95,7 +95,6 @@ impl Registry {
 
     /// Waits for a slot. Returns `None` if the address has too many connections. Cancel safe.
     async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
-        let address = network(address);
         loop {
             match self.try_admit(address) {
                 Admission::Admitted(slot) => return Some(slot),
@@ -105,7 +104,8 @@ impl Registry {
         }
     }
 
-    fn try_admit(self: &Arc<Self>, address: IpAddr) -> Admission {
+    fn try_admit(self: &Arc<Self>, peer: IpAddr) -> Admission {
+        let address = network(peer);
         let mut state = self.lock();
         let state = &mut *state;
         let count = state.addresses.get(&address).copied().unwrap_or(0);
@@ -121,7 +121,7 @@ impl Registry {
             state.unreported.0 += 1;
             state.warn(self);
         }
-        let (id, activity) = (state.admitted, Arc::new(ConnectionActivity::new()));
+        let (id, activity) = (state.admitted, Arc::new(ConnectionActivity::new(peer)));
         state.admitted += 1;
         *state.addresses.entry(address).or_default() += 1;
         state.insert(id, activity.clone());

@@ -12,6 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use crate::client_address::ClientAddress;
 use crate::connection::{self, Connections};
 use crate::handler::RequestHandler;
 use crate::limits::Limits;
@@ -29,6 +30,8 @@ pub struct Services {
     pub arrivals: Arc<dyn Arrivals>,
     /// Limits on resources that clients can consume.
     pub limits: Limits,
+    /// The client's address in the log.
+    pub client_address: ClientAddress,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
     /// Receives the event of each lookup after it is logged. Its clock is not used.
@@ -41,16 +44,25 @@ impl Services {
     /// Returns a configuration for plain HTTP with the system clock and the default limits.
     pub fn new(service: Service) -> Self {
         let (arrivals, limits) = (Arc::new(SystemArrivals), Limits::default());
-        Self { service, arrivals, limits, tls: None, observer: Arc::new(()), date_header: true }
+        Self {
+            service,
+            arrivals,
+            limits,
+            client_address: ClientAddress::Off,
+            tls: None,
+            observer: Arc::new(()),
+            date_header: true,
+        }
     }
 }
 
 impl fmt::Debug for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, limits, tls, date_header, .. } = self;
+        let Self { service, limits, client_address, tls, date_header, .. } = self;
         f.debug_struct("Services")
             .field("service", service)
             .field("limits", limits)
+            .field("client_address", client_address)
             .field("tls", &tls.is_some())
             .field("date_header", date_header)
             .finish_non_exhaustive()
@@ -85,10 +97,10 @@ pub(crate) async fn serve<Io>(
 ) where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Services { service, arrivals, limits, tls, observer: next, date_header } = services;
+    let Services { service, arrivals, limits, client_address, tls, observer: next, date_header } = services;
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
-    let handler = Arc::new(RequestHandler { endpoint, limits, shutdown: shutdown.clone() });
+    let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });
     let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
     let shared = Arc::new(Connections {
         handler: handler.clone(),

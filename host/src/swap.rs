@@ -77,6 +77,7 @@ mod tests {
     #[tokio::test]
     async fn lookup_finishes_with_the_resolver_it_started_with() {
         let query = Query {
+            context: None,
             lookup_id: LookupId::from_bytes([7; 16]),
             workspace: "demo".parse().unwrap(),
             email: Email::parse("ada.marlowe@gmail.com").unwrap(),

@@ -40,8 +40,12 @@ fn finds_person_by_every_spelling_of_email() {
     assert_eq!(find("AdaMarlowe+news@googlemail.com"), Some(profile));
     assert_eq!(find("ben.marlowe@gmail.com"), None);
 
-    let query =
-        |email| Query { lookup_id: LookupId::from_bytes([1; 16]), workspace: workspace("demo").id, email };
+    let query = |email| Query {
+        lookup_id: LookupId::from_bytes([1; 16]),
+        workspace: workspace("demo").id,
+        email,
+        context: None,
+    };
     let resolve = |email| block_on(Resolver::find(&directory, &query(Email::parse(email).unwrap()))).unwrap();
     assert_eq!(resolve("ada.marlowe@gmail.com"), find("ada.marlowe@gmail.com").into());
     assert_eq!(resolve("ben.marlowe@gmail.com"), Answer::default());

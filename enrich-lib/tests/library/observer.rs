@@ -275,7 +275,7 @@ impl Ports {
             credits: self.clone(),
             resolver: self.clone(),
         };
-        let request = Request { key, body: Ok(self.world.body.into()) };
+        let request = Request { context: None, key, body: Ok(self.world.body.into()) };
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let lookup = pin!(service.answer_with(arrival(), request, observer));
             lookup.poll(&mut Context::from_waker(Waker::noop()))

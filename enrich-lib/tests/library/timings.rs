@@ -94,7 +94,7 @@ impl Observer for Ticking {
 }
 
 fn request(body: &'static str) -> Request {
-    Request { key: Some(api_key().digest()), body: Ok(body.into()) }
+    Request { key: Some(api_key().digest()), body: Ok(body.into()), context: None }
 }
 
 fn ms(ms: u64) -> Duration {

@@ -37,7 +37,8 @@ fn receives() -> Vec<Row> {
     let policy = policy();
     [("a key of the right form", Some(key())), ("no key of the right form", None)]
         .map(|(input, key)| {
-            let received = Lookup::receive(&policy, arrival(), Request { key, body: Ok(ADA.into()) });
+            let received =
+                Lookup::receive(&policy, arrival(), Request { context: None, key, body: Ok(ADA.into()) });
             row("-", input, received, nothing)
         })
         .into()
@@ -241,7 +242,7 @@ fn key() -> KeyDigest {
 }
 
 fn received(policy: &Policy, body: Body) -> Lookup<'_, Received> {
-    Lookup::receive(policy, arrival(), Request { key: Some(key()), body }).expect("received")
+    Lookup::receive(policy, arrival(), Request { context: None, key: Some(key()), body }).expect("received")
 }
 
 fn identified(policy: &Policy, body: Body) -> Lookup<'_, Identified> {

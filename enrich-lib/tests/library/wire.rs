@@ -180,6 +180,23 @@ fn routes_one_path_and_method() {
 }
 
 #[test]
+fn reads_the_trace_of_one_valid_traceparent() {
+    const PARENT: (&str, &str) = ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    const STATE: (&str, &str) = ("tracestate", "congo=t61rcWkgMzE");
+    let state = |lines: &[(&str, &str)]| {
+        let trace = request(lines).context?.trace.clone()?;
+        assert_eq!(trace.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        Some(trace.state().map(str::to_owned))
+    };
+    assert_eq!(state(&[PARENT]), Some(None));
+    assert_eq!(state(&[PARENT, STATE]), Some(Some(STATE.1.to_owned())));
+    assert_eq!(state(&[PARENT, STATE, STATE]), Some(None));
+    for none in [&[][..], &[STATE], &[PARENT, PARENT], &[("traceparent", "01-4bf9"), STATE]] {
+        assert_eq!(state(none), None, "{none:?}");
+    }
+}
+
+#[test]
 fn only_405_has_allow_header() {
     let id = LookupId::new(Timestamp::default(), [0; 10]);
     let allow = |method, path| {

@@ -1,9 +1,10 @@
-//! The header `Request-Id` of every reply, and the events and log lines with the same id.
+//! The header `Request-Id` of every reply, the events and log lines with the same id, and the context of a request in its line.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use enrich_host::ClientAddress;
 use enrich_lib::model::LookupId;
 use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::Resolver;
@@ -11,7 +12,7 @@ use enrich_lib::query::Query;
 use enrich_lib::refusal::{PortError, Rejection};
 use enrich_lib::resolver::Answer;
 
-use crate::client::{request_head, valid_request};
+use crate::client::{request_head, request_with_headers, valid_request};
 use crate::lookups::Log;
 use crate::test_server::TestServer;
 
@@ -98,4 +99,39 @@ async fn reply_after_a_panic_has_the_id_of_the_lookup() {
     assert_eq!(reply.status, 500);
     let line = format!("lookup_id={}", reply.header("request-id").expect("an id"));
     assert!(log.lines().contains(&line), "{line}: {}", log.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_line_has_the_client_and_the_trace() {
+    const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let trace = format!("traceparent: 00-{TRACE_ID}-00f067aa0ba902b7-01\r\n");
+    let forwarded = "x-forwarded-for: 203.0.113.9, 10.1.1.1\r\n";
+    let proxies = || vec!["10.0.0.0/8".parse().unwrap()];
+    for (setting, client) in [
+        (ClientAddress::Off, None),
+        (ClientAddress::Peer, Some("10.9.9.9")),
+        (ClientAddress::XForwardedFor(proxies()), Some("203.0.113.9")),
+        (ClientAddress::Forwarded(proxies()), Some("10.9.9.9")),
+    ] {
+        let server = TestServer::with(|services| services.client_address = setting);
+        for (headers, trace_id) in
+            [(format!("{forwarded}{trace}"), Some(TRACE_ID)), (forwarded.to_owned(), None)]
+        {
+            let log = Log::default();
+            let _guard = log.capture();
+            for request in
+                [request_with_headers(&headers), request_with_headers(&headers).replace("enr_", "enr-")]
+            {
+                server.connect_from("10.9.9.9").send(request).await;
+            }
+            let lines = log.lines();
+            for line in lines.lines() {
+                let field = |name: &str| {
+                    line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+                };
+                assert_eq!((field("client"), field("trace_id")), (client, trace_id), "{line}");
+            }
+            assert!(lines.contains("status=200"), "{lines}");
+        }
+    }
 }

@@ -184,6 +184,7 @@ fn event(workspace: &WorkspaceId, key: Option<KeyId>, ending: Ending, credits_sp
         ending,
         step: Step::Settle,
         credits_spent,
+        context: None,
         source: None,
         is_cached: false,
         durations: Durations::default(),

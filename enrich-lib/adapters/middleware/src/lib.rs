@@ -57,6 +57,7 @@
 //!     lookup_id: LookupId::from_bytes([7; 16]),
 //!     workspace: "demo".parse()?,
 //!     email: Email::parse("Ada.Marlowe@gmail.com")?,
+//!     context: None,
 //! };
 //! assert!(resolver.find(&query).await?.profile.is_some());
 //! # Ok(())

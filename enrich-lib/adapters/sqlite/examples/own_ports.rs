@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);
-        let request = Request { key: Some(key.digest()), body: Ok(body.into()) };
+        let request = Request { key: Some(key.digest()), body: Ok(body.into()), context: None };
         // In a handler, use `.await` and fresh random bytes for each request.
         let arrival = Arrival::new(now, std::array::from_fn(|i| email.as_bytes()[i]));
         let reply = futures_executor::block_on(service.answer(arrival, request));

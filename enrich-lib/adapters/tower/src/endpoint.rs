@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use enrich_lib::body::Body;
 use enrich_lib::drive::Service;
+use enrich_lib::lookup::Request;
 use enrich_lib::observe::Observer;
 use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use futures_util::FutureExt;
-use http::{HeaderMap, Response};
+use http::Response;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -45,7 +45,7 @@ impl Endpoint {
         Self { service, arrivals, observer: Arc::new(()), body, lookups: TaskTracker::new() }
     }
 
-    /// Reads a request's body. Pass the result to [`answer`](Self::answer) even if it is an error or the key is invalid:
+    /// Reads a request's body. Pass the result to [`wire::request`] even if it is an error or the key is invalid:
     /// the lookup reports an invalid body only after the checks that come before it.
     ///
     /// Requires a tokio runtime with its timer enabled.
@@ -62,12 +62,11 @@ impl Endpoint {
         wire::rejection(rejection, request_id)
     }
 
-    /// Answers one request. A panic of the service results in a 500.
+    /// Answers one request, which [`wire::request`] creates. A panic of the service results in a 500.
     ///
     /// If the future is dropped before it completes, a task on the tokio runtime completes the lookup.
-    pub fn answer(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> LookupFuture {
-        let endpoint = self.clone();
-        let (arrival, request) = (self.arrivals.arrive(), wire::request(headers, body));
+    pub fn answer(self: &Arc<Self>, request: Request) -> LookupFuture {
+        let (endpoint, arrival) = (self.clone(), self.arrivals.arrive());
         let lookup = async move {
             let Self { service, observer, .. } = &*endpoint;
             let lookup = service.answer_with(arrival, request, &**observer);

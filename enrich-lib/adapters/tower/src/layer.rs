@@ -102,7 +102,7 @@ where
             let response = async move {
                 // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
                 let body = endpoint.read_body(body).await;
-                endpoint.answer(&head.headers, body).await
+                endpoint.answer(wire::request(&head.headers, body)).await
             };
             Source::Own { future: Box::pin(response) }
         };

@@ -183,6 +183,7 @@ async fn serve(
         service: stores.service(&settings.config, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
         limits: settings.config.limits(open_files::connections_max(settings, console.is_some())?),
+        client_address: settings.config.client_address(),
         tls,
         observer: stores.usage(),
         date_header: true,

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use enrich_host::{BodyLimits, Limits};
+use enrich_host::{BodyLimits, ClientAddress, Limits, Network};
 use enrich_lib::credit::Price;
 use enrich_lib::email::EmailPolicy;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
@@ -13,6 +13,7 @@ use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
+use super::client_address::{ClientAddressSource, deserialize_networks};
 use super::console::ConsoleConfig;
 use super::emails::EmailsConfig;
 use super::range::{check_range, ms};
@@ -35,6 +36,10 @@ pub struct Config {
     /// Number of threads that serve connections. Defaults to one per core.
     pub workers: Option<NonZeroUsize>,
     pub log_format: LogFormat,
+    log_client_address: ClientAddressSource,
+    /// The proxies whose header is read.
+    #[serde(deserialize_with = "deserialize_networks")]
+    trusted_proxies: Vec<Network>,
     /// Allows plain HTTP on addresses other than loopback.
     pub plaintext: bool,
     pub tls: Option<Tls>,
@@ -241,6 +246,7 @@ impl Config {
         errors.check(check_range("people.confidence_min", self.people.confidence_min, min, max));
         let (min, max) = RESOLVER_DEADLINES_MS.into_inner();
         errors.check(check_range("resolver.deadline_ms", self.resolver.deadline_ms, min, max));
+        self.log_client_address.check(&self.trusted_proxies, errors);
         self.console.check(errors);
         let ConnectionsConfig { max, per_address_max, .. } = self.connections;
         for (setting, number) in [("max", max), ("per_address_max", per_address_max.unwrap_or(1))] {
@@ -277,6 +283,8 @@ impl Config {
             ("console", self.console != other.console),
             ("workers", self.workers != other.workers),
             ("log_format", self.log_format != other.log_format),
+            ("log_client_address", self.log_client_address != other.log_client_address),
+            ("trusted_proxies", self.trusted_proxies != other.trusted_proxies),
             ("database", self.database != other.database),
             ("windows", self.windows != other.windows),
             ("windows_ca", self.windows_ca != other.windows_ca),
@@ -287,6 +295,10 @@ impl Config {
             ("connections", self.connections != other.connections),
         ];
         differences.into_iter().filter(|(_, is_different)| *is_different).map(|(name, _)| name).collect()
+    }
+
+    pub fn client_address(&self) -> ClientAddress {
+        self.log_client_address.resolve(&self.trusted_proxies)
     }
 
     pub fn price(&self) -> Price {

@@ -3,6 +3,7 @@
 //! - `reading`: the file that is being read
 //! - `range`: numbers and their valid ranges
 //! - `url_source`: URLs, which may be in a variable or another file
+//! - `client_address`: the client's address in the log
 //! - `console`: the web application
 //! - `emails`: which emails are looked up
 //! - `vendors`: the vendors to query
@@ -12,6 +13,7 @@
 //! - `resolve`: the merged settings
 
 mod certificate;
+mod client_address;
 mod console;
 mod emails;
 mod file;

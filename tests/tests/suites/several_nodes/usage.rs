@@ -77,6 +77,7 @@ fn count_not_found(node: &Node) {
         key: Some(key_id()),
         ending: Ending::NotFound,
         step: Step::Settle,
+        context: None,
         source: None,
         is_cached: false,
         credits_spent: 0,

@@ -18,6 +18,7 @@ pub(crate) const NAME: &str = "ada-marlowe-7";
 
 pub(crate) fn query() -> Query {
     Query {
+        context: None,
         lookup_id: LookupId::from_bytes([7; 16]),
         workspace: "demo".parse().unwrap(),
         email: Email::parse(EMAIL).unwrap(),
