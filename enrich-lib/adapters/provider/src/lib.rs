@@ -49,12 +49,17 @@
 //! LinkedIn profile of a person is an invalid response, which is a failure and never "no match". Redirects are not
 //! followed.
 //!
+//! # Traces
+//!
+//! If the request of a lookup has a trace context, each request to the vendor continues it in its header `traceparent`, with the
+//! same trace id and flags and an id of its own. `tracestate` is unchanged.
+//!
 //! # Layout
 //!
 //! Each module uses only those before it: `setting` mistakes in settings · `wording` of the parser's messages · `parse`
 //! TOML, reporting all mistakes · `template` texts with placeholders · `secret` the API key · `request` how to build a
 //! request · `answer` how to read an answer · `status` the meaning of statuses · `description` all of these from TOML ·
-//! `built_in` built-in descriptions · `client` HTTP · `error` · `provider` the resolver.
+//! `built_in` built-in descriptions · `client` HTTP · `error` · `trace` context of requests · `provider` the resolver.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -82,6 +87,8 @@ mod built_in;
 mod client;
 
 mod error;
+
+mod trace;
 
 mod provider;
 

@@ -23,6 +23,7 @@ use crate::error::RequestError;
 use crate::secret::{Secret, SecretError};
 use crate::status::Meaning;
 use crate::template::Values;
+use crate::trace::Tracer;
 
 /// A resolver that finds people at one vendor, with one HTTP exchange per lookup.
 ///
@@ -37,6 +38,7 @@ pub struct Provider {
     secret: Secret,
     headers: HeaderMap,
     client: Client,
+    tracer: Tracer,
 }
 
 /// Why a [`Provider`] cannot be created from a description.
@@ -95,7 +97,7 @@ impl Provider {
         let headers = description.request.headers(secret.reveal());
         let headers = headers
             .map_err(|header| ProviderError::Header { vendor: vendor(), header: header.to_string() })?;
-        Ok(Self { description, secret, headers, client })
+        Ok(Self { description, secret, headers, client, tracer: Tracer::default() })
     }
 
     /// Returns the description of the vendor.
@@ -109,7 +111,7 @@ impl Provider {
             let headers = self.description.request.headers(MASK).unwrap_or_default();
             self.description.request.fill(values, &headers)
         });
-        let Exchange { status, found } = self.exchange(email).await;
+        let Exchange { status, found } = self.exchange(email, HeaderMap::new()).await;
         Trial {
             request: request.map_or_else(|_| String::new(), to_text),
             status: status.map(|status| status.as_u16()),
@@ -117,9 +119,9 @@ impl Provider {
         }
     }
 
-    async fn exchange(&self, email: &Email) -> Exchange {
+    async fn exchange(&self, email: &Email, trace: HeaderMap) -> Exchange {
         let deadline = Instant::now() + self.description.deadline();
-        let response = timeout_at(deadline, self.send(email)).await;
+        let response = timeout_at(deadline, self.send(email, trace)).await;
         match response.unwrap_or_else(|_| Err(self.timed_out())) {
             Ok(response) => {
                 Exchange { status: Some(response.status()), found: self.interpret(response, deadline).await }
@@ -162,12 +164,13 @@ impl Provider {
         fill(&Values { email: &email, email_sha256: &email_sha256, secret })
     }
 
-    async fn send(&self, email: &Email) -> Result<Response<Incoming>, RequestError> {
+    async fn send(&self, email: &Email, trace: HeaderMap) -> Result<Response<Incoming>, RequestError> {
         let request = self.with_values(email, self.secret.reveal(), |values| {
             self.description.request.fill(values, &self.headers)
         });
-        let request = request
+        let mut request = request
             .map_err(|_| RequestError::new(VendorErrorKind::RequestRejected, "cannot build the request"))?;
+        request.headers_mut().extend(trace);
         self.client.send(request.map(Full::new)).await.map_err(|error| {
             // If the connection breaks after the request was sent, the vendor may have billed it. Not safe to repeat.
             let kind = match error.is_connect() {
@@ -210,7 +213,8 @@ async fn drain(response: Response<Incoming>, deadline: Instant) {
 #[async_trait]
 impl Resolver for Provider {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
-        Ok(self.exchange(&query.email).await.found?.into())
+        let trace = self.tracer.headers(self.description.name(), query);
+        Ok(self.exchange(&query.email, trace).await.found?.into())
     }
 }
 

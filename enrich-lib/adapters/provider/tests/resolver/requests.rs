@@ -4,11 +4,15 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use enrich_lib::context::{RequestContext, TraceContext};
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
 use enrich_lib::resolver::VendorErrorKind;
 use enrich_provider::{Client, Description};
 use http::{Request, Response, Uri, Version};
@@ -26,7 +30,7 @@ use tower_service::Service;
 use wiremock::matchers::{body_json, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::world::{NAME, Outcome, SECRET, description, look_up, provider};
+use crate::world::{NAME, Outcome, SECRET, description, look_up, provider, query};
 
 /// The output of `printf ada.marlowe+news@gmail.com | sha256sum`.
 const SHA256: &str = "484db0ff72794f3caf0cb95be3d0a8d03b76851b41b748d0157fdb28eac81bc9";
@@ -52,6 +56,34 @@ async fn the_vendor_gets_the_address_as_it_was_given_in_lower_case() {
         .await;
     let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
     assert_eq!(look_up(&provider).await, Outcome::found());
+}
+
+#[tokio::test]
+async fn each_request_continues_the_trace_of_its_lookup() {
+    const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let vendor = MockServer::start().await;
+    let answer = ResponseTemplate::new(200).set_body_json(person());
+    Mock::given(method("POST")).respond_with(answer).expect(3).mount(&vendor).await;
+    let provider = provider(description(&vendor.uri(), 20_000), Client::new().unwrap());
+    let trace = TraceContext::parse(&format!("00-{TRACE_ID}-00f067aa0ba902b7-01")).unwrap();
+    let trace = Some(trace.with_state("congo=t61rcWkgMzE"));
+    let context = Some(Arc::new(RequestContext { trace, ..RequestContext::default() }));
+    let traced = Query { context, ..query() };
+    for query in [&traced, &traced, &query()] {
+        provider.find(query).await.unwrap();
+    }
+
+    let requests = vendor.received_requests().await.unwrap();
+    let header = |i: usize, name: &str| Some(requests[i].headers.get(name)?.to_str().unwrap());
+    let parents = [0, 1].map(|i| TraceContext::parse(header(i, "traceparent").unwrap()).unwrap());
+    assert!(parents.iter().all(|trace| trace.trace_id().to_string() == TRACE_ID));
+    for i in [0, 1] {
+        assert!(header(i, "traceparent").unwrap().ends_with("-01"));
+        assert!(!header(i, "traceparent").unwrap().contains("00f067aa0ba902b7"));
+        assert_eq!(header(i, "tracestate"), Some("congo=t61rcWkgMzE"));
+    }
+    assert_ne!(header(0, "traceparent"), header(1, "traceparent"));
+    assert_eq!((header(2, "traceparent"), header(2, "tracestate")), (None, None));
 }
 
 #[tokio::test]
