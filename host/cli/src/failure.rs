@@ -81,6 +81,7 @@ impl From<StoreError> for Failure {
             StoreError::UnknownWorkspace(_) => {
                 failure.advise("list the workspaces with `enrich workspace list`")
             }
+            StoreError::Quota(_) => failure.exit(Exit::Usage),
             StoreError::WorkspaceExists(_) => {
                 failure.advise("grant more credits with `enrich credits grant`")
             }

@@ -12,7 +12,7 @@
 //! # Layout
 //!
 //! `keys` · `credits` · `concurrency` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
-//! that several nodes share · `admin` operations on keys and grants · `usage` · `links` one-time links · `users` users and
+//! that several nodes share · `admin` operations on keys and grants · `workspaces` changes of workspaces · `usage` · `links` one-time links · `users` users and
 //! members · `sessions` passwords, second factors and sessions · `model` random steps, compared with
 //! [`Account`](enrich_lib::credit::Account) · `fixture` a fixture for the rules about credits · `operator` a fixture for the
 //! rules about keys, usage and users.
@@ -31,6 +31,7 @@ pub mod shared;
 pub mod usage;
 pub mod users;
 pub mod windows;
+pub mod workspaces;
 
 use std::sync::Arc;
 
@@ -129,6 +130,7 @@ mod tests {
             ("windows", include_str!("windows.rs")),
             ("shared", include_str!("shared.rs")),
             ("admin", include_str!("admin.rs")),
+            ("workspaces", include_str!("workspaces.rs")),
             ("usage", include_str!("usage.rs")),
             ("links", include_str!("links.rs")),
             ("users", include_str!("users.rs")),

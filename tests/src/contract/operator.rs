@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrich_lib::credit::{HoldOutcome, Settlement};
+use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
@@ -91,19 +91,18 @@ impl<S: Administered> Operator<S> {
     }
 
     pub(super) async fn bill_in(&mut self, workspace: &WorkspaceId, key: KeyId, credits: u64, at: Timestamp) {
+        let hold = Hold { workspace: workspace.clone(), ..self.hold(key, credits, at) };
+        assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
+        self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
+    }
+
+    /// Returns the hold of a new lookup that arrives at `at`. Its id begins with that time.
+    pub(super) fn hold(&mut self, key: KeyId, credits: u64, at: Timestamp) -> Hold {
         self.lookups += 1;
         let mut random = [0; 10];
         random[8..].copy_from_slice(&self.lookups.to_be_bytes());
-        let hold = enrich_lib::credit::Hold {
-            lookup_id: LookupId::new(at, random),
-            workspace: workspace.clone(),
-            key,
-            credits,
-            placed_at: at,
-            ttl: HOLD_TTL,
-        };
-        assert_eq!(self.store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
-        self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
+        let (lookup_id, workspace) = (LookupId::new(at, random), self.workspace.clone());
+        Hold { lookup_id, workspace, key, credits, placed_at: at, ttl: HOLD_TTL }
     }
 
     /// Invites a user and uses the link. Returns the new member.

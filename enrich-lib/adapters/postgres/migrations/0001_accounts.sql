@@ -18,6 +18,11 @@ CREATE TABLE workspace (
     quota_limit    bigint      NOT NULL CHECK (quota_limit BETWEEN 1 AND 4294967295),
     window_seconds integer     NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     timestamptz NOT NULL,
+    display_name   text,
+    low_balance    bigint      NOT NULL DEFAULT 0 CHECK (low_balance >= 0), -- nodes warn below this number of credits
+    -- The keys of a suspended or deleted workspace are refused. A deleted one keeps its rows and its name.
+    suspended_at   timestamptz,
+    deleted_at     timestamptz,
     revised        bigint      NOT NULL DEFAULT 0, -- the revision of the last change that nodes cache
     -- Running totals of the tables below, updated in the same transaction. See the view `account`.
     granted        bigint      NOT NULL DEFAULT 0 CHECK (granted >= 0),
@@ -123,7 +128,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER workspace_revised BEFORE UPDATE OF quota_limit, window_seconds ON workspace
+CREATE TRIGGER workspace_revised BEFORE UPDATE OF quota_limit, window_seconds, suspended_at, deleted_at ON workspace
     FOR EACH ROW EXECUTE FUNCTION revise();
 CREATE TRIGGER api_key_revised BEFORE UPDATE OF expires_at, disabled_at, revoked_at ON api_key
     FOR EACH ROW EXECUTE FUNCTION revise();
@@ -150,6 +155,7 @@ BEGIN
     INTO key, workspace_id, quota_limit, window_seconds, expires_at
     FROM api_key k JOIN workspace w ON w.rowid = k.workspace
     WHERE k.digest = of_digest AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+      AND w.suspended_at IS NULL AND w.deleted_at IS NULL
       AND (k.expires_at IS NULL OR k.expires_at > active_at);
 END $$;
 

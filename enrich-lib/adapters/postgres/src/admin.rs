@@ -8,19 +8,19 @@ use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::credits::add_grant;
 use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
 use enrich_store::usage::{Day, UsageRow};
+use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use enrich_store::{Actor, Event, StoreError};
 use tokio::time::timeout;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::Row;
 
-use crate::column::{at, bigint, credits, day, day_number, key_id, parsed, time, workspace_rowid};
+use crate::column::{credits, day, day_number, key_id, live_workspace_rowid, time, workspace_rowid};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
 use crate::pool::Client;
-use crate::{api_keys, audit, audit_log};
+use crate::{api_keys, audit, audit_log, workspaces};
 
 /// The connection timeout of operator commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,34 +62,31 @@ impl enrich_store::Admin for Admin {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let tx = self.client.transaction().await.map_err(driver)?;
-        let insert =
-            "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (id) DO NOTHING RETURNING rowid";
-        let (limit, window) = quota_columns(quota);
-        let made = tx.query_opt(insert, &[&id.as_str(), &limit, &window, &at(now)]).await.map_err(driver)?;
-        let made = made.ok_or_else(|| StoreError::WorkspaceExists(id.clone()))?;
-        let rowid = made.get(0);
+        let rowid = workspaces::insert(&tx, id, &WorkspaceProperties::new(quota), now).await?;
         audit_log::record(&tx, rowid, &Event::WorkspaceCreated(id), &Actor::operator(now)).await?;
         if credits > 0 {
-            grant(&tx, rowid, credits, now).await?;
+            workspaces::grant(&tx, rowid, credits, now).await?;
         }
         tx.commit().await.map_err(driver)
     }
 
     async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
-        let select = "SELECT a.granted, a.spent, a.held, w.id, w.quota_limit, w.window_seconds, w.created_at
-             FROM account a JOIN workspace w USING (rowid) ORDER BY w.id COLLATE \"C\"";
-        let rows = self.client.query(select, &[]).await.map_err(driver)?;
-        rows.iter()
-            .map(|row| {
-                Ok(WorkspaceRow {
-                    balance: balance(row),
-                    id: parsed("workspace.id", row.get::<_, &str>(3).parse())?,
-                    quota: quota(row, 4)?,
-                    created_at: time(row.get(6)),
-                })
-            })
-            .collect()
+        Ok(workspaces::rows(&self.client, None).await?)
+    }
+
+    async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
+        let rows = workspaces::rows(&self.client, Some(id)).await?;
+        rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
+    }
+
+    async fn change_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        changes: &[WorkspaceChange<'_>],
+        actor: &Actor<'_>,
+    ) -> Result<WorkspaceRow, StoreError> {
+        workspaces::change(&mut self.client, id, changes, actor).await?;
+        self.workspace(id).await
     }
 
     async fn grant(
@@ -99,16 +96,14 @@ impl enrich_store::Admin for Admin {
         now: Timestamp,
     ) -> Result<Balance, StoreError> {
         let tx = self.client.transaction().await.map_err(driver)?;
-        let rowid = workspace_rowid(&tx, workspace).await?;
-        grant(&tx, rowid, credits, now).await?;
+        let rowid = live_workspace_rowid(&tx, workspace).await?;
+        workspaces::grant(&tx, rowid, credits, now).await?;
         tx.commit().await.map_err(driver)?;
         self.balance(workspace).await
     }
 
     async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
-        let select = "SELECT granted, spent, held FROM account WHERE id = $1";
-        let row = self.client.query_opt(select, &[&workspace.as_str()]).await.map_err(driver)?;
-        row.map(|row| balance(&row)).ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()))
+        Ok(self.workspace(workspace).await?.balance)
     }
 
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
@@ -185,40 +180,6 @@ impl enrich_store::Admin for Admin {
 /// Converts an error of the driver.
 fn driver(error: tokio_postgres::Error) -> StoreError {
     PostgresError::from(error).into()
-}
-
-async fn grant(
-    tx: &impl GenericClient,
-    workspace: i64,
-    credits: u64,
-    now: Timestamp,
-) -> Result<(), PostgresError> {
-    let select = "SELECT granted FROM workspace WHERE rowid = $1 FOR UPDATE";
-    let granted = tx.query_one(select, &[&workspace]).await?.get(0);
-    let event = Event::CreditsGranted(credits);
-    let (credits, granted) = add_grant(granted, credits)?;
-    let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES ($1, $2, $3)";
-    tx.execute(insert, &[&workspace, &credits, &at(now)]).await?;
-    tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", &[&granted, &workspace]).await?;
-    audit_log::record(tx, workspace, &event, &Actor::operator(now)).await
-}
-
-/// Reads a balance from the first three columns: granted, spent, held.
-fn balance(row: &Row) -> Balance {
-    let [granted, spent, held] = [0, 1, 2].map(|column| credits(row.get(column)));
-    enrich_store::credits::balance(granted, spent, held)
-}
-
-/// Converts a quota to its two columns.
-pub(crate) fn quota_columns(quota: Quota) -> (i64, i32) {
-    (bigint(quota.limit().into()), i32::try_from(quota.window_seconds()).unwrap_or(i32::MAX))
-}
-
-/// Reads a quota from this column and the next.
-pub(crate) fn quota(row: &Row, column: usize) -> Result<Quota, PostgresError> {
-    let (limit, window): (i64, i32) = (row.get(column), row.get(column + 1));
-    let [limit, window] = [limit, window.into()].map(|number: i64| u32::try_from(number).unwrap_or(0));
-    parsed("workspace.quota_limit", Quota::new(limit, window))
 }
 
 impl fmt::Debug for Admin {

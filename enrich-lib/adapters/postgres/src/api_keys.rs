@@ -10,14 +10,16 @@ use enrich_store::{Actor, Event, StoreError};
 use tokio_postgres::{Row, Transaction};
 
 use crate::audit_log;
-use crate::column::{at, credits, day_number, key_id, key_number, time, workspace_rowid};
+use crate::column::{
+    at, credits, day_number, key_id, key_number, live_workspace_rowid, time, workspace_rowid,
+};
 use crate::error::PostgresError;
 use crate::pool::Client;
 
 /// The columns of a key that [`key_row`] reads. `$1` is the workspace, and `$2` and `$3` are days.
 const SELECT_KEYS: &str =
     "SELECT k.id, k.label, k.masked, k.created_by, k.created_at, k.last_used_at, coalesce(u.lookups, 0), k.expires_at,
-            k.disabled_at, k.revoked_at
+            k.disabled_at, coalesce(k.revoked_at, (SELECT w.deleted_at FROM workspace w WHERE w.rowid = k.workspace))
      FROM api_key k LEFT JOIN (
          SELECT key, sum(lookups)::bigint AS lookups FROM usage_day
          WHERE workspace = $1 AND day BETWEEN date '1970-01-01' + $2::integer AND date '1970-01-01' + $3::integer
@@ -31,7 +33,7 @@ pub(crate) async fn create(
     actor: &Actor<'_>,
 ) -> Result<KeyId, PostgresError> {
     let tx = client.transaction().await?;
-    let workspace = workspace_rowid(&tx, key.workspace).await?;
+    let workspace = live_workspace_rowid(&tx, key.workspace).await?;
     let id = insert(&tx, workspace, key.label, key.key, key.expires_at, actor).await?;
     audit_log::record(&tx, workspace, &Event::KeyCreated(id, key.label), actor).await?;
     tx.commit().await?;
@@ -140,9 +142,12 @@ struct Key {
 impl Key {
     async fn lock(tx: &Transaction<'_>, id: KeyId, now: Timestamp) -> Result<Self, PostgresError> {
         let select =
-            "SELECT rowid, workspace, label, expires_at, disabled_at IS NOT NULL, revoked_at IS NOT NULL,
-                 revoked_at IS NOT NULL OR coalesce(expires_at <= $2, false)
-             FROM api_key WHERE id = $1 FOR NO KEY UPDATE";
+            "SELECT k.rowid, k.workspace, k.label, k.expires_at, k.disabled_at IS NOT NULL, k.revoked_at IS NOT NULL OR d.is_deleted,
+                 k.revoked_at IS NOT NULL OR d.is_deleted OR coalesce(k.expires_at <= $2, false)
+             FROM api_key k CROSS JOIN LATERAL (
+                 SELECT w.deleted_at IS NOT NULL AS is_deleted FROM workspace w WHERE w.rowid = k.workspace
+             ) AS d
+             WHERE k.id = $1 FOR NO KEY UPDATE OF k";
         let row = tx.query_opt(select, &[&key_number(id), &at(now)]).await?;
         let row = row.ok_or(StoreError::UnknownKey(id))?;
         let [is_disabled, is_revoked, has_ended] = [4, 5, 6].map(|column| row.get(column));

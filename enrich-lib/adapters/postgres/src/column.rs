@@ -86,6 +86,21 @@ pub(crate) fn token_digest(column: &'static str, bytes: &[u8]) -> Result<TokenDi
     parsed(column, <[u8; 32]>::try_from(bytes)).map(TokenDigest::from_bytes)
 }
 
+/// Returns the row id of a workspace that can be changed.
+///
+/// Errors: [`StoreError::WorkspaceDeleted`].
+pub(crate) async fn live_workspace_rowid(
+    client: &impl GenericClient,
+    workspace: &WorkspaceId,
+) -> Result<i64, PostgresError> {
+    let rowid = workspace_rowid(client, workspace).await?;
+    let select = "SELECT deleted_at IS NOT NULL FROM workspace WHERE rowid = $1";
+    if client.query_one(select, &[&rowid]).await?.get(0) {
+        return Err(StoreError::WorkspaceDeleted(workspace.clone()).into());
+    }
+    Ok(rowid)
+}
+
 /// Returns the row id of a workspace.
 pub(crate) async fn workspace_rowid(
     client: &impl GenericClient,

@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use enrich_store::StoreError;
 use enrich_store::records::{Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedWorkspace};
 use tokio_postgres::Transaction;
 
-use crate::admin::{Admin, quota_columns};
+use crate::admin::Admin;
 use crate::column::{Uuid, at, bigint, credits, key_id, key_number};
 use crate::connect::Server;
-use crate::copy_console;
 use crate::error::PostgresError;
 use crate::pool::Value;
+use crate::{copy_console, workspaces};
 
 /// A copy in progress.
 pub struct Copy {
@@ -212,12 +213,13 @@ async fn create_workspace(
     store: &Uuid,
     workspace: &CopiedWorkspace,
 ) -> Result<(), PostgresError> {
-    let insert = "INSERT INTO workspace (id, quota_limit, window_seconds, created_at) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (id) DO NOTHING RETURNING rowid";
-    let (limit, window) = quota_columns(workspace.quota);
-    let made =
-        tx.query_opt(insert, &[&workspace.id.as_str(), &limit, &window, &at(workspace.created_at)]).await?;
-    let rowid: i64 = made.ok_or_else(|| PostgresError::NotCopied(workspace.id.clone()))?.get(0);
+    let made = workspaces::insert(tx, &workspace.id, &workspace.properties, workspace.created_at).await;
+    let rowid = made.map_err(|error| match error {
+        PostgresError::Store(StoreError::WorkspaceExists(id) | StoreError::WorkspaceDeleted(id)) => {
+            PostgresError::NotCopied(id)
+        }
+        error => error,
+    })?;
     let insert = "INSERT INTO copied_workspace (store, source_rowid, workspace) VALUES ($1, $2, $3)";
     tx.execute(insert, &[store, &workspace.rowid, &rowid]).await?;
     Ok(())

@@ -7,7 +7,7 @@ use enrich_store::users::{Link, LinkPurpose, Role, UserEmail, UserId};
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
 use tokio_postgres::{Row, Transaction};
 
-use crate::column::{at, parsed, time, token_digest, workspace_rowid};
+use crate::column::{at, live_workspace_rowid, parsed, time, token_digest, workspace_rowid};
 use crate::error::PostgresError;
 use crate::pool::Client;
 use crate::{audit_log, web_sessions};
@@ -23,7 +23,7 @@ pub(crate) async fn create(client: &mut Client, link: &Link, actor: &Actor<'_>) 
     tx.execute(delete, &[&at(actor.now)]).await?;
     match &link.purpose {
         LinkPurpose::Join { workspace, role } => {
-            let rowid = workspace_rowid(&tx, workspace).await?;
+            let rowid = live_workspace_rowid(&tx, workspace).await?;
             let select = "SELECT FROM membership m JOIN console_user u ON u.rowid = m.user_id
                  WHERE m.workspace = $1 AND u.email = $2";
             if tx.query_opt(select, &[&rowid, &link.email.as_str()]).await?.is_some() {

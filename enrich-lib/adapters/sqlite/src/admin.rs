@@ -9,10 +9,11 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
 use enrich_store::usage::{Day, USES_DAYS, UsageRow};
+use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, Event, StoreError};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use crate::column::{ms, parsed, time};
+use crate::column::ms;
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
@@ -35,7 +36,7 @@ impl Admin {
 
     /// Creates a workspace with `credits`.
     ///
-    /// Errors: [`StoreError::WorkspaceExists`], [`StoreError::Account`] if `credits` is too large.
+    /// Errors: [`StoreError::WorkspaceExists`], [`StoreError::WorkspaceDeleted`], [`StoreError::Account`] if `credits` is too large.
     pub fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -50,6 +51,7 @@ impl Admin {
                 params![id.as_str(), quota.limit(), quota.window_seconds(), ms(now)],
             )?;
             if made == 0 {
+                workspaces::live_rowid(tx, id)?;
                 return Err(StoreError::WorkspaceExists(id.clone()).into());
             }
             let workspace = tx.last_insert_rowid();
@@ -63,20 +65,13 @@ impl Admin {
 
     /// Returns all workspaces, by name.
     pub fn workspaces(&self) -> Result<Vec<WorkspaceRow>, SqliteError> {
-        let is_served = self.dir.is_served();
-        let mut select = self.db.prepare(
-            "SELECT a.granted, a.spent, a.held, w.id, w.quota_limit, w.window_seconds, w.created_at
-             FROM account a JOIN workspace w USING (rowid) ORDER BY w.id",
-        )?;
-        let rows = select.query_and_then([], |row| {
-            Ok(WorkspaceRow {
-                balance: workspaces::balance(row, is_served)?,
-                id: parsed(row, 3, |id: String| id.parse())?,
-                quota: parsed(row, 4, |limit| Quota::new(limit, row.get(5).unwrap_or_default()))?,
-                created_at: time(row.get(6)?),
-            })
-        })?;
-        rows.collect()
+        workspaces::rows(&self.db, "true", [], self.dir.is_served())
+    }
+
+    /// Returns a workspace. The held credits are up to one second old.
+    pub fn workspace(&self, id: &WorkspaceId) -> Result<WorkspaceRow, SqliteError> {
+        let rows = workspaces::rows(&self.db, "w.id = ?", [id.as_str()], self.dir.is_served())?;
+        rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()).into())
     }
 
     /// Grants `credits` to `workspace` and returns its new balance.
@@ -86,25 +81,19 @@ impl Admin {
         credits: u64,
         now: Timestamp,
     ) -> Result<Balance, SqliteError> {
-        self.write(|tx| workspaces::grant(tx, workspaces::rowid(tx, workspace)?, credits, now))?;
+        self.write(|tx| workspaces::grant(tx, workspaces::live_rowid(tx, workspace)?, credits, now))?;
         self.balance(workspace)
     }
 
     /// Returns the credits of `workspace`. The held credits are up to one second old.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
-        let select = "SELECT granted, spent, held FROM account WHERE id = ?";
-        let is_served = self.dir.is_served();
-        let row = self
-            .db
-            .query_row(select, [workspace.as_str()], |row| workspaces::balance(row, is_served))
-            .optional()?;
-        row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
+        Ok(self.workspace(workspace)?.balance)
     }
 
     /// Stores a new key and returns its id.
     pub fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, SqliteError> {
         self.write(|tx| {
-            let workspace = workspaces::rowid(tx, key.workspace)?;
+            let workspace = workspaces::live_rowid(tx, key.workspace)?;
             let id = keys::insert(tx, workspace, key.label, key.key, key.expires_at, actor)?;
             events::record(tx, workspace, Event::KeyCreated(id, key.label), actor)?;
             Ok(id)
@@ -172,6 +161,20 @@ impl enrich_store::Admin for Admin {
 
     async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
         Ok(Self::workspaces(self)?)
+    }
+
+    async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
+        Ok(Self::workspace(self, id)?)
+    }
+
+    async fn change_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        changes: &[WorkspaceChange<'_>],
+        actor: &Actor<'_>,
+    ) -> Result<WorkspaceRow, StoreError> {
+        self.write(|tx| workspaces::change(tx, id, changes, actor))?;
+        Ok(Self::workspace(self, id)?)
     }
 
     async fn grant(

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::model::LookupId;
-use enrich_lib::window::Quota;
 use enrich_store::records::{
     Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedMember, CopiedSpend, CopiedUser, CopiedWorkspace,
 };
@@ -20,7 +19,7 @@ use crate::column::{parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::{DataDir, ServeLock, write_private};
 use crate::error::SqliteError;
-use crate::{keys, usage, user_rows};
+use crate::{keys, usage, user_rows, workspaces};
 
 /// A snapshot of all accounts of a directory that is no longer served.
 #[derive(Debug)]
@@ -68,27 +67,28 @@ impl Export {
 
     /// Returns all workspaces, by name.
     pub fn workspaces(&self) -> Result<Vec<CopiedWorkspace>, SqliteError> {
-        let mut select = self.db.prepare(
+        let mut select = self.db.prepare(&format!(
             "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
                   g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
                   s AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_spend GROUP BY workspace)
-             SELECT w.rowid, w.id, w.quota_limit, w.window_seconds, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0),
-                    coalesce(g.credits, 0), coalesce(s.n, 0), coalesce(s.credits, 0)
+             SELECT w.rowid, w.id, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
+                    coalesce(s.credits, 0), {}
              FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
              LEFT JOIN s ON s.workspace = w.rowid ORDER BY w.id",
-        )?;
+            workspaces::PROPERTIES
+        ))?;
         let rows = select.query_and_then([], |row| {
             Ok(CopiedWorkspace {
                 rowid: row.get(0)?,
                 id: parsed(row, 1, |id: String| id.parse())?,
-                quota: parsed(row, 2, |limit| Quota::new(limit, row.get(3).unwrap_or_default()))?,
-                created_at: time(row.get(4)?),
+                properties: workspaces::properties(row, 8)?,
+                created_at: time(row.get(2)?),
                 contents: Contents {
-                    keys: row.get(5)?,
-                    grants: row.get(6)?,
-                    granted: row.get(7)?,
-                    spends: row.get(8)?,
-                    spent: row.get(9)?,
+                    keys: row.get(3)?,
+                    grants: row.get(4)?,
+                    granted: row.get(5)?,
+                    spends: row.get(6)?,
+                    spent: row.get(7)?,
                 },
             })
         })?;

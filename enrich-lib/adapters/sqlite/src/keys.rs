@@ -36,6 +36,7 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
         "SELECT k.rowid, w.id, w.quota_limit, w.window_seconds, k.expires_at
          FROM api_key k JOIN workspace w ON w.rowid = k.workspace
          WHERE k.digest = ? AND k.revoked_at IS NULL AND k.disabled_at IS NULL
+         AND w.suspended_at IS NULL AND w.deleted_at IS NULL
          AND (k.expires_at IS NULL OR k.expires_at > ?)",
     )?;
     let key = select.query_row(params![digest.as_bytes(), ms(now)], |row| {
@@ -50,7 +51,8 @@ fn read(digest: &KeyDigest, now: Timestamp, db: &Connection) -> Result<Option<Ca
 
 /// The columns of [`KeyRow`] in `api_key`.
 pub(crate) const COLUMNS: &str =
-    "id, label, masked, created_by, created_at, last_used_at, expires_at, disabled_at, revoked_at";
+    "id, label, masked, created_by, created_at, last_used_at, expires_at, disabled_at,
+     coalesce(revoked_at, (SELECT w.deleted_at FROM workspace w WHERE w.rowid = api_key.workspace))";
 
 /// Reads the columns of [`COLUMNS`] from `first` on. The uses are 0.
 pub(crate) fn key_row(row: &Row<'_>, first: usize) -> rusqlite::Result<KeyRow> {

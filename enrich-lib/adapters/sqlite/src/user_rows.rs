@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, params};
 use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
 use crate::events;
-use crate::workspaces::rowid;
+use crate::workspaces::{live_rowid, rowid};
 
 /// Compares a digest with a parameter, the id that [`TokenDigest::id`] returns.
 pub(crate) const HAS_ID: &str = "lower(hex(substr(digest, 1, 8))) = ?";
@@ -21,7 +21,7 @@ pub(crate) fn create_link(tx: &Transaction<'_>, link: &Link, actor: &Actor<'_>) 
     let user = user_rowid(tx, &link.email)?;
     let (workspace, role) = match &link.purpose {
         LinkPurpose::Join { workspace: id, role } => {
-            let workspace = rowid(tx, id)?;
+            let workspace = live_rowid(tx, id)?;
             let is_member = "SELECT 1 FROM membership WHERE workspace = ? AND user = ?";
             if tx.prepare_cached(is_member)?.exists(params![workspace, user])? {
                 return Err(StoreError::AlreadyMember(id.clone()).into());

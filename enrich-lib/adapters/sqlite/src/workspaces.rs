@@ -2,11 +2,13 @@
 
 use enrich_lib::credit::Balance;
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::records::GrantRow;
+use enrich_lib::window::Quota;
+use enrich_store::records::{GrantRow, WorkspaceRow};
+use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use enrich_store::{Actor, Event, StoreError, credits};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, params};
 
-use crate::column::{ms, time};
+use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
 use crate::events;
 
@@ -31,6 +33,89 @@ pub(crate) fn grants(db: &Connection, workspace: &WorkspaceId) -> Result<Vec<Gra
         Ok(GrantRow { credits: row.get(0)?, at: time(row.get(1)?) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The columns of [`WorkspaceProperties`] in `workspace`.
+pub(crate) const PROPERTIES: &str =
+    "quota_limit, window_seconds, display_name, low_balance, suspended_at, deleted_at";
+
+/// Reads the columns of [`PROPERTIES`] from `first` on.
+pub(crate) fn properties(row: &Row<'_>, first: usize) -> rusqlite::Result<WorkspaceProperties> {
+    let at = |column: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<_>>(first + column)?.map(time));
+    let window_seconds = row.get(first + 1)?;
+    Ok(WorkspaceProperties {
+        quota: parsed(row, first, |limit| Quota::new(limit, window_seconds))?,
+        display_name: row.get(first + 2)?,
+        low_balance: row.get(first + 3)?,
+        suspended_at: at(4)?,
+        deleted_at: at(5)?,
+    })
+}
+
+/// Reads the workspaces that match `condition` with a parameter, by name.
+pub(crate) fn rows(
+    db: &Connection,
+    condition: &str,
+    values: impl Params,
+    is_served: bool,
+) -> Result<Vec<WorkspaceRow>, SqliteError> {
+    let mut select = db.prepare(&format!(
+        "SELECT a.granted, a.spent, a.held, w.id, w.created_at, {PROPERTIES}
+         FROM account a JOIN workspace w USING (rowid) WHERE {condition} ORDER BY w.id"
+    ))?;
+    let rows = select.query_map(values, |row| {
+        Ok(WorkspaceRow {
+            balance: balance(row, is_served)?,
+            id: parsed(row, 3, |id: String| id.parse())?,
+            created_at: time(row.get(4)?),
+            properties: properties(row, 5)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Changes a workspace.
+pub(crate) fn change(
+    tx: &Transaction<'_>,
+    id: &WorkspaceId,
+    changes: &[WorkspaceChange<'_>],
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let workspace = rowid(tx, id)?;
+    let select = format!("SELECT {PROPERTIES} FROM workspace WHERE rowid = ?");
+    let mut new = tx.query_row(&select, [workspace], |row| properties(row, 0))?;
+    for change in changes {
+        if let Some(event) = new.apply(id, change, actor.now)? {
+            events::record(tx, workspace, event, actor)?;
+        }
+    }
+    let WorkspaceProperties { quota, display_name, low_balance, suspended_at, deleted_at } = &new;
+    tx.execute(
+        "UPDATE workspace SET quota_limit = ?, window_seconds = ?, display_name = ?, low_balance = ?, suspended_at = ?,
+             deleted_at = ? WHERE rowid = ?",
+        params![
+            quota.limit(),
+            quota.window_seconds(),
+            display_name,
+            low_balance,
+            suspended_at.map(ms),
+            deleted_at.map(ms),
+            workspace
+        ],
+    )?;
+    Ok(())
+}
+
+/// Returns the row of a workspace that can be changed.
+///
+/// Errors: [`StoreError::WorkspaceDeleted`].
+pub(crate) fn live_rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
+    let rowid = rowid(db, workspace)?;
+    let select = "SELECT deleted_at IS NOT NULL FROM workspace WHERE rowid = ?";
+    if db.query_row(select, [rowid], |row| row.get(0))? {
+        return Err(StoreError::WorkspaceDeleted(workspace.clone()).into());
+    }
+    Ok(rowid)
 }
 
 /// Returns the row of a workspace.

@@ -10,17 +10,20 @@ use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
 use crate::usage::{Day, UsageRow};
+use crate::workspace::WorkspaceChange;
 
 /// Administrative operations of a store. They can run while servers use the same data.
 ///
 /// Each operation is atomic. A cancelled call may or may not have taken effect.
-/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
+/// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`], and changes of a deleted workspace
+/// [`StoreError::WorkspaceDeleted`].
 #[async_trait]
 pub trait Admin: Send {
     /// Creates a workspace with `credits`. The operator is the author of the events `workspace.created` and, unless `credits`
     /// is 0, `credits.granted`.
     ///
-    /// Errors: [`StoreError::WorkspaceExists`], [`StoreError::Account`] if `credits` is too large.
+    /// Errors: [`StoreError::WorkspaceExists`], or [`StoreError::WorkspaceDeleted`] if it was deleted;
+    /// [`StoreError::Account`] if `credits` is too large.
     async fn create_workspace(
         &mut self,
         id: &WorkspaceId,
@@ -31,6 +34,20 @@ pub trait Admin: Send {
 
     /// Returns all workspaces, by name.
     async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError>;
+
+    /// Returns a workspace. The held credits are up to one second old.
+    async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError>;
+
+    /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless it changes nothing.
+    /// They apply to all nodes within a second; lookups in progress are completed.
+    ///
+    /// Errors: [`StoreError::Quota`].
+    async fn change_workspace(
+        &mut self,
+        id: &WorkspaceId,
+        changes: &[WorkspaceChange<'_>],
+        actor: &Actor<'_>,
+    ) -> Result<WorkspaceRow, StoreError>;
 
     /// Grants `credits` to `workspace` and returns its new balance. The operator is the author of the event
     /// `credits.granted`, whose subject is the number of credits.

@@ -6,6 +6,7 @@ use enrich_lib::credit::AccountError;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
+use enrich_lib::window::QuotaError;
 use thiserror::Error;
 
 /// An error of a store.
@@ -18,6 +19,12 @@ pub enum StoreError {
     /// A workspace with this name already exists.
     #[error("there is already a workspace {0}")]
     WorkspaceExists(WorkspaceId),
+    /// The workspace was deleted. It can be read, but not changed.
+    #[error("the workspace {0} was deleted; create one with another name")]
+    WorkspaceDeleted(WorkspaceId),
+    /// The burst limit is invalid.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
     /// No key has this id.
     #[error("there is no key with the id {0}")]
     UnknownKey(KeyId),

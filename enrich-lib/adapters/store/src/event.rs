@@ -4,6 +4,7 @@ use std::fmt;
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
+use enrich_lib::window::Quota;
 
 use crate::users::{Role, UserEmail};
 
@@ -14,6 +15,18 @@ use crate::users::{Role, UserEmail};
 pub enum Event<'a> {
     /// A workspace was created.
     WorkspaceCreated(&'a WorkspaceId),
+    /// The burst limit was changed to this one.
+    WorkspaceLimitChanged(Quota),
+    /// The threshold of the warning was changed to this number of credits.
+    WorkspaceLowBalanceChanged(u64),
+    /// The display name was changed to this one.
+    WorkspaceRenamed(&'a str),
+    /// A workspace was suspended.
+    WorkspaceSuspended(&'a WorkspaceId),
+    /// A workspace was resumed.
+    WorkspaceResumed(&'a WorkspaceId),
+    /// A workspace was deleted.
+    WorkspaceDeleted(&'a WorkspaceId),
     /// Credits were granted.
     CreditsGranted(u64),
     /// A key was created, with this label.
@@ -60,6 +73,12 @@ impl Event<'_> {
     pub const fn action(&self) -> &'static str {
         match self {
             Self::WorkspaceCreated(_) => "workspace.created",
+            Self::WorkspaceLimitChanged(_) => "workspace.limit_changed",
+            Self::WorkspaceLowBalanceChanged(_) => "workspace.low_balance_changed",
+            Self::WorkspaceRenamed(_) => "workspace.renamed",
+            Self::WorkspaceSuspended(_) => "workspace.suspended",
+            Self::WorkspaceResumed(_) => "workspace.resumed",
+            Self::WorkspaceDeleted(_) => "workspace.deleted",
             Self::CreditsGranted(_) => "credits.granted",
             Self::KeyCreated(..) => "key.created",
             Self::KeyRevoked(..) => "key.revoked",
@@ -82,8 +101,15 @@ impl Event<'_> {
     /// Returns what was changed, such as `key_0123abcd (shop)` or `ada@example.com (admin)`.
     pub fn subject(&self) -> String {
         match self {
-            Self::WorkspaceCreated(id) => id.to_string(),
-            Self::CreditsGranted(credits) => credits.to_string(),
+            Self::WorkspaceCreated(id)
+            | Self::WorkspaceSuspended(id)
+            | Self::WorkspaceResumed(id)
+            | Self::WorkspaceDeleted(id) => id.to_string(),
+            Self::WorkspaceLimitChanged(quota) => {
+                format!("{} requests per {} s", quota.limit(), quota.window_seconds())
+            }
+            Self::WorkspaceRenamed(name) => (*name).to_owned(),
+            Self::WorkspaceLowBalanceChanged(credits) | Self::CreditsGranted(credits) => credits.to_string(),
             Self::KeyCreated(id, label)
             | Self::KeyRevoked(id, label)
             | Self::KeyDisabled(id, label)

@@ -7,8 +7,8 @@
 //!
 //! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
 //! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets ·
-//! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`records`] rows and audits · `admin`
-//! the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
+//! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
+//! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -34,6 +34,8 @@ pub mod usage;
 pub mod users;
 
 mod event;
+
+pub mod workspace;
 
 pub mod records;
 

@@ -3,18 +3,18 @@
 use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
-use enrich_lib::window::Quota;
 
 use crate::usage::UsageRow;
 use crate::users::{AuditEvent, Role, User};
+use crate::workspace::WorkspaceProperties;
 
 /// A workspace in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceRow {
     /// Its name.
     pub id: WorkspaceId,
-    /// Its burst limit.
-    pub quota: Quota,
+    /// What an operator can change.
+    pub properties: WorkspaceProperties,
     /// Its credits.
     pub balance: Balance,
     /// When it was created.
@@ -73,7 +73,7 @@ pub struct KeyRow {
     pub expires_at: Option<Timestamp>,
     /// When it was disabled, if it is disabled.
     pub disabled_at: Option<Timestamp>,
-    /// When it was revoked.
+    /// When it was revoked, or its workspace was deleted.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -193,8 +193,8 @@ pub struct CopiedWorkspace {
     pub rowid: i64,
     /// Its name.
     pub id: WorkspaceId,
-    /// Its burst limit.
-    pub quota: Quota,
+    /// What an operator can change.
+    pub properties: WorkspaceProperties,
     /// When it was created.
     pub created_at: Timestamp,
     /// The number of its rows and their credits.

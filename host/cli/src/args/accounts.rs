@@ -144,6 +144,11 @@ fn label(text: &str) -> Result<String, String> {
     label.ok_or_else(|| format!("must have 1 to {} characters, on one line", records::LABEL_CHARS_MAX))
 }
 
+/// Parses a display name, or an empty text.
+pub fn label_or_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { label(text) }
+}
+
 fn role() -> impl clap::builder::TypedValueParser<Value = Role> {
     PossibleValuesParser::new([Role::Member.as_str(), Role::Admin.as_str()])
         .try_map(|role| role.parse::<Role>())

@@ -44,11 +44,73 @@ pub enum WorkspaceCommand {
         #[command(flatten)]
         format: Format,
     },
+    /// Change the burst limit or the low-balance warning
+    ///
+    /// Applies to all nodes within a second.
+    Set {
+        /// Name of the workspace
+        name: WorkspaceId,
+        #[command(flatten)]
+        settings: WorkspaceSettings,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Set the display name of a workspace, or remove it
+    ///
+    /// The name itself is permanent. The web application and `workspace list` show the display name beside it.
+    Rename {
+        /// Name of the workspace
+        name: WorkspaceId,
+        /// Display name, on one line; an empty one removes it
+        ///
+        /// At most 100 characters.
+        #[arg(value_parser = super::accounts::label_or_empty)]
+        display_name: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Refuse all keys of a workspace until it is resumed
+    ///
+    /// Requests are answered with 401, as with a disabled key. Lookups in progress are completed and billed.
+    Suspend(WorkspaceArgs),
+    /// Resume a suspended workspace
+    Resume(WorkspaceArgs),
+    /// Delete a workspace permanently
+    ///
+    /// Its keys end. Its credits, spends, usage and audit log are kept, and its name cannot be used again.
+    Delete {
+        #[command(flatten)]
+        workspace: WorkspaceArgs,
+        /// Confirm the deletion
+        #[arg(long)]
+        yes: bool,
+    },
     /// List workspaces
     List {
         #[command(flatten)]
         format: Format,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct WorkspaceArgs {
+    /// Name of the workspace
+    pub name: WorkspaceId,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct WorkspaceSettings {
+    /// Burst limit: maximum requests per window
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+    /// Length of a rate-limit window, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub window: Option<u32>,
+    /// Warn in the log below this number of credits; 0: never
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub low_balance: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]

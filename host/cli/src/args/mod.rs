@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 pub use self::accounts::{ConsoleUrlArg, KeyArgs, KeyCommand, UsageArgs, UserCommand};
 pub use self::admin::{
     ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
-    SnapshotArgs, TryArgs, VendorsCommand, WorkspaceCommand,
+    SnapshotArgs, TryArgs, VendorsCommand, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, LookupArgs, OpenapiArgs, ServerArgs};
@@ -55,7 +55,7 @@ pub enum Command {
         #[command(subcommand)]
         command: VendorsCommand,
     },
-    /// Create and list workspaces
+    /// Create, list, change, suspend and delete workspaces
     Workspace {
         #[command(flatten)]
         store: StoreArgs,

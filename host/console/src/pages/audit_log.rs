@@ -55,6 +55,12 @@ pub(crate) async fn list(
 fn describe(action: &str) -> &str {
     match action {
         "workspace.created" => "Created the workspace",
+        "workspace.limit_changed" => "Changed the burst limit",
+        "workspace.low_balance_changed" => "Changed the low-balance warning",
+        "workspace.renamed" => "Changed the display name",
+        "workspace.suspended" => "Suspended the workspace",
+        "workspace.resumed" => "Resumed the workspace",
+        "workspace.deleted" => "Deleted the workspace",
         "credits.granted" => "Granted credits",
         "key.created" => "Created a key",
         "key.revoked" => "Revoked a key",

@@ -37,6 +37,10 @@ mod admin {
     enrich_tests::admin_contract!(super::open);
 }
 
+mod workspaces {
+    enrich_tests::workspaces_contract!(super::open);
+}
+
 mod usage {
     enrich_tests::usage_contract!(super::open);
 }

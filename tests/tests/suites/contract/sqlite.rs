@@ -37,6 +37,10 @@ mod admin {
     enrich_tests::admin_contract!(super::strict);
 }
 
+mod workspaces {
+    enrich_tests::workspaces_contract!(super::strict);
+}
+
 mod usage {
     enrich_tests::usage_contract!(super::strict);
 }

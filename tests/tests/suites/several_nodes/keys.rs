@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use enrich_lib::ports::Keys;
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Actor, Admin as _};
 use enrich_tests::contract::START;
 use tokio::time::{Instant, sleep_until};
 
-use super::world::{World, eventually};
+use super::world::{World, demo, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_refuses_a_revoked_key_within_a_second() {
@@ -23,6 +25,48 @@ async fn every_node_refuses_a_key_that_expires_now_within_a_second() {
     // The nodes' clocks begin at this time.
     let expires_at = START.unix_ms() / 1_000;
     is_refused_within_a_second_after(&format!("expires_at = to_timestamp({expires_at})")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_refuses_the_keys_of_a_suspended_workspace_until_it_is_resumed() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let nodes = [world.node().await, world.node().await];
+    let mut admin = world.admin().await;
+    for (is_suspended, what) in [(true, "the key is refused"), (false, "the key is accepted again")] {
+        for node in &nodes {
+            assert_eq!(node.accepts(&key).await.unwrap(), is_suspended);
+        }
+        let change = [WorkspaceChange::Suspended(is_suspended)];
+        admin.change_workspace(&demo(), &change, &Actor::operator(START)).await.unwrap();
+        let changed_at = Instant::now();
+        for node in &nodes {
+            eventually(what, async || node.accepts(&key).await.unwrap() != is_suspended).await;
+        }
+        // The limit is one second. The margin is for a busy machine.
+        assert!(changed_at.elapsed() < Duration::from_secs(3));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_applies_a_changed_limit() {
+    let world = World::new().await;
+    world.workspace(1).await;
+    let key = world.key(1).await;
+    let nodes = [world.node().await, world.node().await];
+    for node in &nodes {
+        assert!(node.accepts(&key).await.unwrap());
+    }
+    let change = [WorkspaceChange::Quota { limit: Some(9), window_seconds: Some(30) }];
+    let changed = world.admin().await.change_workspace(&demo(), &change, &Actor::operator(START)).await;
+    let quota = changed.unwrap().properties.quota;
+    for node in &nodes {
+        eventually("the limit applies", async || {
+            node.ledger.find(&key.digest()).await.unwrap().unwrap().quota == quota
+        })
+        .await;
+    }
 }
 
 /// Changes the columns of a cached key and checks that each node refuses it within a second.

@@ -6,6 +6,11 @@ CREATE TABLE workspace (
     quota_limit    INTEGER NOT NULL CHECK (quota_limit >= 1),
     window_seconds INTEGER NOT NULL CHECK (window_seconds BETWEEN 1 AND 86400),
     created_at     INTEGER NOT NULL,
+    display_name   TEXT,
+    low_balance    INTEGER NOT NULL DEFAULT 0 CHECK (low_balance >= 0), -- the server warns below this number of credits
+    -- The keys of a suspended or deleted workspace are refused. A deleted one keeps its rows and its name.
+    suspended_at   INTEGER,
+    deleted_at     INTEGER,
     -- Running totals of the tables below. `granted` is updated with each grant. `spent` lags behind: it includes the
     -- spends up to `spent_until`. The view `account` returns complete totals.
     granted        INTEGER NOT NULL DEFAULT 0 CHECK (granted >= 0),

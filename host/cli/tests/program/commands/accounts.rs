@@ -14,10 +14,89 @@ fn lists_workspaces_with_limit_and_credits() {
     assert_eq!(list[0]["credits"], json!({"granted": 7, "available": 7, "held": 0, "spent": 0}));
     assert_eq!((&list[1]["limit"], &list[1]["window_seconds"]), (&json!(500), &json!(60)));
     let table = enrich.ok(&["workspace", "list"]);
-    assert!(
-        table.starts_with("NAME  LIMIT         AVAILABLE  HELD  CREATED\nacme  9 per 30 s    7"),
-        "{table}"
+    let (header, first) =
+        ("NAME  STATE   LIMIT         AVAILABLE  HELD  CREATED", "acme  active  9 per 30 s    7");
+    let mut lines = table.lines();
+    assert!(lines.next().unwrap().starts_with(header) && lines.next().unwrap().starts_with(first), "{table}");
+}
+
+/// Returns the row of `demo` in `workspace list`.
+fn demo(enrich: &Enrich) -> Value {
+    enrich.json(&["workspace", "list", "--json"])[0].clone()
+}
+
+#[test]
+fn changed_limit_is_in_force_within_a_second() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&[]);
+    let has_limit = |limit| {
+        let reply = server.connect().enrich(&key, EMAIL).unwrap();
+        reply.head.to_lowercase().contains(&format!("\nratelimit-limit: {limit}\r"))
+    };
+    assert!(has_limit(500));
+    let changed = enrich.ok(&["workspace", "set", "demo", "--limit", "1000", "--low-balance", "20"]);
+    assert_eq!(changed, "demo: 1,000 requests per 60 s, a warning below 20 credits");
+    within_a_second("the limit has changed", || has_limit(1_000));
+    let row = enrich.json(&["workspace", "set", "demo", "--window", "30", "--low-balance", "0", "--json"]);
+    assert_eq!(
+        (&row["limit"], &row["window_seconds"], &row["low_balance"]),
+        (&json!(1000), &json!(30), &json!(0))
     );
+    assert_eq!(demo(&enrich), row);
+    for (args, expected) in [
+        (&["--limit", "0"][..], "a burst limit is at least 1 request"),
+        (&["--window", "86401"], "a burst window lasts from 1 to 86,400 seconds"),
+        (&[], "add --limit, --window or --low-balance"),
+    ] {
+        let ran = enrich.run(&[&["workspace", "set", "demo"][..], args].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains(expected), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn suspended_workspace_is_refused_until_it_is_resumed() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    let suspended = enrich.ok(&["workspace", "suspend", "demo"]);
+    assert_eq!(suspended, "suspended demo; requests with its keys are refused within a second");
+    within_a_second("the key is refused", || status(&server, &key, EMAIL) == 401);
+    assert_eq!(demo(&enrich)["state"], "suspended");
+    assert!(demo(&enrich)["suspended_at"].is_string());
+    let resumed = enrich.json(&["workspace", "resume", "demo", "--json"]);
+    assert_eq!((&resumed["state"], &resumed["suspended_at"]), (&json!("active"), &Value::Null));
+    within_a_second("the key is accepted", || status(&server, &key, EMAIL) == 404);
+}
+
+#[test]
+fn deleted_workspace_keeps_its_name_and_credits() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    let ran = enrich.run(&["workspace", "delete", "demo"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("add --yes"), "{}", ran.stderr);
+    assert_eq!(status(&server, &key, EMAIL), 404);
+    enrich.ok(&["workspace", "delete", "demo", "--yes"]);
+    within_a_second("the key is refused", || status(&server, &key, EMAIL) == 401);
+    let row = demo(&enrich);
+    assert_eq!((&row["state"], &row["credits"]["available"]), (&json!("deleted"), &json!(5)));
+    assert_eq!(enrich.json(&["key", "list", "demo", "--json"])[0]["state"], "revoked");
+    for command in
+        ["workspace create demo", "workspace resume demo", "credits grant demo 1", "key create demo x"]
+    {
+        let error = enrich.err(&command.split(' ').collect::<Vec<_>>());
+        assert!(error.contains("the workspace demo was deleted"), "{command}: {error}");
+    }
+}
+
+#[test]
+fn workspace_has_a_display_name() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    assert_eq!(enrich.ok(&["workspace", "rename", "demo", "Demo Inc."]), "demo is displayed as Demo Inc.");
+    assert_eq!(demo(&enrich)["display_name"], "Demo Inc.");
+    assert!(enrich.ok(&["workspace", "list"]).ends_with("Demo Inc."));
+    assert_eq!(enrich.json(&["workspace", "rename", "demo", "", "--json"])["display_name"], Value::Null);
+    assert!(enrich.err(&["workspace", "rename", "demo", " "]).contains("1 to 100 characters"));
 }
 
 #[test]
