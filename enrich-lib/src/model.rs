@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +109,20 @@ impl LookupId {
 }
 
 /// Compares the bytes as one integer, because maps of ids compare often.
+/// The error for a text that is not a [`LookupId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected `lookup_` and 32 hexadecimal digits")]
+pub struct LookupIdError;
+
+impl FromStr for LookupId {
+    type Err = LookupIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("lookup_").filter(|digits| digits.len() == Simple::LENGTH);
+        digits.and_then(|digits| Uuid::try_parse(digits).ok()).map(Self).ok_or(LookupIdError)
+    }
+}
+
 impl Ord for LookupId {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.as_u128().cmp(&other.0.as_u128())
@@ -155,7 +170,7 @@ impl WorkspaceId {
     }
 }
 
-impl std::str::FromStr for WorkspaceId {
+impl FromStr for WorkspaceId {
     type Err = WorkspaceIdError;
 
     fn from_str(text: &str) -> Result<Self, WorkspaceIdError> {
@@ -295,6 +310,12 @@ mod tests {
         assert!(early < late);
         assert_eq!(late.arrived_at(), Timestamp::from_unix_ms(0x0123_4567_89ac));
         assert_eq!(LookupId::from_bytes(*early.as_bytes()), early);
+        assert_eq!(early.to_string().parse(), Ok(early));
+        for text in
+            ["", "lookup_", "0123456789ab7fffbfffffffffffffff", "lookup_01234567-89ab-7fff-bfff-ffffffffffff"]
+        {
+            assert_eq!(text.parse::<LookupId>(), Err(LookupIdError), "{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
-use enrich_store::records::{Audit, AuditRow, Tally};
+use enrich_store::records::{Audit, AuditRow, GrantRow, Refund, Tally};
+use enrich_store::{Accounts, Actor, StoreError};
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
@@ -17,6 +18,35 @@ pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure>
             let balance = store.open()?.run(async |admin| admin.grant(&workspace, credits, now).await)?;
             show(&balance, format)
                 .map_err(|failure| failure.advise("the credits were granted; do not grant them again"))
+        }
+        CreditsCommand::Adjust { workspace, credits, reason, format } => {
+            let actor = Actor::operator(SystemArrivals::now());
+            let adjusted =
+                async |admin: &mut dyn Accounts| admin.adjust(&workspace, credits, &reason, &actor).await;
+            show(&store.open()?.run(adjusted)?, format)
+                .map_err(|failure| failure.advise("the credits were adjusted; do not adjust them again"))
+        }
+        CreditsCommand::Refund { lookup_id, reason, format } => {
+            let (actor, reason) = (Actor::operator(SystemArrivals::now()), reason.unwrap_or_default());
+            let refund = store.open()?.block_on(async |admin| {
+                admin.refund(lookup_id, &reason, &actor).await.map_err(refund_error)
+            })?;
+            let Refund { workspace, credits, balance } = refund;
+            if format.json {
+                return output::json(&json!({
+                    "workspace": workspace.as_str(),
+                    "refunded": credits,
+                    "credits": to_json(&balance),
+                }));
+            }
+            output::line(format!(
+                "refunded {} to {workspace}, which has {} available",
+                output::counted(credits, "credit"),
+                output::grouped(balance.available),
+            ))
+        }
+        CreditsCommand::History { workspace, format } => {
+            history(&store.open()?.run(async |admin| admin.grants(&workspace).await)?, format)
         }
         CreditsCommand::Show { workspace, format } => {
             show(&store.open()?.run(async |admin| admin.balance(&workspace).await)?, format)
@@ -41,6 +71,36 @@ fn show(balance: &Balance, format: Format) -> Result<(), Failure> {
 pub fn to_json(balance: &Balance) -> Value {
     let Balance { granted, available, held, spent } = balance;
     json!({ "granted": granted, "available": available, "held": held, "spent": spent })
+}
+
+/// Adds the time to the error of a second refund.
+fn refund_error(error: StoreError) -> Failure {
+    match error {
+        StoreError::AlreadyRefunded { at, .. } => Failure::new(format!("{error} at {}", output::second(at))),
+        error => error.into(),
+    }
+}
+
+fn history(grants: &[GrantRow], format: Format) -> Result<(), Failure> {
+    if format.json {
+        let rows = grants.iter().map(|GrantRow { kind, credits, reason, at }| {
+            json!({
+                "at": output::rfc3339(*at),
+                "kind": kind.as_str(),
+                "credits": credits,
+                "lookup_id": kind.lookup_id().map(|lookup_id| lookup_id.to_string()),
+                "reason": reason,
+            })
+        });
+        return output::json(&rows.collect::<Vec<_>>());
+    }
+    let rows = grants.iter().map(|GrantRow { kind, credits, reason, at }| {
+        let sign = if *credits < 0 { "-" } else { "" };
+        let credits = format!("{sign}{}", output::grouped(credits.unsigned_abs()));
+        let lookup_id = kind.lookup_id().map_or_else(|| "-".to_owned(), |lookup_id| lookup_id.to_string());
+        [output::second(*at), kind.as_str().to_owned(), credits, lookup_id, reason.clone()]
+    });
+    output::table(["AT", "KIND", "CREDITS", "LOOKUP", "REASON"], rows)
 }
 
 /// Prints the audit: as JSON with every workspace, or as a table with the workspaces that do not reconcile. Fails if the

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use enrich_lib::key::KeyId;
-use enrich_lib::model::Timestamp;
 use enrich_lib::window::Quota;
-use enrich_store::records::{GrantRow, KeyRow, KeyState, NewKey};
+use enrich_store::records::{KeyRow, KeyState, NewKey};
 use enrich_store::{Actor, StoreError};
 
 use super::operator::{ADMIN, Operator, admin, admin_at, after_seconds, key, today};
@@ -29,7 +28,6 @@ macro_rules! admin_contract {
             unknown_key_is_reported
             unknown_workspace_is_reported
             key_list_shows_all_columns
-            grants_are_listed_oldest_first
             operations_are_in_the_audit_log
             events_have_author_time_and_address
             unchanged_key_has_no_event
@@ -192,14 +190,6 @@ pub async fn key_list_shows_all_columns<S: Administered>(store: Arc<S>) {
     };
     assert_eq!(keys[0], expected);
     assert_eq!((keys[1].expires_at, keys[1].revoked_at), (None, Some(after_seconds(5))));
-}
-
-pub async fn grants_are_listed_oldest_first<S: Administered>(store: Arc<S>) {
-    let mut operator = Operator::open(store).await;
-    operator.accounts.grant(&operator.workspace, 5, after_seconds(1)).await.unwrap();
-    let grants = operator.accounts.grants(&operator.workspace).await.unwrap();
-    let grant = |credits, at: Timestamp| GrantRow { credits, at };
-    assert_eq!(grants, [grant(100, START), grant(5, after_seconds(1))]);
 }
 
 pub async fn operations_are_in_the_audit_log<S: Administered>(store: Arc<S>) {

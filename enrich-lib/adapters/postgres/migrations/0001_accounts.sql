@@ -53,7 +53,10 @@ CREATE INDEX api_key_revised ON api_key (revised) WHERE revised > 0;
 CREATE TABLE credit_grant (
     rowid     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     workspace bigint      NOT NULL REFERENCES workspace,
-    credits   bigint      NOT NULL CHECK (credits > 0),
+    kind      text        NOT NULL DEFAULT 'grant' CHECK (kind IN ('grant', 'adjustment', 'refund')),
+    credits   bigint      NOT NULL CHECK (credits <> 0) CHECK (credits > 0 OR kind = 'adjustment'),
+    reason    text        NOT NULL DEFAULT '',
+    lookup_id uuid        UNIQUE CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)), -- the refunded spend
     at        timestamptz NOT NULL
 );
 CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
@@ -330,6 +333,22 @@ BEGIN
         SELECT (SELECT w.id FROM workspace w WHERE w.rowid = l.workspace) AS name, l.* FROM lease l
         WHERE l.epoch = of_epoch AND l.recalled > l.answered ORDER BY l.workspace LIMIT leases_max
     ) AS r;
+END $$;
+
+-- Recalls the idle credits of a workspace for an adjustment, and ends its leases of expired sessions. The caller has locked the
+-- workspace.
+CREATE FUNCTION leases_recall(of_workspace bigint) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+    PERFORM lease_end(of_workspace, e.epoch) FROM (
+        SELECT l.epoch FROM lease l JOIN node n ON n.epoch = l.epoch
+        WHERE l.workspace = of_workspace AND n.ends_at <= clock_timestamp() ORDER BY l.epoch FOR UPDATE OF l SKIP LOCKED
+    ) AS e;
+    PERFORM FROM lease l WHERE l.workspace = of_workspace ORDER BY l.epoch FOR UPDATE;
+    UPDATE lease l SET recalled = l.recalled + 1
+    WHERE l.workspace = of_workspace AND l.taken > l.returned + l.spent AND l.recalled = l.answered;
+    IF FOUND THEN
+        PERFORM pg_notify('enrich', '');
+    END IF;
 END $$;
 
 -- Returns idle credits of a node. `returns` are the totals returned so far; NULL ends the lease, on which no lookup of the node

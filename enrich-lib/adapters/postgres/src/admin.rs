@@ -1,26 +1,26 @@
 //! Operator commands for workspaces, keys and grants. They can run while nodes serve the same database.
 
 use std::fmt;
+use std::num::NonZeroI64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
 use enrich_store::usage::{Day, UsageRow};
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use enrich_store::{Actor, Event, StoreError};
 use tokio::time::timeout;
-use tokio_postgres::Row;
 
-use crate::column::{credits, day, day_number, key_id, live_workspace_rowid, time, workspace_rowid};
+use crate::column::{credits, day, day_number, key_id, live_workspace_rowid, workspace_rowid};
 use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
 use crate::pool::Client;
-use crate::{api_keys, audit, audit_log, workspaces};
+use crate::{api_keys, audit, audit_log, grants, workspaces};
 
 /// The connection timeout of operator commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl enrich_store::Admin for Admin {
         let rowid = workspaces::insert(&tx, id, &WorkspaceProperties::new(quota), now).await?;
         audit_log::record(&tx, rowid, &Event::WorkspaceCreated(id), &Actor::operator(now)).await?;
         if credits > 0 {
-            workspaces::grant(&tx, rowid, credits, now).await?;
+            grants::grant(&tx, rowid, credits, &Actor::operator(now)).await?;
         }
         tx.commit().await.map_err(driver)
     }
@@ -97,9 +97,31 @@ impl enrich_store::Admin for Admin {
     ) -> Result<Balance, StoreError> {
         let tx = self.client.transaction().await.map_err(driver)?;
         let rowid = live_workspace_rowid(&tx, workspace).await?;
-        workspaces::grant(&tx, rowid, credits, now).await?;
+        grants::grant(&tx, rowid, credits, &Actor::operator(now)).await?;
         tx.commit().await.map_err(driver)?;
         self.balance(workspace).await
+    }
+
+    async fn adjust(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: NonZeroI64,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Balance, StoreError> {
+        grants::adjust(&mut self.client, workspace, credits, reason, actor).await?;
+        self.balance(workspace).await
+    }
+
+    async fn refund(
+        &mut self,
+        lookup_id: LookupId,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Refund, StoreError> {
+        let (workspace, credits) = grants::refund(&mut self.client, lookup_id, reason, actor).await?;
+        let balance = self.balance(&workspace).await?;
+        Ok(Refund { workspace, credits, balance })
     }
 
     async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
@@ -107,11 +129,7 @@ impl enrich_store::Admin for Admin {
     }
 
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
-        let select = "SELECT credits, at FROM credit_grant WHERE workspace = $1 ORDER BY rowid";
-        let workspace = workspace_rowid(&*self.client, workspace).await?;
-        let rows = self.client.query(select, &[&workspace]).await.map_err(driver)?;
-        let grant = |row: &Row| GrantRow { credits: credits(row.get(0)), at: time(row.get(1)) };
-        Ok(rows.iter().map(grant).collect())
+        Ok(grants::rows(&self.client, workspace).await?)
     }
 
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {

@@ -99,18 +99,22 @@ impl Copy {
         let Some(last) = grants.last() else { return Ok(()) };
         let count = bigint(grants.len() as u64);
         let workspaces = self.rowids(grants.iter().map(|grant| grant.workspace))?;
-        let counts: Vec<_> = grants.iter().map(|grant| bigint(grant.credits)).collect();
-        let times: Vec<_> = grants.iter().map(|grant| at(grant.at)).collect();
+        let kinds: Vec<_> = grants.iter().map(|grant| grant.row.kind.as_str()).collect();
+        let lookups: Vec<_> = grants.iter().map(|grant| grant.row.kind.lookup_id().map(Uuid)).collect();
+        let counts: Vec<_> = grants.iter().map(|grant| grant.row.credits).collect();
+        let reasons: Vec<_> = grants.iter().map(|grant| grant.row.reason.as_str()).collect();
+        let times: Vec<_> = grants.iter().map(|grant| at(grant.row.at)).collect();
         let tx = self.admin.client.transaction().await?;
         let update = "UPDATE copied_store SET grants = $3, rows = rows + $4 WHERE id = $1 AND grants = $2";
         check_progress(
             tx.execute(update, &[&self.store, &self.progress.grants, &last.rowid, &count]).await?,
         )?;
         tx.execute(
-            "INSERT INTO credit_grant (workspace, credits, at)
-             SELECT i.workspace, i.credits, i.at FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[])
-                 WITH ORDINALITY AS i (workspace, credits, at, n) ORDER BY i.n",
-            &[&workspaces, &counts, &times],
+            "INSERT INTO credit_grant (workspace, kind, lookup_id, credits, reason, at)
+             SELECT i.workspace, i.kind, i.lookup_id, i.credits, i.reason, i.at
+             FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::bigint[], $5::text[], $6::timestamptz[])
+                 WITH ORDINALITY AS i (workspace, kind, lookup_id, credits, reason, at, n) ORDER BY i.n",
+            &[&workspaces, &kinds, &lookups, &counts, &reasons, &times],
         )
         .await?;
         tx.commit().await?;

@@ -1,12 +1,11 @@
-//! Statements about workspaces and their grants.
+//! Statements about workspaces.
 
 use enrich_lib::credit::Balance;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::credits::add_grant;
 use enrich_store::records::WorkspaceRow;
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
-use enrich_store::{Actor, Event, StoreError};
+use enrich_store::{Actor, StoreError};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::audit_log;
@@ -94,23 +93,6 @@ pub(crate) async fn change(
         [&workspace, &limit, &window, display_name, &low_balance, &suspended_at, &deleted_at];
     tx.execute(update, &values).await?;
     Ok(tx.commit().await?)
-}
-
-/// Grants credits.
-pub(crate) async fn grant(
-    tx: &impl GenericClient,
-    workspace: i64,
-    credits: u64,
-    now: Timestamp,
-) -> Result<(), PostgresError> {
-    let select = "SELECT granted FROM workspace WHERE rowid = $1 FOR UPDATE";
-    let granted = tx.query_one(select, &[&workspace]).await?.get(0);
-    let event = Event::CreditsGranted(credits);
-    let (credits, granted) = add_grant(granted, credits)?;
-    let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES ($1, $2, $3)";
-    tx.execute(insert, &[&workspace, &credits, &at(now)]).await?;
-    tx.execute("UPDATE workspace SET granted = $1 WHERE rowid = $2", &[&granted, &workspace]).await?;
-    audit_log::record(tx, workspace, &event, &Actor::operator(now)).await
 }
 
 /// Reads a balance from the first three columns: granted, spent, held.

@@ -1,13 +1,16 @@
 //! Operator commands: workspaces, keys and grants. They work while another process serves the same data.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use enrich_store::credits::WITHDRAWAL_TIMEOUT;
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
 use enrich_store::usage::{Day, USES_DAYS, UsageRow};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, Event, StoreError};
@@ -17,7 +20,11 @@ use crate::column::ms;
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
+use crate::grants::{self, Adjustment, Attempt};
 use crate::{events, keys, usage, workspaces};
+
+/// How often an adjustment checks whether the serving process has taken the credits.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Administrative access to the accounts of a data directory.
 #[derive(Debug)]
@@ -57,7 +64,7 @@ impl Admin {
             let workspace = tx.last_insert_rowid();
             events::record(tx, workspace, Event::WorkspaceCreated(id), &Actor::operator(now))?;
             if credits > 0 {
-                workspaces::grant(tx, workspace, credits, now)?;
+                grants::grant(tx, workspace, credits, &Actor::operator(now))?;
             }
             Ok(())
         })
@@ -81,8 +88,32 @@ impl Admin {
         credits: u64,
         now: Timestamp,
     ) -> Result<Balance, SqliteError> {
-        self.write(|tx| workspaces::grant(tx, workspaces::live_rowid(tx, workspace)?, credits, now))?;
+        let actor = Actor::operator(now);
+        self.write(|tx| grants::grant(tx, workspaces::live_rowid(tx, workspace)?, credits, &actor))?;
         self.balance(workspace)
+    }
+
+    /// Corrects the granted credits of `workspace`, and returns its new balance. Waits for the process that serves.
+    ///
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`].
+    pub fn adjust(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: NonZeroI64,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Balance, SqliteError> {
+        let dir = self.dir.clone();
+        let mut adjustment = Adjustment { workspace, credits, reason, actor, withdrawal: None };
+        for _ in 0..WITHDRAWAL_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis() {
+            match self.write(|tx| adjustment.attempt(tx, dir.is_served()))? {
+                Attempt::Done => return self.balance(workspace),
+                Attempt::Overdrawn(available) => return Err(StoreError::Overdrawn { available }.into()),
+                Attempt::Waiting => database::pause(POLL_INTERVAL),
+            }
+        }
+        self.write(|tx| adjustment.cancel(tx))?;
+        Err(StoreError::NotWithdrawn.into())
     }
 
     /// Returns the credits of `workspace`. The held credits are up to one second old.
@@ -186,12 +217,33 @@ impl enrich_store::Admin for Admin {
         Ok(Self::grant(self, workspace, credits, now)?)
     }
 
+    async fn adjust(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: NonZeroI64,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Balance, StoreError> {
+        Ok(Self::adjust(self, workspace, credits, reason, actor)?)
+    }
+
+    async fn refund(
+        &mut self,
+        lookup_id: LookupId,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Refund, StoreError> {
+        let (workspace, credits) = self.write(|tx| grants::refund(tx, lookup_id, reason, actor))?;
+        let balance = Self::balance(self, &workspace)?;
+        Ok(Refund { workspace, credits, balance })
+    }
+
     async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError> {
         Ok(Self::balance(self, workspace)?)
     }
 
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError> {
-        Ok(workspaces::grants(&self.db, workspace)?)
+        Ok(grants::rows(&self.db, workspace)?)
     }
 
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError> {

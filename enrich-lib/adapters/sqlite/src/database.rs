@@ -85,14 +85,18 @@ pub(crate) fn retry_often(db: &mut Connection) -> Result<(), SqliteError> {
 }
 
 /// Sleeps before the next attempt, or returns `false` after about a minute. `attempts` is the number of earlier attempts.
+pub(crate) fn retry(attempts: i32) -> bool {
+    pause(if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
+    attempts < ATTEMPTS_MAX
+}
+
+/// Blocks the thread of a command.
 #[expect(
     clippy::disallowed_methods,
     reason = "a command blocks its thread; the server's writer does not call this"
 )]
-pub(crate) fn retry(attempts: i32) -> bool {
-    let pause = if attempts < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE };
-    thread::sleep(pause);
-    attempts < ATTEMPTS_MAX
+pub(crate) fn pause(time: Duration) {
+    thread::sleep(time);
 }
 
 /// Pause between attempts at first, and their number.

@@ -19,7 +19,7 @@ use crate::column::{parsed, time};
 use crate::database::{self, Schema};
 use crate::dir::{DataDir, ServeLock, write_private};
 use crate::error::SqliteError;
-use crate::{keys, usage, user_rows, workspaces};
+use crate::{grants, keys, usage, user_rows, workspaces};
 
 /// A snapshot of all accounts of a directory that is no longer served.
 #[derive(Debug)]
@@ -106,16 +106,15 @@ impl Export {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns up to `limit` grants with a rowid greater than `after`.
+    /// Returns up to `limit` grants, adjustments and refunds with a rowid greater than `after`.
     pub fn grants(&self, after: i64, limit: u32) -> Result<Vec<CopiedGrant>, SqliteError> {
-        let mut select = self.db.prepare_cached(
-            "SELECT rowid, workspace, credits, at FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?",
-        )?;
-        let rows = select.query_map(params![after, limit], |row| {
-            let (rowid, workspace, credits, at) = (row.get(0)?, row.get(1)?, row.get(2)?, time(row.get(3)?));
-            Ok(CopiedGrant { rowid, workspace, credits, at })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let columns = grants::COLUMNS;
+        let select = format!(
+            "SELECT rowid, workspace, {columns} FROM credit_grant WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        );
+        self.rows(&select, params![after, limit], |row| {
+            Ok(CopiedGrant { rowid: row.get(0)?, workspace: row.get(1)?, row: grants::row(row, 2)? })
+        })
     }
 
     /// Returns up to `limit` spends with a lookup id greater than `after`.

@@ -10,9 +10,9 @@
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
 //! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
-//! the writer · `events` the audit log · `workspaces` · `keys` API keys · `usage` lookups by day · `user_rows` statements
+//! the writer · `events` the audit log · `workspaces` · `grants` · `keys` API keys · `usage` lookups by day · `user_rows` statements
 //! about users · `export` · `backup` · `admin` · `users` · `audit` · `durability` · `shared` accounts in memory · `spend`
-//! pending spends · `totals` spent totals · `rows` statements of the writer · `commit` transactions of spends · `writer`
+//! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
 //! on disk · `index` people in memory · `disk` people on disk · `import` · `snapshot` · `people`.
 
@@ -37,6 +37,8 @@ mod events;
 
 mod workspaces;
 
+mod grants;
+
 mod keys;
 
 mod usage;
@@ -60,6 +62,8 @@ mod shared;
 mod spend;
 
 mod totals;
+
+mod withdrawals;
 
 mod rows;
 

@@ -11,27 +11,39 @@ use crate::column::{ms, parsed};
 use crate::error::SqliteError;
 use crate::shared::Shared;
 use crate::spend::Spend;
+use crate::withdrawals::Withdrawals;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
 
-/// Applies grants by other processes with a rowid greater than `seen`. A workspace's granted total never decreases.
-pub(crate) fn read_grants(db: &Connection, shared: &Shared, seen: &mut i64) -> Result<(), SqliteError> {
+/// Applies the withdrawals of other processes, and their grants with a rowid greater than `seen`.
+pub(crate) fn read_grants(
+    db: &Connection,
+    shared: &Shared,
+    withdrawals: &mut Withdrawals,
+    seen: &mut i64,
+) -> Result<(), SqliteError> {
+    // Withdrawals first: one that ends between the two queries is found by the next tick.
+    let mut changed = withdrawals.read(db, shared)?;
     let mut select = db.prepare_cached(
-        "SELECT max(g.rowid), w.id, w.granted FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
+        "SELECT max(g.rowid), w.id FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
     )?;
     let mut rows = select.query([*seen])?;
     let mut last = *seen;
     while let Some(row) = rows.next()? {
         last = last.max(row.get(0)?);
-        let (id, granted): (WorkspaceId, u64) = (parsed(row, 1, |id: String| id.parse())?, row.get(2)?);
+        let id: WorkspaceId = parsed(row, 1, |id: String| id.parse())?;
         // Waits if the account is being read from disk at this moment.
-        if let Some(state) = shared.cached(&id) {
-            let mut account = state.account();
-            let new = granted.saturating_sub(account.balance().granted);
-            account.grant(new)?;
-        }
+        changed.extend(shared.cached(&id));
+    }
+    let mut select = db.prepare_cached("SELECT granted FROM workspace WHERE rowid = ?")?;
+    for state in changed {
+        let granted: u64 = select.query_row([state.rowid], |row| row.get(0))?;
+        let mut account = state.account();
+        // The account never has more: withdrawn credits were taken before the grants were changed.
+        let missing = granted.saturating_sub(withdrawals.taken(state.rowid) + account.balance().granted);
+        account.grant(missing)?;
     }
     *seen = last;
     Ok(())

@@ -1,39 +1,16 @@
-//! Statements about workspaces and their grants.
+//! Statements about workspaces.
 
 use enrich_lib::credit::Balance;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
-use enrich_store::records::{GrantRow, WorkspaceRow};
+use enrich_store::records::WorkspaceRow;
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
-use enrich_store::{Actor, Event, StoreError, credits};
+use enrich_store::{Actor, StoreError, credits};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, params};
 
 use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
 use crate::events;
-
-pub(crate) fn grant(
-    tx: &Transaction<'_>,
-    workspace: i64,
-    credits: u64,
-    now: Timestamp,
-) -> Result<(), SqliteError> {
-    let select = "SELECT granted FROM workspace WHERE rowid = ?";
-    let granted = tx.query_row(select, [workspace], |row| row.get(0))?;
-    let (credits, granted) = credits::add_grant(granted, credits)?;
-    let insert = "INSERT INTO credit_grant (workspace, credits, at) VALUES (?, ?, ?)";
-    tx.execute(insert, params![workspace, credits, ms(now)])?;
-    tx.execute("UPDATE workspace SET granted = ? WHERE rowid = ?", [granted, workspace])?;
-    events::record(tx, workspace, Event::CreditsGranted(credits.unsigned_abs()), &Actor::operator(now))
-}
-
-pub(crate) fn grants(db: &Connection, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, SqliteError> {
-    let mut select = db.prepare("SELECT credits, at FROM credit_grant WHERE workspace = ? ORDER BY rowid")?;
-    let rows = select.query_map([rowid(db, workspace)?], |row| {
-        Ok(GrantRow { credits: row.get(0)?, at: time(row.get(1)?) })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
 
 /// The columns of [`WorkspaceProperties`] in `workspace`.
 pub(crate) const PROPERTIES: &str =

@@ -36,6 +36,7 @@ use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::usage;
+use crate::withdrawals::Withdrawals;
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
@@ -67,6 +68,7 @@ pub(crate) struct Writer {
     spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
+    withdrawals: Withdrawals,
     /// Unflushed spends.
     unflushed: Vec<Arc<Spend>>,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
@@ -96,6 +98,7 @@ impl Writer {
         db.pragma_update(None, "temp_store", "MEMORY")?;
         // Holds of an earlier process ended with it.
         db.execute("UPDATE workspace SET held = 0 WHERE held <> 0", [])?;
+        let withdrawals = Withdrawals::open(&db)?;
         let spends = SpendTable::open(&mut db)?;
         let last_gap = shared.elapsed();
         // Replaces SQLite's own checkpoints, which are part of a commit, before its replies.
@@ -115,6 +118,7 @@ impl Writer {
             detector,
             spends,
             grants_seen,
+            withdrawals,
             unflushed: Vec::new(),
             in_doubt: Vec::new(),
             commit_error: None,
@@ -276,10 +280,16 @@ impl Writer {
         let flushed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         let used = self.advance(now.elapsed);
         self.shared.keys.clear_unknown();
+        // This process deletes the rows of abandoned withdrawals, which the detector does not report.
+        let mut has_changed = self.withdrawals.has_abandoned(now.elapsed);
         self.detector.on_change(&self.db, || {
             self.shared.keys.clear();
-            rows::read_grants(&self.db, &self.shared, &mut self.grants_seen)
+            has_changed = true;
+            Ok(())
         })?;
+        if has_changed {
+            rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)?;
+        }
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
         flushed.and(checkpointed).and(self.write_statistics(&used))
     }
@@ -311,7 +321,7 @@ impl Writer {
         used
     }
 
-    /// Writes the values that operators can view: held credits, when keys were last used, and usage.
+    /// Writes the values that operators can view: held credits, when keys were last used, usage, and withdrawn credits.
     fn write_statistics(&mut self, states: &[Arc<WorkspaceState>]) -> Result<(), SqliteError> {
         let used = self.shared.keys.take_used(KEY_USES_MAX);
         let free = self.shared.usage.take();
@@ -319,13 +329,16 @@ impl Writer {
         let held = states.iter().map(|state| (state.rowid, state.balance().held));
         let held: BTreeMap<_, _> =
             held.filter(|(rowid, held)| written.get(rowid).copied().unwrap_or(0) != *held).collect();
-        if used.is_empty() && held.is_empty() && free.is_empty() && !self.spends.usage.has_pending() {
+        let is_unchanged = used.is_empty() && held.is_empty() && free.is_empty();
+        let has_withdrawals = self.withdrawals.has_unwritten(self.shared.elapsed());
+        if is_unchanged && !has_withdrawals && !self.spends.usage.has_pending() {
             return Ok(());
         }
         if let Err(error) = self.write_statistics_rows(&used, &held, &free) {
             self.shared.usage.put_back(free);
             return Err(error);
         }
+        self.withdrawals.written();
         self.spends.usage.flushed();
         for (rowid, held) in held {
             if held == 0 {
@@ -348,6 +361,7 @@ impl Writer {
         rows::write_held(&tx, held)?;
         usage::add_free(&tx, Day::of(self.shared.wall()), free)?;
         self.spends.usage.flush(&tx)?;
+        self.withdrawals.write(&tx, self.shared.elapsed())?;
         let committed = commit::commit(tx);
         Ok(self.check_sync(committed)?)
     }

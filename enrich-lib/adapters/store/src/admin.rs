@@ -1,14 +1,16 @@
 //! Administrative operations on workspaces, keys and credits.
 
+use std::num::NonZeroI64;
+
 use async_trait::async_trait;
 use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 
 use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::records::{Audit, GrantRow, KeyRow, NewKey, WorkspaceRow};
+use crate::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
 use crate::usage::{Day, UsageRow};
 use crate::workspace::WorkspaceChange;
 
@@ -60,10 +62,34 @@ pub trait Admin: Send {
         now: Timestamp,
     ) -> Result<Balance, StoreError>;
 
+    /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is `credits.adjusted`.
+    ///
+    /// A negative number withdraws available credits, including those that serving processes have in memory. It waits for these
+    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT).
+    ///
+    /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is too large.
+    async fn adjust(
+        &mut self,
+        workspace: &WorkspaceId,
+        credits: NonZeroI64,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Balance, StoreError>;
+
+    /// Refunds the credits of a lookup. The spend itself stays. The event is `credits.refunded`.
+    ///
+    /// Errors: [`StoreError::UnknownSpend`], [`StoreError::AlreadyRefunded`].
+    async fn refund(
+        &mut self,
+        lookup_id: LookupId,
+        reason: &str,
+        actor: &Actor<'_>,
+    ) -> Result<Refund, StoreError>;
+
     /// Returns the balance of `workspace`. The held credits are up to one second old.
     async fn balance(&mut self, workspace: &WorkspaceId) -> Result<Balance, StoreError>;
 
-    /// Returns the grants of `workspace`, oldest first.
+    /// Returns the grants, adjustments and refunds of `workspace`, oldest first.
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError>;
 
     /// Stores a new key and returns its id. The event is `key.created`.

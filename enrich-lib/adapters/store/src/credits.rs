@@ -1,12 +1,20 @@
 //! Credit arithmetic that the stores share.
 
+use std::time::Duration;
+
 use enrich_lib::credit::{AccountError, Balance};
 
-/// Adds a grant of `credits` to the total `granted`. Returns the credits and the new total as column values.
-pub fn add_grant(granted: i64, credits: u64) -> Result<(i64, i64), AccountError> {
-    let credits = i64::try_from(credits).map_err(|_| AccountError::TooLarge)?;
-    let granted = granted.checked_add(credits).ok_or(AccountError::TooLarge)?;
-    Ok((credits, granted))
+/// How long an adjustment waits for idle credits that serving processes have in memory.
+pub const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Converts a number of granted credits to a column value.
+pub fn granted(credits: u64) -> Result<i64, AccountError> {
+    i64::try_from(credits).map_err(|_| AccountError::TooLarge)
+}
+
+/// Adds `credits`, which may be negative, to the total `granted`. Returns the new total as a column value.
+pub fn add_grant(granted: i64, credits: i64) -> Result<i64, AccountError> {
+    granted.checked_add(credits).ok_or(AccountError::TooLarge)
 }
 
 /// Returns the balance for `granted`, `spent` and `held` credits. Limits the held credits to those that are not spent.

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use enrich_lib::credit::AccountError;
 use enrich_lib::key::KeyId;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::QuotaError;
 use thiserror::Error;
@@ -25,6 +25,26 @@ pub enum StoreError {
     /// The burst limit is invalid.
     #[error(transparent)]
     Quota(#[from] QuotaError),
+    /// Fewer credits are available than an adjustment would withdraw.
+    #[error("only {available} credits are available")]
+    Overdrawn {
+        /// The credits that are neither spent nor held.
+        available: u64,
+    },
+    /// The process that serves the data did not withdraw credits in time. Nothing was changed.
+    #[error("the server did not withdraw the credits in time, and nothing was changed; try again")]
+    NotWithdrawn,
+    /// No spend has this lookup id.
+    #[error("there is no spend of {0}; only a billed lookup can be refunded")]
+    UnknownSpend(LookupId),
+    /// The spend was refunded before.
+    #[error("{lookup_id} was already refunded")]
+    AlreadyRefunded {
+        /// The lookup.
+        lookup_id: LookupId,
+        /// When it was refunded.
+        at: Timestamp,
+    },
     /// No key has this id.
     #[error("there is no key with the id {0}")]
     UnknownKey(KeyId),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use enrich_lib::key::KeyId;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
 use enrich_lib::window::Quota;
 
 use crate::users::{Role, UserEmail};
@@ -29,6 +29,10 @@ pub enum Event<'a> {
     WorkspaceDeleted(&'a WorkspaceId),
     /// Credits were granted.
     CreditsGranted(u64),
+    /// The granted credits were corrected by this number, for this reason.
+    CreditsAdjusted(i64, &'a str),
+    /// The credits of a lookup were refunded, for this reason, which may be empty.
+    CreditsRefunded(LookupId, &'a str),
     /// A key was created, with this label.
     KeyCreated(KeyId, &'a str),
     /// A key was revoked.
@@ -80,6 +84,8 @@ impl Event<'_> {
             Self::WorkspaceResumed(_) => "workspace.resumed",
             Self::WorkspaceDeleted(_) => "workspace.deleted",
             Self::CreditsGranted(_) => "credits.granted",
+            Self::CreditsAdjusted(..) => "credits.adjusted",
+            Self::CreditsRefunded(..) => "credits.refunded",
             Self::KeyCreated(..) => "key.created",
             Self::KeyRevoked(..) => "key.revoked",
             Self::KeyDisabled(..) => "key.disabled",
@@ -110,6 +116,9 @@ impl Event<'_> {
             }
             Self::WorkspaceRenamed(name) => (*name).to_owned(),
             Self::WorkspaceLowBalanceChanged(credits) | Self::CreditsGranted(credits) => credits.to_string(),
+            Self::CreditsAdjusted(credits, reason) => format!("{credits:+}: {reason}"),
+            Self::CreditsRefunded(lookup_id, "") => lookup_id.to_string(),
+            Self::CreditsRefunded(lookup_id, reason) => format!("{lookup_id}: {reason}"),
             Self::KeyCreated(id, label)
             | Self::KeyRevoked(id, label)
             | Self::KeyDisabled(id, label)

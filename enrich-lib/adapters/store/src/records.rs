@@ -3,6 +3,7 @@
 use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
+use thiserror::Error;
 
 use crate::usage::UsageRow;
 use crate::users::{AuditEvent, Role, User};
@@ -117,13 +118,75 @@ impl KeyRow {
     }
 }
 
-/// A grant in a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A change of the granted credits. The changes of a workspace add up to its granted credits.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRow {
+    /// Its kind.
+    pub kind: GrantKind,
+    /// The number of credits. Negative only for an adjustment.
+    pub credits: i64,
+    /// The reason that the operator stated. Empty for a grant.
+    pub reason: String,
+    /// When the credits were granted.
+    pub at: Timestamp,
+}
+
+/// The kind of a [`GrantRow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantKind {
+    /// Credits that were granted.
+    Grant,
+    /// A correction.
+    Adjustment,
+    /// The credits of a lookup, which stay spent.
+    Refund(LookupId),
+}
+
+impl GrantKind {
+    /// Returns the name of the kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::Adjustment => "adjustment",
+            Self::Refund(_) => "refund",
+        }
+    }
+
+    /// Creates the kind from its name, and the lookup of a refund.
+    ///
+    /// Errors: [`GrantKindError`].
+    pub fn from_columns(name: &str, lookup_id: Option<LookupId>) -> Result<Self, GrantKindError> {
+        match (name, lookup_id) {
+            ("grant", None) => Ok(Self::Grant),
+            ("adjustment", None) => Ok(Self::Adjustment),
+            ("refund", Some(lookup_id)) => Ok(Self::Refund(lookup_id)),
+            _ => Err(GrantKindError),
+        }
+    }
+
+    /// Returns the refunded lookup.
+    pub const fn lookup_id(self) -> Option<LookupId> {
+        match self {
+            Self::Refund(lookup_id) => Some(lookup_id),
+            Self::Grant | Self::Adjustment => None,
+        }
+    }
+}
+
+/// The reason why columns are not a [`GrantKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected `grant`, `adjustment`, or `refund` with a lookup")]
+pub struct GrantKindError;
+
+/// A refunded spend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// The workspace of the lookup.
+    pub workspace: WorkspaceId,
     /// The number of credits.
     pub credits: u64,
-    /// When they were granted.
-    pub at: Timestamp,
+    /// The new balance of the workspace.
+    pub balance: Balance,
 }
 
 /// The result of a store's consistency check, which reads all rows in one snapshot.
@@ -228,16 +291,14 @@ pub struct CopiedKey {
 }
 
 /// A grant that is copied from one store to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedGrant {
     /// Its number in the source store. The numbers increase.
     pub rowid: i64,
     /// The workspace, by [`CopiedWorkspace::rowid`].
     pub workspace: i64,
-    /// The number of credits.
-    pub credits: u64,
-    /// When the credits were granted.
-    pub at: Timestamp,
+    /// The other columns.
+    pub row: GrantRow,
 }
 
 /// A spend that is copied from one store to another.

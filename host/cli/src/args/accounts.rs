@@ -139,7 +139,8 @@ pub struct UsageArgs {
     pub format: Format,
 }
 
-fn label(text: &str) -> Result<String, String> {
+/// Parses a text of 1 to 100 characters on one line.
+pub fn label(text: &str) -> Result<String, String> {
     let label = records::label(text).map(str::to_owned);
     label.ok_or_else(|| format!("must have 1 to {} characters, on one line", records::LABEL_CHARS_MAX))
 }

@@ -1,9 +1,10 @@
 //! Commands for settings, workspaces, credits, people and vendors.
 
+use std::num::NonZeroI64;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::help;
 use super::store::{Format, StoreArgs};
@@ -122,6 +123,38 @@ pub enum CreditsCommand {
         /// Number of credits
         #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         credits: u64,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Correct the granted credits of a workspace
+    ///
+    /// A negative number withdraws available credits, also those that servers have in memory. It never withdraws held credits.
+    Adjust {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Number of credits, such as 500 or -500
+        #[arg(value_name = "N", allow_negative_numbers = true)]
+        credits: NonZeroI64,
+        /// Reason, for the history of the credits
+        #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]
+        reason: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Refund the credits of a lookup, once
+    Refund {
+        /// Id of the lookup, as in its reply
+        lookup_id: LookupId,
+        /// Reason, for the history of the credits
+        #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]
+        reason: Option<String>,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List the grants, adjustments and refunds of a workspace
+    History {
+        /// Name of the workspace
+        workspace: WorkspaceId,
         #[command(flatten)]
         format: Format,
     },

@@ -76,7 +76,7 @@ pub enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Grant, show and audit credits
+    /// Grant, adjust, refund, show and audit credits
     Credits {
         #[command(flatten)]
         store: StoreArgs,

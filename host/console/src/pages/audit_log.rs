@@ -62,6 +62,8 @@ fn describe(action: &str) -> &str {
         "workspace.resumed" => "Resumed the workspace",
         "workspace.deleted" => "Deleted the workspace",
         "credits.granted" => "Granted credits",
+        "credits.adjusted" => "Corrected the credits",
+        "credits.refunded" => "Refunded a lookup",
         "key.created" => "Created a key",
         "key.revoked" => "Revoked a key",
         "key.rotated" => "Rotated a key",

@@ -8,7 +8,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
-use enrich_store::records::KeyRow;
+use enrich_store::records::{GrantKind, GrantRow, KeyRow};
 use enrich_store::usage::{Day, UsageRow};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
@@ -59,7 +59,29 @@ struct UsagePage {
     by_key: Vec<Line>,
     /// Lookups by outcome, most frequent first.
     outcomes: Vec<(String, String)>,
-    grants: Vec<(Moment, String)>,
+    grants: Vec<Grant>,
+}
+
+/// A line of the table of grants.
+struct Grant {
+    at: Moment,
+    kind: &'static str,
+    /// The refunded lookup, or the reason of an adjustment.
+    note: String,
+    credits: String,
+}
+
+impl Grant {
+    fn of(row: &GrantRow) -> Self {
+        let (kind, note) = match row.kind {
+            GrantKind::Grant => ("Grant", String::new()),
+            GrantKind::Adjustment => ("Adjustment", row.reason.clone()),
+            GrantKind::Refund(lookup_id) => ("Refund", lookup_id.to_string()),
+        };
+        let sign = if row.credits < 0 { "−" } else { "" };
+        let credits = format!("{sign}{}", grouped(row.credits.unsigned_abs()));
+        Self { at: Moment(row.at), kind, note, credits }
+    }
 }
 
 impl UsagePage {
@@ -102,7 +124,7 @@ pub(crate) async fn show(
             .collect(),
         by_key: by_key(&rows, &keys),
         outcomes: outcomes(&rows),
-        grants: grants.iter().rev().map(|grant| (Moment(grant.at), grouped(grant.credits))).collect(),
+        grants: grants.iter().rev().map(Grant::of).collect(),
     }))
 }
 
@@ -171,7 +193,7 @@ pub(crate) async fn ledger_csv(
     // The spends of a day come after its grants.
     let mut lines: Vec<(Day, bool, String)> = Vec::new();
     for grant in &grants {
-        let line = format!("{},grant,{}", Moment(grant.at).iso(), grant.credits);
+        let line = format!("{},{},{}", Moment(grant.at).iso(), grant.kind.as_str(), grant.credits);
         lines.push((Day::of(grant.at), false, line));
     }
     for (day, credits) in spent.into_iter().filter(|(_, credits)| *credits > 0) {

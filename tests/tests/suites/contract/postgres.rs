@@ -41,6 +41,10 @@ mod workspaces {
     enrich_tests::workspaces_contract!(super::open);
 }
 
+mod grants {
+    enrich_tests::grants_contract!(super::open);
+}
+
 mod usage {
     enrich_tests::usage_contract!(super::open);
 }

@@ -41,6 +41,10 @@ mod workspaces {
     enrich_tests::workspaces_contract!(super::strict);
 }
 
+mod grants {
+    enrich_tests::grants_contract!(super::strict);
+}
+
 mod usage {
     enrich_tests::usage_contract!(super::strict);
 }

@@ -39,8 +39,23 @@ CREATE INDEX api_key_of_workspace ON api_key (workspace);
 CREATE TABLE credit_grant (
     rowid     INTEGER PRIMARY KEY,
     workspace INTEGER NOT NULL REFERENCES workspace,
-    credits   INTEGER NOT NULL CHECK (credits > 0),
+    kind      TEXT    NOT NULL DEFAULT 'grant' CHECK (kind IN ('grant', 'adjustment', 'refund')),
+    credits   INTEGER NOT NULL CHECK (credits <> 0) CHECK (credits > 0 OR kind = 'adjustment'),
+    reason    TEXT    NOT NULL DEFAULT '',
+    lookup_id BLOB    UNIQUE CHECK (length(lookup_id) = 16) CHECK ((kind = 'refund') = (lookup_id IS NOT NULL)), -- the refunded spend
     at        INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX credit_grant_of_workspace ON credit_grant (workspace);
+
+-- Credits that a command withdraws from a workspace whose account is in the memory of the process that serves. That process takes
+-- them out of the account and sets `available`, and then the command changes the grants and deletes the row. The credits were
+-- taken if as many were available.
+CREATE TABLE withdrawal (
+    rowid     INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace INTEGER NOT NULL REFERENCES workspace,
+    credits   INTEGER NOT NULL CHECK (credits > 0),
+    available INTEGER CHECK (available >= 0)
 ) STRICT;
 
 -- One row per billed lookup, without its email. The lookup id, which begins with the time, makes a repeated spend a no-op.

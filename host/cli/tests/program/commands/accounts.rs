@@ -122,6 +122,60 @@ fn grants_add_up() {
 }
 
 #[test]
+fn adjusts_credits_while_serving() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    let adjust =
+        |credits: &str| enrich.run(&["credits", "adjust", "demo", credits, "--reason", "typo", "--json"]);
+    let error = adjust("-5").stderr;
+    assert!(error.contains("only 4 credits are available"), "{error}");
+    let balance: Value = serde_json::from_str(&adjust("-4").stdout).unwrap();
+    assert_eq!(balance, json!({"granted": 1, "available": 0, "held": 0, "spent": 1}));
+    assert_eq!(status(&server, &key, EMAIL), 402);
+    assert!(adjust("2").success);
+    within_a_second("the credits can be spent", || status(&server, &key, EMAIL) == 200);
+    server.stop();
+    assert!(adjust("-1").success);
+    let error = adjust("-1").stderr;
+    assert!(error.contains("only 0 credits are available"), "{error}");
+    assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
+    let history = enrich.json(&["credits", "history", "demo", "--json"]);
+    let credits: Vec<_> = history.as_array().unwrap().iter().map(|row| row["credits"].clone()).collect();
+    assert_eq!(credits, [5, -4, 2, -1]);
+    assert_eq!((&history[1]["kind"], &history[1]["reason"]), (&json!("adjustment"), &json!("typo")));
+    for args in ["0 --reason x", "1", "x --reason x"] {
+        let args: Vec<_> = format!("credits adjust demo {args}").split(' ').map(str::to_owned).collect();
+        let ran = enrich.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn refunds_a_lookup_once() {
+    let (enrich, key) = Enrich::with_key(1, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    let reply = server.connect().enrich(&key, EMAIL).unwrap();
+    let lookup_id = reply.body["lookup_id"].as_str().unwrap();
+    assert_eq!(status(&server, &key, EMAIL), 402);
+    let refunded = enrich.ok(&["credits", "refund", lookup_id, "--reason", "wrong profile"]);
+    assert_eq!(refunded, "refunded 1 credit to demo, which has 1 available");
+    within_a_second("the credit can be spent", || status(&server, &key, EMAIL) == 200);
+    let error = enrich.err(&["credits", "refund", lookup_id]);
+    assert!(error.contains(&format!("{lookup_id} was already refunded at 20")), "{error}");
+    let row = enrich.json(&["credits", "history", "demo", "--json"])[1].clone();
+    assert_eq!((&row["kind"], &row["lookup_id"]), (&json!("refund"), &json!(lookup_id)));
+    let table = enrich.ok(&["credits", "history", "demo"]);
+    assert!(table.contains(&format!("refund  1        {lookup_id}  wrong profile")), "{table}");
+    let unknown = "lookup_0123456789ab7fffbfffffffffffffff";
+    assert!(enrich.err(&["credits", "refund", unknown]).contains("there is no spend of lookup_"));
+    assert_eq!(enrich.run(&["credits", "refund", "lookup_1"]).code, Some(2));
+    assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
+}
+
+#[test]
 fn audit_reports_whether_balances_match_their_rows() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
