@@ -1,7 +1,8 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
 //! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
-//! `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which depends only on those before it:
+//! `spends`, `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which
+//! depends only on those before it:
 //!
 //! - `failure`, `output`: errors and results
 //! - `runtime`: the async runtime
@@ -10,7 +11,9 @@
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
 //! - `listen`, `values`, `duration`, `console_url`: values that are both flags and settings
+//! - `date`: days in UTC
 //! - `args`: the command line
+//! - `period`: the days of a report
 //! - `accounts`: access to workspaces, keys, credits and users; also `enrich migrate`
 //! - `directory`: access to people and opt-outs
 //! - `settings`: the settings of `serve`, from its file, flags and the environment
@@ -30,6 +33,7 @@ mod config;
 mod console_url;
 mod copy;
 mod credits;
+mod date;
 mod directory;
 mod duration;
 mod failure;
@@ -41,6 +45,7 @@ mod openapi;
 mod output;
 mod panics;
 mod people;
+mod period;
 mod private_file;
 mod runtime;
 mod sample;
@@ -48,6 +53,7 @@ mod serve;
 mod settings;
 mod signals;
 mod sources;
+mod spends;
 mod url;
 mod usage;
 mod user;
@@ -135,6 +141,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Key { store: args, command } => key::run(store(args)?, command),
         Command::User { store: args, command } => user::run(store(args)?, command),
         Command::Usage { store: location, args } => usage::run(store(location)?, &args),
+        Command::Spends { store: location, args } => spends::run(store(location)?, &args),
         Command::Credits { store: args, command } => credits::run(store(args)?, command),
         Command::People { args, command } => {
             people::run(data_path(args.data), args.database.as_ref(), command)

@@ -2,56 +2,131 @@
 
 use std::collections::BTreeMap;
 
-use enrich_host::SystemArrivals;
 use enrich_lib::key::KeyId;
-use enrich_lib::model::Timestamp;
 use enrich_store::usage::{Day, UsageRow};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::accounts::StoreLocation;
-use crate::args::UsageArgs;
+use crate::accounts::{Accounts, StoreLocation};
+use crate::args::{Grouping, RowFormat, UsageArgs};
 use crate::failure::Failure;
-use crate::output;
+use crate::{date, output, period};
 
-/// Prints one row per day, key and outcome.
+/// Maximum number of days in one query.
+const DAYS_MAX: u32 = 31;
+
+/// Prints one row per day, key and outcome, or per two of them.
 pub fn run(store: StoreLocation, args: &UsageArgs) -> Result<(), Failure> {
-    let UsageArgs { workspace, days, csv, format } = args;
-    let today = Day::of(SystemArrivals::now());
-    let first = today.minus(days - 1);
-    let (rows, keys) = store.open()?.run(async |admin| {
-        let rows = admin.usage(workspace, first, today).await?;
-        Ok((rows, admin.keys(workspace, today).await?))
-    })?;
-    if format.json {
-        let rows = rows.iter().map(|UsageRow { day, key, outcome, lookups, credits }| {
-            json!({
-                "day": date(*day),
-                "key": key.to_string(),
-                "outcome": outcome,
-                "lookups": lookups,
-                "credits": credits,
+    let (first, last) = period::days(args.period)?;
+    let mut accounts = store.open()?;
+    let report = Report { args, last };
+    match (args.format, args.by) {
+        (RowFormat { csv: false, json: false }, _) => {
+            let mut sums = Sums::default();
+            report.each_part(&mut accounts, first, |part| {
+                sums.add(part, args.by);
+                Ok(())
+            })?;
+            let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
+            sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect())
+        }
+        (format, Some(Grouping::Key)) => {
+            let mut sums = Sums::default();
+            report.each_part(&mut accounts, first, |part| {
+                sums.add(part, args.by);
+                Ok(())
+            })?;
+            print_header(format, args.by)?;
+            sums.print_rows(format)
+        }
+        // A day is in one part, so that each part can be printed at once.
+        (format, by) => {
+            print_header(format, by)?;
+            report.each_part(&mut accounts, first, |part| {
+                let mut sums = Sums::default();
+                sums.add(part, by);
+                sums.print_rows(format)
             })
-        });
-        return output::json(&rows.collect::<Vec<_>>());
+        }
     }
-    if *csv {
-        output::line("day,key,outcome,lookups,credits")?;
-        // None of the cells needs quotes.
-        return rows.iter().try_for_each(|UsageRow { day, key, outcome, lookups, credits }| {
-            output::line(format!("{},{key},{outcome},{lookups},{credits}", date(*day)))
-        });
-    }
-    let labels: BTreeMap<KeyId, &str> = keys.iter().map(|key| (key.id, key.label.as_str())).collect();
-    let rows = rows.iter().map(|UsageRow { day, key, outcome, lookups, credits }| {
-        let label = labels.get(key).copied().unwrap_or("-").to_owned();
-        let [lookups, credits] = [*lookups, *credits].map(output::grouped);
-        [date(*day), key.to_string(), label, outcome.clone(), lookups, credits]
-    });
-    output::table(["DAY", "KEY", "LABEL", "OUTCOME", "LOOKUPS", "CREDITS"], rows)
 }
 
-/// Formats a day in UTC, such as `2026-11-22`.
-fn date(day: Day) -> String {
-    let start: Timestamp = day.starts_at();
-    output::rfc3339(start).chars().take(10).collect()
+struct Report<'a> {
+    args: &'a UsageArgs,
+    last: Day,
+}
+
+impl Report<'_> {
+    /// Reads the rows of some days at a time.
+    fn each_part(
+        &self,
+        accounts: &mut Accounts,
+        mut first: Day,
+        mut print: impl FnMut(Vec<UsageRow>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        while first <= self.last {
+            let last = Day::from_number(first.number().saturating_add(DAYS_MAX - 1)).min(self.last);
+            print(accounts.run(async |admin| admin.usage(&self.args.workspace, first, last).await)?)?;
+            first = last.next();
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of lookups and credits of each group.
+#[derive(Default)]
+struct Sums(BTreeMap<Group, (u64, u64)>);
+
+/// A day, a key and an outcome. The day or the key is `None` if its rows are added up.
+type Group = (Option<Day>, Option<KeyId>, String);
+
+impl Sums {
+    fn add(&mut self, rows: Vec<UsageRow>, by: Option<Grouping>) {
+        for UsageRow { day, key, outcome, lookups, credits } in rows {
+            let day = (by != Some(Grouping::Key)).then_some(day);
+            let key = (by != Some(Grouping::Day)).then_some(key);
+            let sum = self.0.entry((day, key, outcome)).or_default();
+            *sum = (sum.0 + lookups, sum.1 + credits);
+        }
+    }
+
+    fn print_rows(&self, format: RowFormat) -> Result<(), Failure> {
+        self.0.iter().try_for_each(|((day, key, outcome), (lookups, credits))| {
+            let (day, key) = (day.map(date::format), key.map(|key| key.to_string()));
+            if format.json {
+                let mut row = json!({ "outcome": outcome, "lookups": lookups, "credits": credits });
+                for (name, value) in [("day", day), ("key", key)] {
+                    if let Some(value) = value {
+                        row[name] = Value::String(value);
+                    }
+                }
+                return output::json(&row);
+            }
+            // None of the cells needs quotes.
+            let cells =
+                [day, key, Some(outcome.clone()), Some(lookups.to_string()), Some(credits.to_string())];
+            output::line(cells.into_iter().flatten().collect::<Vec<_>>().join(","))
+        })
+    }
+
+    fn print_table(&self, labels: &BTreeMap<KeyId, &str>) -> Result<(), Failure> {
+        let rows = self.0.iter().map(|((day, key, outcome), (lookups, credits))| {
+            let all = || "all".to_owned();
+            let label = key.and_then(|key| labels.get(&key).copied()).unwrap_or("-").to_owned();
+            let [lookups, credits] = [*lookups, *credits].map(output::grouped);
+            let key = key.map_or_else(all, |key| key.to_string());
+            [day.map_or_else(all, date::format), key, label, outcome.clone(), lookups, credits]
+        });
+        output::table(["DAY", "KEY", "LABEL", "OUTCOME", "LOOKUPS", "CREDITS"], rows)
+    }
+}
+
+fn print_header(format: RowFormat, by: Option<Grouping>) -> Result<(), Failure> {
+    if !format.csv {
+        return Ok(());
+    }
+    output::line(match by {
+        None => "day,key,outcome,lookups,credits",
+        Some(Grouping::Day) => "day,outcome,lookups,credits",
+        Some(Grouping::Key) => "key,outcome,lookups,credits",
+    })
 }

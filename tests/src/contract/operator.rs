@@ -96,6 +96,20 @@ impl<S: Administered> Operator<S> {
         self.store.credits().settle(&hold, Settlement::Spend(credits)).await.unwrap();
     }
 
+    /// Bills this number of lookups concurrently.
+    pub(super) async fn bill_many(&mut self, workspace: &WorkspaceId, key: KeyId, lookups: usize) {
+        let mut billing = tokio::task::JoinSet::new();
+        for _ in 0..lookups {
+            let hold = Hold { workspace: workspace.clone(), ..self.hold(key, 1, START) };
+            let store = self.store.clone();
+            billing.spawn(async move {
+                assert_eq!(store.credits().hold(&hold).await.unwrap(), HoldOutcome::Granted);
+                store.credits().settle(&hold, Settlement::Spend(1)).await.unwrap();
+            });
+        }
+        billing.join_all().await;
+    }
+
     /// Returns the hold of a new lookup that arrives at `at`. Its id begins with that time.
     pub(super) fn hold(&mut self, key: KeyId, credits: u64, at: Timestamp) -> Hold {
         self.lookups += 1;

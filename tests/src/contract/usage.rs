@@ -7,9 +7,11 @@ use enrich_lib::key::KeyId;
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::observe::{Durations, Ending, LookupEvent, Step};
 use enrich_lib::refusal::Refusal;
+use enrich_store::StoreError;
+use enrich_store::records::SpendPage;
 use enrich_store::usage::{BILLED, Day, UsageRow};
 
-use super::operator::{Operator, after_seconds, key, today};
+use super::operator::{Operator, admin_at, after_seconds, key, today};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for usage. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -26,6 +28,8 @@ macro_rules! usage_contract {
             repeated_spend_is_counted_once
             key_list_counts_uses_of_30_days
             audit_reconciles_with_usage
+            spends_are_listed_by_lookup_id
+            spends_are_listed_in_pages
         }
     };
 }
@@ -196,4 +200,51 @@ fn event(workspace: &WorkspaceId, key: Option<KeyId>, ending: Ending, credits_sp
 async fn usage<S: Administered>(operator: &mut Operator<S>) -> Vec<UsageRow> {
     let last = Day::from_number(u32::MAX);
     operator.accounts.usage(&operator.workspace, Day::default(), last).await.unwrap()
+}
+
+pub async fn spends_are_listed_by_lookup_id<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let id = operator.create_key(&key(1), None).await;
+    let other = operator.create_workspace("other").await;
+    for (credits, at) in [(1, START - DAY), (2, START), (3, after_seconds(1)), (4, START + DAY)] {
+        operator.bill(id, credits, at).await;
+    }
+    operator.bill_in(&other, id, 9, START).await;
+    operator.store.tick(START).await; // commits what was acknowledged early
+    let (first, end) = (today().first_lookup(), today().next().first_lookup());
+    let page = operator.accounts.spends(&operator.workspace, first, end).await.unwrap();
+    let credits: Vec<_> =
+        page.rows.iter().map(|row| (row.credits, row.at, row.key, row.refunded_at)).collect();
+    assert_eq!(credits, [(2, START, id, None), (3, after_seconds(1), id, None)]);
+    assert_eq!(page.next, None);
+    let refunded = page.rows[0].lookup_id;
+    operator.accounts.refund(refunded, "", &admin_at(after_seconds(5))).await.unwrap();
+    let page = operator.accounts.spends(&operator.workspace, first, end).await.unwrap();
+    let refunds: Vec<_> = page.rows.iter().map(|row| row.refunded_at).collect();
+    assert_eq!(refunds, [Some(after_seconds(5)), None]);
+    let unknown = "unknown".parse().unwrap();
+    let page = operator.accounts.spends(&unknown, first, end).await;
+    assert!(matches!(page, Err(StoreError::UnknownWorkspace(_))), "{page:?}");
+}
+
+pub async fn spends_are_listed_in_pages<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let id = operator.create_key(&key(1), None).await;
+    let other = operator.create_workspace("other").await;
+    operator.accounts.grant(&other, 20_000, START).await.unwrap();
+    operator.store.tick(START).await;
+    operator.bill(id, 1, START).await;
+    for _ in 0..SpendPage::SPENDS_READ_MAX / 1_000 {
+        operator.bill_many(&other, id, 1_000).await;
+    }
+    operator.bill(id, 1, START + Duration::from_millis(1)).await;
+    operator.store.tick(START).await; // commits what was acknowledged early
+    let (mut next, end, mut pages) =
+        (Some(today().first_lookup()), today().next().first_lookup(), Vec::new());
+    while let Some(first) = next {
+        let page = operator.accounts.spends(&operator.workspace, first, end).await.unwrap();
+        next = page.next;
+        pages.push(page.rows.len());
+    }
+    assert_eq!(pages, [1, 1]);
 }

@@ -9,7 +9,7 @@ use enrich_lib::credit::Balance;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
-use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, SpendPage, WorkspaceRow};
 use enrich_store::usage::{Day, UsageRow};
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties};
 use enrich_store::{Actor, Event, StoreError};
@@ -20,7 +20,7 @@ use crate::connect::Server;
 use crate::database;
 use crate::error::PostgresError;
 use crate::pool::Client;
-use crate::{api_keys, audit, audit_log, grants, workspaces};
+use crate::{api_keys, audit, audit_log, grants, spend_rows, workspaces};
 
 /// The connection timeout of operator commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -187,6 +187,15 @@ impl enrich_store::Admin for Admin {
                 })
             })
             .collect()
+    }
+
+    async fn spends(
+        &mut self,
+        workspace: &WorkspaceId,
+        first: LookupId,
+        end: LookupId,
+    ) -> Result<SpendPage, StoreError> {
+        Ok(spend_rows::page(&self.client, workspace, first, end).await?)
     }
 
     /// Runs without a timeout.

@@ -10,7 +10,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_store::credits::WITHDRAWAL_TIMEOUT;
-use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
+use enrich_store::records::{Audit, GrantRow, KeyRow, NewKey, Refund, SpendPage, WorkspaceRow};
 use enrich_store::usage::{Day, USES_DAYS, UsageRow};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, Event, StoreError};
@@ -21,7 +21,7 @@ use crate::database::{self, Schema};
 use crate::dir::DataDir;
 use crate::error::SqliteError;
 use crate::grants::{self, Adjustment, Attempt};
-use crate::{events, keys, usage, workspaces};
+use crate::{events, keys, spend_rows, usage, workspaces};
 
 /// How often an adjustment checks whether the serving process has taken the credits.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -285,6 +285,16 @@ impl enrich_store::Admin for Admin {
     ) -> Result<Vec<UsageRow>, StoreError> {
         Ok(workspaces::rowid(&self.db, workspace)
             .and_then(|workspace| usage::read(&self.db, workspace, first, last))?)
+    }
+
+    async fn spends(
+        &mut self,
+        workspace: &WorkspaceId,
+        first: LookupId,
+        end: LookupId,
+    ) -> Result<SpendPage, StoreError> {
+        Ok(workspaces::rowid(&self.db, workspace)
+            .and_then(|workspace| spend_rows::page(&self.db, workspace, first, end))?)
     }
 
     async fn audit(&mut self) -> Result<Audit, StoreError> {

@@ -10,7 +10,7 @@
 //!
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
 //! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
-//! the writer · `events` the audit log · `workspaces` · `grants` · `keys` API keys · `usage` lookups by day · `user_rows` statements
+//! the writer · `events` the audit log · `workspaces` · `grants` · `keys` API keys · `usage` lookups by day · `spend_rows` lists of spends · `user_rows` statements
 //! about users · `export` · `backup` · `admin` · `users` · `audit` · `durability` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
@@ -42,6 +42,8 @@ mod grants;
 mod keys;
 
 mod usage;
+
+mod spend_rows;
 
 mod user_rows;
 

@@ -10,7 +10,7 @@ use enrich_lib::window::Quota;
 
 use crate::actor::Actor;
 use crate::error::StoreError;
-use crate::records::{Audit, GrantRow, KeyRow, NewKey, Refund, WorkspaceRow};
+use crate::records::{Audit, GrantRow, KeyRow, NewKey, Refund, SpendPage, WorkspaceRow};
 use crate::usage::{Day, UsageRow};
 use crate::workspace::WorkspaceChange;
 
@@ -135,6 +135,15 @@ pub trait Admin: Send {
         first: Day,
         last: Day,
     ) -> Result<Vec<UsageRow>, StoreError>;
+
+    /// Returns a page of the spends of `workspace`, by lookup id, from `first` (included) to `end` (excluded). Call it again with
+    /// [`SpendPage::next`] as `first`.
+    async fn spends(
+        &mut self,
+        workspace: &WorkspaceId,
+        first: LookupId,
+        end: LookupId,
+    ) -> Result<SpendPage, StoreError>;
 
     /// Adds up all rows in one snapshot and compares them with the totals.
     async fn audit(&mut self) -> Result<Audit, StoreError>;

@@ -178,6 +178,35 @@ impl GrantKind {
 #[error("expected `grant`, `adjustment`, or `refund` with a lookup")]
 pub struct GrantKindError;
 
+/// A spend in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpendRow {
+    /// The lookup that was charged.
+    pub lookup_id: LookupId,
+    /// The key of the request.
+    pub key: KeyId,
+    /// The number of credits.
+    pub credits: u64,
+    /// When the lookup arrived.
+    pub at: Timestamp,
+    /// When the credits were refunded.
+    pub refunded_at: Option<Timestamp>,
+}
+
+/// A part of a list of spends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpendPage {
+    /// Spends, oldest first. There may be none although there is a next page.
+    pub rows: Vec<SpendRow>,
+    /// Where the next page begins. `None` if this is the last one.
+    pub next: Option<LookupId>,
+}
+
+impl SpendPage {
+    /// The maximum number of spends of all workspaces that are read for a page. Spends have no index by workspace.
+    pub const SPENDS_READ_MAX: u32 = 10_000;
+}
+
 /// A refunded spend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {

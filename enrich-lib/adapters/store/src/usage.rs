@@ -3,7 +3,7 @@
 use std::mem;
 
 use enrich_lib::key::KeyId;
-use enrich_lib::model::{Timestamp, WorkspaceId};
+use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::observe::LookupEvent;
 use rustc_hash::FxHashMap;
 
@@ -34,6 +34,17 @@ impl Day {
     /// Returns the first moment of the day.
     pub const fn starts_at(self) -> Timestamp {
         Timestamp::from_unix_ms(self.0 as u64 * Self::MS)
+    }
+
+    /// Returns the smallest id of a lookup that arrives on this day or later.
+    pub const fn first_lookup(self) -> LookupId {
+        LookupId::new(self.starts_at(), [0; 10])
+    }
+
+    /// Returns the next day.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
     }
 
     /// Returns the day `count` days earlier, at the earliest the Unix epoch.

@@ -8,11 +8,12 @@ use clap::builder::TypedValueParser as _;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::WorkspaceId;
 use enrich_store::records;
+use enrich_store::usage::Day;
 use enrich_store::users::Role;
 
 use super::store::Format;
 use crate::console_url::ConsoleUrl;
-use crate::duration;
+use crate::{date, duration};
 
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
@@ -129,14 +130,55 @@ pub struct ConsoleUrlArg {
 pub struct UsageArgs {
     /// Name of the workspace
     pub workspace: WorkspaceId,
-    /// Number of days, including today (UTC)
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660))]
+    #[command(flatten)]
+    pub period: PeriodArgs,
+    /// Add up all keys, or all days
+    #[arg(long)]
+    pub by: Option<Grouping>,
+    #[command(flatten)]
+    pub format: RowFormat,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SpendsArgs {
+    /// Name of the workspace
+    pub workspace: WorkspaceId,
+    #[command(flatten)]
+    pub period: PeriodArgs,
+    #[command(flatten)]
+    pub format: RowFormat,
+}
+
+/// Whose rows a list adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Grouping {
+    /// One row per day and outcome
+    Day,
+    /// One row per key and outcome
+    Key,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct PeriodArgs {
+    /// First day (UTC), such as 2026-11-01
+    #[arg(long, value_name = "DAY", value_parser = date::parse)]
+    pub from: Option<Day>,
+    /// Last day (UTC) [default: today]
+    #[arg(long, value_name = "DAY", value_parser = date::parse)]
+    pub to: Option<Day>,
+    /// Number of days up to the last one, without --from
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660), conflicts_with = "from")]
     pub days: u32,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct RowFormat {
     /// Print CSV
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
-    #[command(flatten)]
-    pub format: Format,
+    /// Print one JSON object per line, also for errors (on stderr)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Parses a text of 1 to 100 characters on one line.

@@ -22,7 +22,9 @@ mod store;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-pub use self::accounts::{ConsoleUrlArg, KeyArgs, KeyCommand, UsageArgs, UserCommand};
+pub use self::accounts::{
+    ConsoleUrlArg, Grouping, KeyArgs, KeyCommand, PeriodArgs, RowFormat, SpendsArgs, UsageArgs, UserCommand,
+};
 pub use self::admin::{
     ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
     SnapshotArgs, TryArgs, VendorsCommand, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings,
@@ -97,6 +99,13 @@ pub enum Command {
         #[command(flatten)]
         args: UsageArgs,
     },
+    /// List the billed lookups of a workspace
+    Spends {
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(flatten)]
+        args: SpendsArgs,
+    },
     /// Back up the data directory, also while it is served
     ///
     /// Copies the accounts, the people and their key, verifies the copies and makes them durable. Accounts on a PostgreSQL server
@@ -132,7 +141,7 @@ pub enum Command {
 /// The commands by topic, as `enrich --help` lists them.
 const TOPICS: [(&str, &[&str]); 6] = [
     ("Server", &["serve", "config", "vendors"]),
-    ("Accounts", &["workspace", "user", "key", "credits", "usage", "migrate", "copy"]),
+    ("Accounts", &["workspace", "user", "key", "credits", "usage", "spends", "migrate", "copy"]),
     ("People", &["people"]),
     ("Backup", &["backup", "restore", "check"]),
     ("Clients", &["lookup", "bulk", "openapi"]),

@@ -47,6 +47,13 @@ impl Move {
              COMMIT"
         ))
         .unwrap();
+        let select = "SELECT lower(hex(min(lookup_id))) FROM credit_spend";
+        let spend: String = db.query_row(select, [], |row| row.get(0)).unwrap();
+        from.ok(&["credits", "refund", &format!("lookup_{spend}"), "--reason", "wrong profile"]);
+        from.ok(&["credits", "adjust", "demo", "-2", "--reason", "typo"]);
+        from.ok(&["workspace", "set", "bolt", "--low-balance", "5"]);
+        from.ok(&["workspace", "rename", "bolt", "Bolt Inc."]);
+        from.ok(&["workspace", "suspend", "bolt"]);
         let server = Postgres::shared();
         let database = block_on(server.create_database());
         let url = server.url(&database);
@@ -81,12 +88,13 @@ impl Move {
     }
 
     /// Returns all listed data of an account, which must be equal on both sides.
-    fn accounts(side: &Enrich) -> [Value; 3] {
+    fn accounts(side: &Enrich) -> [Value; 4] {
         let list = |args: &[&str]| side.json(args);
         [
             list(&["workspace", "list", "--json"]),
             list(&["key", "list", "demo", "--json"]),
             list(&["credits", "audit", "--json"]),
+            list(&["credits", "history", "demo", "--json"]),
         ]
     }
 

@@ -107,7 +107,55 @@ fn usage_is_a_table_json_or_csv() {
     assert_eq!(rows[1][1..], [id.as_str(), "test", "billed", "1", "1"]);
     let day = rows[1][0];
     let row = json!({"day": day, "key": id, "outcome": "billed", "lookups": 1, "credits": 1});
-    assert_eq!(enrich.json(&["usage", "demo", "--days", "1", "--json"]), json!([row]));
+    assert_eq!(enrich.json(&["usage", "demo", "--days", "1", "--json"]), row);
     let csv = enrich.ok(&["usage", "demo", "--csv"]);
     assert_eq!(csv, format!("day,key,outcome,lookups,credits\n{day},{id},billed,1,1"));
+}
+
+#[test]
+fn usage_is_added_up_by_day_or_by_key() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    let other = enrich.ok(&["key", "create", "demo", "other"]);
+    let server = enrich.serve(&[]);
+    for key in [&key, &key, &other] {
+        assert_eq!(status(&server, key, EMAIL), 404);
+    }
+    server.stop();
+    let by_day = enrich.json(&["usage", "demo", "--by", "day", "--json"]);
+    let day = by_day["day"].as_str().unwrap();
+    assert_eq!(by_day, json!({"day": day, "outcome": "not_found", "lookups": 3, "credits": 0}));
+    let by_key = enrich.ok(&["usage", "demo", "--from", day, "--to", day, "--by", "key", "--csv"]);
+    let mut lines: Vec<_> = keys(&enrich).iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+    lines = lines.iter().zip([2, 1]).map(|(id, n)| format!("{id},not_found,{n},0")).collect();
+    lines.sort();
+    assert_eq!(by_key, format!("key,outcome,lookups,credits\n{}", lines.join("\n")));
+    assert_eq!(enrich.ok(&["usage", "demo", "--from", "1970-01-01", "--to", "1999-12-31", "--json"]), "");
+    let error = enrich.err(&["usage", "demo", "--from", "2026-11-22", "--to", "2026-11-21"]);
+    assert!(error.contains("--from 2026-11-22 is after --to 2026-11-21"), "{error}");
+    assert!(enrich.err(&["usage", "demo", "--from", "yesterday"]).contains("such as 2026-11-22"));
+}
+
+#[test]
+fn spends_are_a_table_json_lines_or_csv() {
+    let (enrich, key) = Enrich::with_key(5, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    let lookups = [0, 1].map(|_| {
+        let reply = server.connect().enrich(&key, EMAIL).unwrap();
+        reply.body["lookup_id"].as_str().unwrap().to_owned()
+    });
+    enrich.ok(&["credits", "refund", &lookups[1]]);
+    let json = enrich.ok(&["spends", "demo", "--json"]);
+    let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<_> = rows.iter().map(|row| row["lookup_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, lookups);
+    assert_eq!((&rows[0]["key"], &rows[0]["credits"]), (&json!(newest(&enrich)), &json!(1)));
+    assert!(rows[0]["refunded_at"].is_null() && rows[1]["refunded_at"].is_string(), "{rows:?}");
+    let csv = enrich.ok(&["spends", "demo", "--csv"]);
+    let header = "at,lookup_id,key,credits,refunded_at";
+    assert!(csv.starts_with(header) && csv.lines().count() == 3, "{csv}");
+    let table = enrich.ok(&["spends", "demo"]);
+    assert!(table.starts_with("AT") && table.lines().nth(1).unwrap().contains(&lookups[0]), "{table}");
+    assert_eq!(enrich.ok(&["spends", "demo", "--to", "2000-01-01", "--json"]), "");
+    assert!(enrich.err(&["spends", "other"]).contains("there is no workspace other"));
 }

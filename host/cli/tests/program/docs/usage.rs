@@ -8,6 +8,11 @@ use serde_json::Value;
 use super::page::Page;
 use crate::enrich::{Enrich, repository};
 
+/// Returns whether what follows a dash makes a value: standard input, or a negative number.
+fn is_value(after_dash: &str) -> bool {
+    after_dash.bytes().all(|c| c.is_ascii_digit())
+}
+
 /// The help of `enrich` and the targets of the workspace.
 pub struct Usage {
     enrich: Enrich,
@@ -102,7 +107,7 @@ impl Usage {
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let help = self.help(&path).ok_or(format!("there is no command {}", path.join(" ")))?;
-            if let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty()) {
+            if let Some(flag) = word.strip_prefix('-').filter(|flag| !is_value(flag)) {
                 let takes_value = flag_takes_value(&help, &format!("-{flag}"))?;
                 if takes_value {
                     words.next().ok_or(format!("{word} has no value"))?;
