@@ -15,6 +15,8 @@ pub(crate) enum Error {
     NotFound,
     /// The form was not sent by this application's pages.
     BadRequest,
+    /// The workspace was deleted, so that it cannot be changed.
+    WorkspaceDeleted,
     /// Only admins may do this.
     AdminOnly,
     /// The user must sign in. The path to continue with, if there is one.
@@ -43,6 +45,7 @@ impl From<StoreError> for Error {
             | StoreError::UnknownUser
             | StoreError::UnknownWorkspace(_)
             | StoreError::NotMember(_) => Self::NotFound,
+            StoreError::WorkspaceDeleted(_) => Self::WorkspaceDeleted,
             error => Self::Store(error),
         }
     }
@@ -71,6 +74,11 @@ impl IntoResponse for Error {
                 StatusCode::BAD_REQUEST,
                 "Invalid request",
                 "The form is incomplete. Go back, reload the page and try again.",
+            ),
+            Self::WorkspaceDeleted => (
+                StatusCode::CONFLICT,
+                "Workspace deleted",
+                "It can be read, but no longer changed. Ask your provider for another workspace.",
             ),
             Self::AdminOnly => (
                 StatusCode::FORBIDDEN,

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::usage::Day;
+use enrich_store::workspace::WorkspaceState;
 use http::StatusCode;
 
 use crate::session::{Member, SignedIn};
@@ -47,6 +48,17 @@ impl Shell {
 
     pub(crate) fn is_section(&self, section: &str) -> bool {
         self.section == section
+    }
+}
+
+/// Returns the text about a workspace whose keys are refused.
+pub(crate) fn standing(state: WorkspaceState) -> Option<&'static str> {
+    match state {
+        WorkspaceState::Active => None,
+        WorkspaceState::Suspended => Some(
+            "This workspace is suspended. Requests with its keys get 401 until your provider resumes it.",
+        ),
+        WorkspaceState::Deleted => Some("This workspace was deleted. Requests with its keys get 401."),
     }
 }
 

@@ -14,7 +14,7 @@ use enrich_store::usage::Day;
 use crate::console::Console;
 use crate::error::Error;
 use crate::session::Member;
-use crate::view::{Done, Moment, Shell, grouped, page};
+use crate::view::{Done, Moment, Shell, grouped, page, standing};
 
 /// A key in the list.
 pub(crate) struct KeyView {
@@ -68,6 +68,7 @@ impl KeyView {
 struct KeysPage {
     shell: Shell,
     base: String,
+    standing: Option<&'static str>,
     keys: Vec<KeyView>,
     /// Keys that have expired or were revoked.
     ended: Vec<KeyView>,
@@ -79,12 +80,15 @@ pub(crate) async fn list(
     Query(done): Query<Done>,
 ) -> Result<Response, Error> {
     let now = console.now();
-    let mut rows = console.accounts().await?.keys(&member.workspace, Day::of(now)).await?;
+    let mut accounts = console.accounts().await?;
+    let mut rows = accounts.keys(&member.workspace, Day::of(now)).await?;
+    let standing = standing(accounts.workspace(&member.workspace).await?.properties.state());
+    drop(accounts);
     rows.reverse(); // newest first
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
     let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());
     let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
-    Ok(page(&KeysPage { shell, base: member.path("keys"), keys, ended }))
+    Ok(page(&KeysPage { shell, base: member.path("keys"), standing, keys, ended }))
 }
 
 #[derive(Template)]

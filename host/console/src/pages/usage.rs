@@ -8,7 +8,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use enrich_lib::key::KeyId;
-use enrich_store::records::{GrantKind, GrantRow, KeyRow};
+use enrich_store::records::{GrantKind, GrantRow, KeyRow, WorkspaceRow};
 use enrich_store::usage::{Day, UsageRow};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::pages::usage::chart::Chart;
 use crate::pages::usage::sums::Sums;
 use crate::session::Member;
-use crate::view::{Moment, Shell, date, grouped, page};
+use crate::view::{Moment, Shell, date, grouped, page, standing};
 
 pub(crate) mod chart;
 mod sums;
@@ -50,6 +50,7 @@ struct UsagePage {
     base: String,
     quick_start: String,
     days: u32,
+    standing: Option<&'static str>,
     /// Available, spent and granted.
     credits: [String; 3],
     total: [String; 5],
@@ -99,7 +100,7 @@ pub(crate) async fn show(
     let mut accounts = console.accounts().await?;
     let rows = accounts.usage(&member.workspace, today.minus(days - 1), today).await?;
     let keys = accounts.keys(&member.workspace, today).await?;
-    let balance = accounts.balance(&member.workspace).await?;
+    let WorkspaceRow { balance, properties, .. } = accounts.workspace(&member.workspace).await?;
     let grants = accounts.grants(&member.workspace).await?;
     drop(accounts);
 
@@ -112,6 +113,7 @@ pub(crate) async fn show(
         shell: Shell::of_workspace(&member, "usage", None),
         base: member.path("usage"),
         quick_start: member.path("quick-start"),
+        standing: standing(properties.state()),
         days,
         credits: [balance.available, balance.spent, balance.granted].map(grouped),
         total: total.cells(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir};
 use enrich_store::records::NewKey;
 use enrich_store::users::{LinkPurpose, Role};
-use enrich_store::{Accounts, Actor, StoreError, Users as _};
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Accounts, Actor, Admin as _, StoreError, Users as _};
 use http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -107,6 +109,18 @@ impl Site {
         let workspace = id(workspace);
         let new = NewKey::new(&workspace, label, &key);
         self.admin().create_key(&new, &Actor::operator(self.now())).unwrap().to_string()
+    }
+
+    /// Adjusts the credits of a workspace as the operator does.
+    pub fn adjust(&self, workspace: &str, credits: i64, reason: &str) {
+        let (credits, actor) = (NonZeroI64::new(credits).unwrap(), Actor::operator(self.now()));
+        self.admin().adjust(&id(workspace), credits, reason, &actor).unwrap();
+    }
+
+    /// Changes a workspace as the operator does.
+    pub async fn change(&self, workspace: &str, change: WorkspaceChange<'_>) {
+        let actor = Actor::operator(self.now());
+        self.admin().change_workspace(&id(workspace), &[change], &actor).await.unwrap();
     }
 
     /// Returns a browser in which a new user of `workspace` is signed in.

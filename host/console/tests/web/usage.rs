@@ -1,6 +1,7 @@
 //! The usage page and its downloads.
 
 use enrich_store::users::Role;
+use enrich_store::workspace::WorkspaceChange;
 
 use crate::site::{SHOP, Site};
 
@@ -27,4 +28,39 @@ async fn downloads_are_csv_files_named_after_the_workspace() {
     assert_eq!(usage.body, "day,key,outcome,lookups,credits\n");
     let ledger = browser.get("/w/shop/ledger.csv").await;
     assert_eq!(ledger.body, "at,entry,credits\n2027-01-15T08:00:00Z,grant,1000\n");
+}
+
+#[tokio::test]
+async fn adjustments_and_refunds_are_in_the_list_of_grants() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    site.adjust(SHOP, -250, "granted twice");
+    let page = browser.get("/w/shop/usage").await;
+    assert!(
+        page.has("<td>Adjustment</td><td>granted twice</td><td class=\"number\">−250</td>"),
+        "{}",
+        page.body
+    );
+    assert!(page.has("<dd>750</dd>"), "{}", page.body);
+    let ledger = browser.get("/w/shop/ledger.csv").await;
+    assert!(ledger.body.ends_with(",adjustment,-250\n"), "{}", ledger.body);
+}
+
+#[tokio::test]
+async fn pages_of_a_suspended_or_deleted_workspace_say_so() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
+    for (change, text) in [
+        (WorkspaceChange::Suspended(true), "This workspace is suspended."),
+        (WorkspaceChange::Deleted, "This workspace was deleted."),
+    ] {
+        assert!(!browser.get("/w/shop/usage").await.has(text));
+        site.change(SHOP, change).await;
+        for path in ["/w/shop/keys", "/w/shop/usage"] {
+            assert!(browser.get(path).await.has(text), "{path}");
+        }
+    }
+    for path in ["/w/shop/members", "/w/shop/audit-log"] {
+        assert_eq!(browser.get(path).await.status, 200, "{path}");
+    }
 }
