@@ -15,7 +15,7 @@ use crate::runtime;
 use crate::url::ServerUrl;
 
 /// The location of the accounts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum StoreLocation {
     Dir(PathBuf),
     Server(ServerUrl),

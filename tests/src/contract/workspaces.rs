@@ -30,6 +30,7 @@ macro_rules! workspaces_contract {
             deleted_workspace_stays_readable
             changes_are_in_the_audit_log
             change_without_effect_has_no_event
+            low_balances_are_below_their_threshold
             change_of_an_unknown_workspace_is_reported
         }
     };
@@ -198,6 +199,21 @@ pub async fn change_without_effect_has_no_event<S: Administered>(store: Arc<S>) 
     let events = operator.events(&operator.workspace.clone()).await;
     let actions: Vec<_> = events.iter().skip(2).map(|(action, _)| action.as_str()).collect();
     assert_eq!(actions, ["workspace.suspended", "workspace.resumed"]);
+}
+
+pub async fn low_balances_are_below_their_threshold<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    operator.create_workspace("other").await;
+    for (threshold, is_low) in [(0, false), (100, false), (101, true)] {
+        let row = change(&mut operator, &[WorkspaceChange::LowBalance(threshold)]).await;
+        let low = operator.accounts.low_balances().await.unwrap();
+        assert_eq!(low, if is_low { vec![row] } else { Vec::new() }, "{threshold}");
+    }
+    change(&mut operator, &[WorkspaceChange::LowBalance(98)]).await;
+    operator.bill(key(1).digest().key_id(), 3, START).await;
+    assert_eq!(operator.accounts.low_balances().await.unwrap().len(), 1);
+    change(&mut operator, &[WorkspaceChange::Deleted]).await;
+    assert!(operator.accounts.low_balances().await.unwrap().is_empty());
 }
 
 pub async fn change_of_an_unknown_workspace_is_reported<S: Administered>(store: Arc<S>) {

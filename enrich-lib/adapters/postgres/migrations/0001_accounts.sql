@@ -30,6 +30,7 @@ CREATE TABLE workspace (
     leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- leased to nodes and not returned
     CONSTRAINT spent_and_leased_within_granted CHECK (spent + leased <= granted)
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
+CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 CREATE INDEX workspace_revised ON workspace (revised) WHERE revised > 0;
 
 CREATE TABLE api_key (

@@ -71,12 +71,16 @@ impl enrich_store::Admin for Admin {
     }
 
     async fn workspaces(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
-        Ok(workspaces::rows(&self.client, None).await?)
+        Ok(workspaces::rows(&self.client, "true", &[]).await?)
     }
 
     async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError> {
-        let rows = workspaces::rows(&self.client, Some(id)).await?;
+        let rows = workspaces::rows(&self.client, "w.id = $1", &[&id.as_str()]).await?;
         rows.into_iter().next().ok_or_else(|| StoreError::UnknownWorkspace(id.clone()))
+    }
+
+    async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
+        Ok(workspaces::low_balances(&self.client).await?)
     }
 
     async fn change_workspace(

@@ -44,16 +44,17 @@ pub(crate) async fn insert(
     }
 }
 
-/// Reads all workspaces, or the one with this name, by name.
+/// Reads the workspaces that match `condition`, by name.
 pub(crate) async fn rows(
     client: &Client,
-    id: Option<&WorkspaceId>,
+    condition: &str,
+    values: &[Value<'_>],
 ) -> Result<Vec<WorkspaceRow>, PostgresError> {
     let select = format!(
         "SELECT a.granted, a.spent, a.held, w.id, w.created_at, {PROPERTIES}
-         FROM account a JOIN workspace w USING (rowid) WHERE $1::text IS NULL OR w.id = $1 ORDER BY w.id COLLATE \"C\""
+         FROM account a JOIN workspace w USING (rowid) WHERE {condition} ORDER BY w.id COLLATE \"C\""
     );
-    let rows = client.query(&select, &[&id.map(WorkspaceId::as_str)]).await?;
+    let rows = client.query(&select, values).await?;
     rows.iter()
         .map(|row| {
             Ok(WorkspaceRow {
@@ -64,6 +65,13 @@ pub(crate) async fn rows(
             })
         })
         .collect()
+}
+
+/// Reads the workspaces whose balance is low.
+pub(crate) async fn low_balances(client: &Client) -> Result<Vec<WorkspaceRow>, PostgresError> {
+    let condition =
+        "w.low_balance > 0 AND w.deleted_at IS NULL AND a.granted - a.spent - a.held < w.low_balance";
+    rows(client, condition, &[]).await
 }
 
 /// Changes a workspace. The lock of its row serializes changes.

@@ -198,6 +198,10 @@ impl enrich_store::Admin for Admin {
         Ok(Self::workspace(self, id)?)
     }
 
+    async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError> {
+        Ok(workspaces::low_balances(&self.db, self.dir.is_served())?)
+    }
+
     async fn change_workspace(
         &mut self,
         id: &WorkspaceId,

@@ -51,6 +51,17 @@ pub(crate) fn rows(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// Reads the workspaces whose balance is low.
+pub(crate) fn low_balances(db: &Connection, is_served: bool) -> Result<Vec<WorkspaceRow>, SqliteError> {
+    // Balances add up the tail of the spends. Without a threshold, there is nothing to add up.
+    if !db.prepare_cached("SELECT 1 FROM workspace WHERE low_balance > 0 LIMIT 1")?.exists([])? {
+        return Ok(Vec::new());
+    }
+    let mut rows = rows(db, "w.low_balance > 0 AND w.deleted_at IS NULL", [], is_served)?;
+    rows.retain(|row| row.balance.available < row.properties.low_balance);
+    Ok(rows)
+}
+
 /// Changes a workspace.
 pub(crate) fn change(
     tx: &Transaction<'_>,

@@ -40,6 +40,9 @@ pub trait Admin: Send {
     /// Returns a workspace. The held credits are up to one second old.
     async fn workspace(&mut self, id: &WorkspaceId) -> Result<WorkspaceRow, StoreError>;
 
+    /// Returns the workspaces with fewer available credits than their threshold, by name, without deleted ones.
+    async fn low_balances(&mut self) -> Result<Vec<WorkspaceRow>, StoreError>;
+
     /// Changes a workspace and returns its new row. All changes are made, or none. Each has an event, unless it changes nothing.
     /// They apply to all nodes within a second; lookups in progress are completed.
     ///

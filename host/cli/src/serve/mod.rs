@@ -6,6 +6,7 @@
 //! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
 //! - `stores`: the stores
+//! - `low_balances`: warnings about workspaces with few credits
 //! - `console`: the web application
 //! - `log`: the log
 //! - `open_files`: the limit on connections
@@ -14,6 +15,7 @@
 mod clocks;
 mod console;
 mod log;
+mod low_balances;
 mod open_files;
 mod opt_outs;
 mod rate_limits;
@@ -198,6 +200,7 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
+    low_balances::watch(settings.locations.of_accounts(&settings.data));
     take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {
         show_sample(&settings.data, &url, &key)?;

@@ -5,24 +5,26 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use enrich_host::swap::Swap;
 use enrich_lib::ports::Resolver;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::settings::{Reading, Settings};
+use crate::settings::{self, Reading, Settings};
 use crate::signals;
 use crate::sources::PeopleSource;
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// Interval between two checks of the certificate.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Maximum number of threads whose reads hang. At this number, further reloads fail.
 const HANGING_MAX: usize = 8;
 
@@ -60,9 +62,25 @@ impl<'a> Reload<'a> {
         self.certificate.clone()
     }
 
-    /// Reloads the settings on each SIGHUP. Never returns.
+    /// Warns about the certificate in use, if it expires soon or has expired.
+    fn check_certificate(&self) {
+        let current = self.certificate.as_ref();
+        let warning = current.and_then(|current| settings::validity_of(&current.load(), SystemTime::now()));
+        if let Some(warning) = warning {
+            warn!("the certificate in use {warning}");
+        }
+    }
+
+    /// Reloads the settings on each SIGHUP, and checks the certificate once a day. Never returns.
     pub async fn keep_current(mut self) {
-        while self.hangups.recv().await.is_some() {
+        loop {
+            tokio::select! {
+                hangup = self.hangups.recv() => if hangup.is_none() { break },
+                () = sleep(CERTIFICATE_INTERVAL) => {
+                    self.check_certificate();
+                    continue;
+                }
+            }
             match self.read().await {
                 Ok(settings) => self.replace(&settings),
                 Err(Failure { what, .. }) => {

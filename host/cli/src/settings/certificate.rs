@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use enrich_host::tls;
 use enrich_provider::SettingError;
@@ -27,12 +27,17 @@ pub fn read(
     Ok((Some(certified), warnings))
 }
 
-/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not valid at `now`, a key
+/// Returns a warning about the validity of a certificate at `now`, without its name.
+pub fn validity_of(certified: &CertifiedKey, now: SystemTime) -> Option<String> {
+    let leaf = Certificate::from_der(certified.cert.first()?).ok()?;
+    validity_warning(&leaf.tbs_certificate.validity, now)
+}
+
+/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not valid at `now` or expires
+/// soon, a key
 /// that other users of the machine can read.
 fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
-    let leaf = certified.cert.first().and_then(|leaf| Certificate::from_der(leaf).ok());
-    let validity = leaf.and_then(|leaf| validity_warning(&leaf.tbs_certificate.validity, now));
-    let validity = validity.map(|warning| format!("{} {warning}", cert.display()));
+    let validity = validity_of(certified, now).map(|warning| format!("{} {warning}", cert.display()));
     let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();
     let readable = mode.filter(|mode| mode & 0o077 != 0).map(|mode| {
         let key = key.display();
@@ -40,6 +45,9 @@ fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) 
     });
     validity.into_iter().chain(readable).collect()
 }
+
+/// How long before its end a certificate is reported.
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * 86_400);
 
 fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     let Validity { not_before, not_after } = validity;
@@ -49,8 +57,39 @@ fn validity_warning(validity: &Validity, now: SystemTime) -> Option<String> {
             not_after.to_date_time()
         ));
     }
-    (now < not_before.to_system_time()).then(|| {
+    if now < not_before.to_system_time() {
         let start = not_before.to_date_time();
-        format!("is not valid before {start}; check the certificate and the clock of this machine")
-    })
+        return Some(format!(
+            "is not valid before {start}; check the certificate and the clock of this machine"
+        ));
+    }
+    let is_near = now + EXPIRES_SOON > not_after.to_system_time();
+    is_near.then(|| format!("expires at {}; renew it, and reload it with SIGHUP", not_after.to_date_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use x509_cert::time::Time;
+
+    use super::*;
+
+    const DAY: u64 = 86_400;
+
+    /// Returns the warning on a day, for a certificate that is valid from day 100 to day 200.
+    fn warning_on(day: u64) -> Option<String> {
+        let time = |day: u64| Time::try_from(UNIX_EPOCH + Duration::from_secs(day * DAY)).unwrap();
+        let validity = Validity { not_before: time(100), not_after: time(200) };
+        validity_warning(&validity, UNIX_EPOCH + Duration::from_secs(day * DAY))
+    }
+
+    #[test]
+    fn warns_14_days_before_a_certificate_expires() {
+        assert_eq!(warning_on(186), None);
+        let soon = "expires at 1970-07-20T00:00:00Z; renew it, and reload it with SIGHUP";
+        assert_eq!(warning_on(187).as_deref(), Some(soon));
+        assert!(warning_on(201).unwrap().starts_with("expired at 1970-07-20"));
+        assert!(warning_on(99).unwrap().starts_with("is not valid before 1970-04-11"));
+    }
 }

@@ -24,6 +24,7 @@ mod resolve;
 mod url_source;
 mod vendors;
 
+pub use self::certificate::validity_of;
 pub use self::file::{Config, PeopleConfig};
 pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;

@@ -19,6 +19,8 @@ CREATE TABLE workspace (
     held           INTEGER NOT NULL DEFAULT 0 CHECK (held >= 0)
 ) STRICT;
 
+CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
+
 CREATE TABLE api_key (
     rowid        INTEGER PRIMARY KEY,
     id           INTEGER NOT NULL UNIQUE CHECK (id BETWEEN 0 AND 4294967295), -- the first 4 bytes of the digest

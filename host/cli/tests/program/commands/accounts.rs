@@ -54,6 +54,16 @@ fn changed_limit_is_in_force_within_a_second() {
 }
 
 #[test]
+fn server_warns_of_a_low_balance_once() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    enrich.ok(&["workspace", "set", "demo", "--low-balance", "6"]);
+    let server = enrich.serve(&[]);
+    server.wait_for_log("the workspace has few credits left", 1);
+    let log = server.stop();
+    assert!(log.contains("workspace=demo available=5 low_balance=6"), "{log}");
+}
+
+#[test]
 fn suspended_workspace_is_refused_until_it_is_resumed() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let server = enrich.serve(&[]);
