@@ -42,6 +42,10 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
         Some(listen) => format!("web application: {}", settings.console.url(scheme, listen)),
         None => "web application: off".to_owned(),
     })?;
+    output::line(match &settings.config.admin.listen {
+        Some(listen) => format!("admin listener: {}", listen.url("http")),
+        None => "admin listener: off".to_owned(),
+    })?;
     output::line(format!("accounts: {}", settings.locations.accounts(&settings.data)))?;
     output::line(format!("rate limits: {}", settings.locations.windows))?;
     output::line(match settings.sources.cache {

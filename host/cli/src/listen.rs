@@ -1,4 +1,4 @@
-//! Parser of the addresses and passed sockets in `--listen` and `--console-listen`, their variables and their settings.
+//! Parser of the addresses and passed sockets in `--listen`, `--console-listen` and `--admin-listen`, their variables and their settings.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};

@@ -1,6 +1,6 @@
 //! `enrich`: the command line of the person enrichment service.
 //!
-//! Each command has its own module: `serve`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
+//! Each command has its own module: `serve`, `health`, `config`, `vendors`, `workspace`, `user`, `key`, `credits`, `usage`,
 //! `spends`, `copy`, `people`, `backup`, `check`, `lookup`, `bulk`, `openapi`, `install`. They use these modules, each of which
 //! depends only on those before it:
 //!
@@ -37,6 +37,7 @@ mod date;
 mod directory;
 mod duration;
 mod failure;
+mod health;
 mod install;
 mod key;
 mod listen;
@@ -135,6 +136,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
     };
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Config { command } => config::run(command),
         Command::Vendors { command } => vendors::run(command),
         Command::Workspace { store: args, command } => workspace::run(store(args)?, command),

@@ -91,6 +91,9 @@ pub enum PostgresError {
     /// The session has expired, and the heartbeat that would renew it failed.
     #[error("the session of this node has expired and was not renewed: {0}")]
     NoSession(String),
+    /// The last heartbeat failed, or heartbeats have stopped.
+    #[error("no current heartbeat: {0}")]
+    NoHeartbeat(String),
     /// The lease behind the hold has ended and its credits went back to the workspace, which has too few credits left to pay
     /// directly.
     #[error("the lease of these credits expired while PostgreSQL was unreachable")]

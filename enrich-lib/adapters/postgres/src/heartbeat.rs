@@ -22,6 +22,9 @@ use crate::session::{Session, Sessions};
 /// The interval between two heartbeats. Must be well below the time for which a cached key is trusted.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// The age from which [`Heartbeat::check`] reports that heartbeats have stopped. A heartbeat takes at most the timeout of a request.
+const AGE_MAX: Duration = Duration::from_secs(3);
+
 /// The heartbeat of a node.
 pub(crate) struct Heartbeat {
     pool: Pool,
@@ -38,10 +41,18 @@ pub(crate) struct Heartbeat {
 }
 
 /// The last heartbeat that has finished.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Finished {
     number: u64,
+    at: Instant,
     error: Option<String>,
+}
+
+impl Finished {
+    /// The one that registers the node.
+    fn first() -> Self {
+        Self { number: 0, at: Instant::now(), error: None }
+    }
 }
 
 impl Heartbeat {
@@ -54,7 +65,7 @@ impl Heartbeat {
         keys: Arc<NodeKeys>,
     ) -> Result<Self, PostgresError> {
         let (wanted, has_finished) = (Notify::new(), Notify::new());
-        let (begun, finished) = (AtomicU64::new(0), Mutex::default());
+        let (begun, finished) = (AtomicU64::new(0), Mutex::new(Finished::first()));
         let this = Self { pool, name, ttl, sessions, keys, wanted, begun, finished, has_finished };
         this.send().await?;
         Ok(this)
@@ -66,7 +77,7 @@ impl Heartbeat {
             let _ = timeout(INTERVAL, self.wanted.notified()).await;
             let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
             let error = self.send().await.err().map(|error| error.to_string());
-            *self.finished.lock() = Finished { number, error };
+            *self.finished.lock() = Finished { number, at: Instant::now(), error };
             self.has_finished.notify_waiters();
         }
     }
@@ -74,6 +85,19 @@ impl Heartbeat {
     /// Requests a heartbeat before its regular time.
     pub(crate) fn request(&self) {
         self.wanted.notify_one();
+    }
+
+    /// Fails if the last heartbeat failed, or none has finished for [`AGE_MAX`].
+    pub(crate) fn check(&self) -> Result<(), PostgresError> {
+        let Finished { at, error, .. } = self.finished.lock().clone();
+        match error {
+            Some(error) => Err(PostgresError::NoHeartbeat(error)),
+            None if at.elapsed() > AGE_MAX => Err(PostgresError::NoHeartbeat(format!(
+                "the last heartbeat was {} s ago",
+                at.elapsed().as_secs()
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Requests a heartbeat and waits until it has finished.

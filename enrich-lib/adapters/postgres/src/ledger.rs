@@ -152,6 +152,11 @@ impl Ledger {
         self.heartbeat.requested().await
     }
 
+    /// Fails if the node's session is not current: the last heartbeat failed, or heartbeats have stopped. Sends no statement.
+    pub fn check(&self) -> Result<(), PostgresError> {
+        self.heartbeat.check()
+    }
+
     /// Returns the counter of free lookups. The caller passes every lookup event to [`UsageCounter::record`]. Each tick and
     /// [`Ledger::close`] add the counts to the usage.
     pub fn usage(&self) -> &Arc<UsageCounter> {

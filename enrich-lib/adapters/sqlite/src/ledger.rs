@@ -146,6 +146,11 @@ impl Ledger {
         Ok(self.shared.workspace(workspace)?.balance())
     }
 
+    /// Fails if spends cannot be written: the last commit failed and is not repaired, or a sync has failed.
+    pub fn check(&self) -> Result<(), SqliteError> {
+        self.shared.check_writable()
+    }
+
     /// Returns the counter of free lookups. Pass each [`LookupEvent`](enrich_lib::observe::LookupEvent) to
     /// [`UsageCounter::record`]. Each tick, and the orderly end of the writer, add the counts to the usage.
     pub fn usage(&self) -> &Arc<UsageCounter> {

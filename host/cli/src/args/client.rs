@@ -3,6 +3,20 @@
 use std::path::PathBuf;
 
 use super::store::Format;
+use crate::listen::{self, Listen};
+
+#[derive(Debug, clap::Args)]
+pub struct HealthArgs {
+    /// URL of the admin listener, such as http://127.0.0.1:9464
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Address of the admin listener, without --url
+    #[arg(long, value_name = "ADDRESS", env = "ENRICH_ADMIN_LISTEN", value_parser = listen::parse)]
+    pub admin_listen: Option<Listen>,
+    /// Settings file with the address, without the others
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
+    pub config: Option<PathBuf>,
+}
 
 #[derive(Debug, clap::Args)]
 pub struct OpenapiArgs {

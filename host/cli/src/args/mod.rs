@@ -30,7 +30,7 @@ pub use self::admin::{
     SnapshotArgs, TryArgs, VendorsCommand, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
-pub use self::client::{BulkArgs, LookupArgs, OpenapiArgs, ServerArgs};
+pub use self::client::{BulkArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
 pub use self::install::{CompletionsArgs, ManArgs};
 pub use self::serve::ServeArgs;
 pub use self::store::{DataArgs, Format, PeopleArgs, StoreArgs};
@@ -47,6 +47,10 @@ pub struct Args {
 pub enum Command {
     /// Serve lookups over HTTP
     Serve(Box<ServeArgs>),
+    /// Check whether a running server is ready
+    ///
+    /// Asks its admin listener, and prints the checks that failed. Exits with 0 or 1, for health checks of containers.
+    Health(HealthArgs),
     /// Check settings and print an example
     Config {
         #[command(subcommand)]
@@ -140,7 +144,7 @@ pub enum Command {
 
 /// The commands by topic, as `enrich --help` lists them.
 const TOPICS: [(&str, &[&str]); 6] = [
-    ("Server", &["serve", "config", "vendors"]),
+    ("Server", &["serve", "health", "config", "vendors"]),
     ("Accounts", &["workspace", "user", "key", "credits", "usage", "spends", "migrate", "copy"]),
     ("People", &["people"]),
     ("Backup", &["backup", "restore", "check"]),

@@ -82,6 +82,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "URL", env = "ENRICH_CONSOLE_URL", help_heading = "Web application")]
     pub console_url: Option<ConsoleUrl>,
 
+    /// Serve health checks and metrics on this address
+    ///
+    /// An address and a port, or a passed socket, as for --listen. Plain HTTP without a password: only the monitoring system should
+    /// reach it.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "ENRICH_ADMIN_LISTEN",
+        value_parser = listen::parse,
+        help_heading = "Monitoring"
+    )]
+    pub admin_listen: Option<Listen>,
+
     #[command(flatten)]
     pub store: StoreArgs,
     /// Rate-limit store: `memory` or `redis://HOST`

@@ -5,13 +5,16 @@
 //! - `clocks`: warnings about a wrong clock
 //! - `opt_outs`: the opt-outs of all nodes
 //! - `rate_limits`: the store of rate-limit windows
+//! - `ticks`: the age of the last tick
 //! - `stores`: the stores
 //! - `low_balances`: warnings about workspaces with few credits
+//! - `admin`: the admin listener
 //! - `console`: the web application
 //! - `log`: the log
 //! - `open_files`: the limit on connections
 //! - `reload`: reloading the settings on SIGHUP
 
+mod admin;
 mod clocks;
 mod console;
 mod log;
@@ -23,6 +26,7 @@ mod reload;
 mod socket;
 mod stores;
 mod take_over;
+mod ticks;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -40,6 +44,7 @@ use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tracing::info;
 
+use self::admin::{AdminListener, Node};
 use self::console::{Host, WebApplication};
 use self::reload::Reload;
 use self::socket::{Endpoint, PassedSockets};
@@ -61,6 +66,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let data = &settings.data;
     let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed, args.reuse_port)?;
     let console = console_endpoint(args, &settings, &mut passed)?;
+    let admin = settings.config.admin.listen.as_ref();
+    let admin =
+        admin.map(|listen| Endpoint::new(listen, admin::FLAG, &mut passed, args.reuse_port)).transpose()?;
     for (setting, endpoint) in [("listen", Some(&api)), ("console.listen", console.as_ref())] {
         if let Some(address) = endpoint.and_then(Endpoint::listening) {
             settings.check_passed(setting, address).map_err(SettingErrors::from)?;
@@ -85,6 +93,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
+        let node = Arc::new(Node::new(data));
+        // Before the stores, because loading the people takes minutes if there are many.
+        let _admin = admin.map(|endpoint| AdminListener::start(endpoint, node.clone())).transpose()?;
         let mut endpoints = Endpoints { api, console };
         let stores = Stores::open(data, &settings, async |dir| {
             if args.reuse_port || endpoints.api.listening().is_some() {
@@ -96,7 +107,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             Ok(())
         });
         let stores = stores.await?;
-        serve(args, &settings, &stores, &workers, endpoints, key).await
+        serve(args, &settings, &stores, &workers, endpoints, key, &node).await
     })
 }
 
@@ -166,6 +177,7 @@ async fn serve(
     workers: &Workers,
     endpoints: Endpoints,
     key: Option<StoredKey>,
+    node: &Node,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, settings, &stores.people)?;
     let tls = reload.certificate().map(tls::config);
@@ -201,6 +213,7 @@ async fn serve(
     }
     info!(%url, "serving");
     low_balances::watch(settings.locations.of_accounts(&settings.data));
+    node.set_started(stores);
     take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {
         show_sample(&settings.data, &url, &key)?;
@@ -211,6 +224,7 @@ async fn serve(
     let stop_console = console.as_ref().map(WebApplication::stop_token);
     let shutdown = async move {
         signal.await;
+        node.set_draining();
         take_over::notify(&[NotifyState::Stopping]);
         if let Some(stop) = stop_console {
             stop.cancel();

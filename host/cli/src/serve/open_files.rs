@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
+use super::admin::CONNECTIONS_MAX as ADMIN_CONNECTIONS_MAX;
 use crate::failure::Failure;
 use crate::settings::{Settings, StoreLocations, WindowStore};
 use crate::sources::Sources;
@@ -19,6 +20,8 @@ const WORKER_FILES: usize = 4;
 const SPARE_FILES: usize = 16;
 /// Connections of the web application, at most 512, and its stores.
 const CONSOLE_FILES: usize = 512 + 8;
+/// Connections of the admin listener, its runtime, and its check of Redis and of the disk.
+const ADMIN_FILES: usize = ADMIN_CONNECTIONS_MAX + 8;
 /// Connections to Redis: the current one, its replacement, and the one that compares the clocks.
 const REDIS_FILES: usize = 3;
 /// The server refuses to start with fewer connections.
@@ -42,10 +45,12 @@ pub fn connections_max(settings: &Settings, has_console: bool) -> Result<usize, 
     let max = settings.config.connections.max;
     let Some(limit) = limit() else { return Ok(max) };
     let console = if has_console { CONSOLE_FILES } else { 0 };
+    let admin = settings.config.admin.listen.as_ref().map_or(0, |_| ADMIN_FILES);
     let reserved = open_files()
         + vendor_files(&settings.sources)
         + store_files(&settings.locations)
         + console
+        + admin
         + SPARE_FILES;
     check(reserved)?;
     let left = limit - reserved;

@@ -6,12 +6,14 @@ use enrich_host::SystemArrivals;
 use enrich_lib::memory::WindowTable;
 use enrich_lib::ports::Windows;
 use enrich_redis::{RedisPolicy, RedisWindows, WindowStoreError};
+use enrich_store::ClockSkew;
 
 use super::clocks;
 use crate::failure::{Exit, Failure};
 use crate::settings::WindowStore;
 use crate::url::ServerUrl;
 
+#[derive(Clone)]
 pub enum RateLimits {
     Memory(Arc<WindowTable>),
     Redis(Arc<RedisWindows>),
@@ -39,6 +41,22 @@ impl RateLimits {
         match self {
             Self::Memory(windows) => windows.clone(),
             Self::Redis(windows) => windows.clone(),
+        }
+    }
+
+    /// Fails if Redis cannot count. Uses a connection of its own, and no connection for the memory.
+    pub async fn check(&self) -> Result<(), WindowStoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(windows) => windows.check().await,
+        }
+    }
+
+    /// Returns the last measured difference to Redis's clock.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(windows) => windows.clock_skew(),
         }
     }
 

@@ -13,12 +13,13 @@ use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
 use enrich_sqlite::{DataDir, Durability, People};
-use enrich_store::Clocks;
 use enrich_store::sync::Mutex;
+use enrich_store::{ClockSkew, Clocks};
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::rate_limits::RateLimits;
+use super::ticks::Ticks;
 use super::{clocks, opt_outs};
 use crate::accounts;
 use crate::failure::Failure;
@@ -31,10 +32,11 @@ use crate::values::PeopleIndex;
 const TICK: Duration = Duration::from_millis(250);
 
 pub struct Stores {
-    accounts: Accounts,
-    windows: RateLimits,
+    pub accounts: Accounts,
+    pub windows: RateLimits,
     clock: SteadyClock,
     pub people: PeopleSource,
+    pub ticks: Arc<Ticks>,
 }
 
 /// How long a tick of a local store may take before it is reported. The next tick then withdraws spends that wait for the disk.
@@ -45,7 +47,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The store of keys and credits.
 #[derive(Clone)]
-enum Accounts {
+pub enum Accounts {
     Own(Arc<enrich_sqlite::Ledger>),
     Shared(Arc<enrich_postgres::Ledger>),
 }
@@ -82,7 +84,7 @@ impl Stores {
                 Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
             }
         };
-        Ok(Self { accounts, windows, clock, people })
+        Ok(Self { accounts, windows, clock, people, ticks: Arc::default() })
     }
 
     pub fn service(&self, config: &Config, resolver: Arc<dyn Resolver>) -> Service {
@@ -126,6 +128,9 @@ impl Stores {
                 () = self.accounts.changed() => {}
             }
             let ticked = self.accounts.tick(self.clock.read()).await;
+            if ticked.is_ok() {
+                self.ticks.record();
+            }
             let was_failing = std::mem::replace(&mut is_failing, ticked.is_err());
             match ticked {
                 Err(TickError::Fatal(failure)) => return failure,
@@ -198,6 +203,22 @@ impl Accounts {
                 };
                 (Arc::new(keys), Arc::new(credits))
             }
+        }
+    }
+
+    /// Fails if lookups could not be billed: the disk fails, or PostgreSQL is unreachable.
+    pub fn check(&self) -> Result<(), PortError> {
+        match self {
+            Self::Own(ledger) => Ok(ledger.check()?),
+            Self::Shared(ledger) => Ok(ledger.check()?),
+        }
+    }
+
+    /// Returns the last measured difference to PostgreSQL's clock.
+    pub fn clock_skew(&self) -> Option<ClockSkew> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(ledger) => ledger.clock_skew(),
         }
     }
 

@@ -13,6 +13,7 @@ use enrich_provider::{SettingError, SettingErrors, parse_toml};
 use enrich_sqlite::People;
 use serde::Deserialize;
 
+use super::admin::AdminConfig;
 use super::client_address::{ClientAddressSource, deserialize_networks};
 use super::console::ConsoleConfig;
 use super::emails::EmailsConfig;
@@ -44,6 +45,7 @@ pub struct Config {
     pub plaintext: bool,
     pub tls: Option<Tls>,
     pub console: ConsoleConfig,
+    pub admin: AdminConfig,
     /// The PostgreSQL server with the accounts.
     pub database: Option<UrlSource>,
     /// The rate-limit store.
@@ -196,6 +198,16 @@ impl File {
     }
 }
 
+/// Returns `admin.listen` of a file, without checking the other settings.
+pub fn admin_listen(path: &Path) -> Result<Option<Listen>, SettingErrors> {
+    let file = File::read(path, &Reading::default())?;
+    let (config, errors) = parse_toml::<Config>(&file.text);
+    match config {
+        Some(config) => Ok(config.admin.listen),
+        None => Err(errors.map(|error| file.locate(error))),
+    }
+}
+
 impl Config {
     /// One hour. A client that is silent for longer is gone.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
@@ -281,6 +293,7 @@ impl Config {
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differences = [
             ("console", self.console != other.console),
+            ("admin", self.admin != other.admin),
             ("workers", self.workers != other.workers),
             ("log_format", self.log_format != other.log_format),
             ("log_client_address", self.log_client_address != other.log_client_address),

@@ -4,6 +4,7 @@
 //! - `range`: numbers and their valid ranges
 //! - `url_source`: URLs, which may be in a variable or another file
 //! - `client_address`: the client's address in the log
+//! - `admin`: the admin listener
 //! - `console`: the web application
 //! - `emails`: which emails are looked up
 //! - `vendors`: the vendors to query
@@ -12,6 +13,7 @@
 //! - `locations`: the locations of the stores
 //! - `resolve`: the merged settings
 
+mod admin;
 mod certificate;
 mod client_address;
 mod console;
@@ -25,7 +27,7 @@ mod url_source;
 mod vendors;
 
 pub use self::certificate::validity_of;
-pub use self::file::{Config, PeopleConfig};
+pub use self::file::{Config, PeopleConfig, admin_listen};
 pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;
 pub use self::resolve::Settings;

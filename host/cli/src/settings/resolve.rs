@@ -100,6 +100,7 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     file.listen = args.listen.clone().or(file.listen.take());
     file.data = args.store.data.data.clone().or(file.data.take());
     file.console.listen = args.console_listen.clone().or(file.console.listen.take());
+    file.admin.listen = args.admin_listen.clone().or(file.admin.listen.take());
     file.workers = args.workers.or(file.workers);
     file.log_format = args.log_format.unwrap_or(file.log_format);
     file.plaintext |= args.plaintext;
@@ -120,6 +121,7 @@ fn overrides(args: &ServeArgs, setting: &str) -> bool {
     match setting {
         "listen" => args.listen.is_some(),
         "console.listen" => args.console_listen.is_some(),
+        "admin.listen" => args.admin_listen.is_some(),
         "database" => args.store.database.is_some(),
         "windows" => args.windows.is_some(),
         "windows_ca" => args.windows_ca.is_some(),

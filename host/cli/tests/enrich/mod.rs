@@ -1,6 +1,7 @@
 //! Runs the binary. Each test has its own data directory.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each suite uses its part")]
 
+pub mod admin;
 mod client;
 pub mod disk;
 pub mod preload;
@@ -234,6 +235,13 @@ impl Server {
     pub fn console_url(&self) -> String {
         let log = self.log.lock().unwrap();
         log.lines().filter(|line| line.contains("web application")).find_map(url_in).unwrap()
+    }
+
+    /// Returns the address of the admin listener.
+    pub fn admin(&self) -> SocketAddr {
+        let log = self.log.lock().unwrap();
+        let url = log.lines().filter(|line| line.contains("admin listener")).find_map(url_in).unwrap();
+        url.split("://").nth(1).unwrap().parse().unwrap()
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -10,6 +10,7 @@
 #[path = "../enrich/mod.rs"]
 mod enrich;
 
+mod admin;
 mod backup;
 mod bulk;
 mod client;

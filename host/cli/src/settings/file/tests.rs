@@ -106,6 +106,7 @@ fn the_example_has_every_setting() {
         "",
         "[tls]",
         "[console]",
+        "[admin]",
         "[price]",
         "[people]",
         "[resolver]",

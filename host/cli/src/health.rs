@@ -1,0 +1,96 @@
+//! `enrich health`: asks the admin listener of a server whether it is ready, for health checks of containers.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::time::timeout;
+
+use crate::args::HealthArgs;
+use crate::failure::Failure;
+use crate::listen::Listen;
+use crate::output;
+use crate::runtime;
+use crate::settings;
+
+/// Timeout of the request. Longer than the timeouts of the checks.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longer replies are rejected.
+const REPLY_BYTES_MAX: usize = 64 * 1_024;
+
+pub fn run(args: &HealthArgs) -> Result<(), Failure> {
+    let url = url(args)?;
+    let uri = format!("{}/readyz", url.trim_end_matches('/')).parse::<Uri>().unwrap_or_default();
+    if uri.scheme_str() != Some("http") {
+        return Err(Failure::usage(format!("{url} is not an http URL"))
+            .advise("use a URL such as http://127.0.0.1:9464"));
+    }
+    let reply = runtime::single_threaded()?.block_on(async { timeout(TIMEOUT, get(uri)).await });
+    match reply {
+        Ok(Ok((StatusCode::OK, _))) => output::line("ready"),
+        Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, body))) => Err(Failure::new(reasons(&body))),
+        Ok(Ok((status, _))) => {
+            Err(Failure::new(format!("{url} replied {status}; it is not an admin listener")))
+        }
+        Ok(Err(error)) => Err(Failure::new(format!("cannot reach {url}: {error}"))),
+        Err(_) => Err(Failure::new(format!("{url} did not reply within {TIMEOUT:?}"))),
+    }
+}
+
+/// Returns the URL of the admin listener: the flag, or the address that the server on this machine would use.
+fn url(args: &HealthArgs) -> Result<String, Failure> {
+    if let Some(url) = &args.url {
+        return Ok(url.clone());
+    }
+    let listen = match (&args.admin_listen, &args.config) {
+        (None, Some(file)) => settings::admin_listen(file)?,
+        (listen, _) => listen.clone(),
+    };
+    match listen {
+        Some(Listen::Address(address)) => Ok(format!("http://{}", reachable(address))),
+        Some(socket @ Listen::Passed(_)) => {
+            Err(Failure::usage(format!("the address of {socket} is unknown")).advise("set it with --url"))
+        }
+        None => Err(Failure::usage("the address of the admin listener is unknown")
+            .advise("set --url, --config or ENRICH_ADMIN_LISTEN")),
+    }
+}
+
+/// Returns an address at which a listener on all addresses can be reached.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    address
+}
+
+async fn get(uri: Uri) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let (head, body) = client.get(uri).await.map_err(innermost)?.into_parts();
+    let body = Limited::new(body, REPLY_BYTES_MAX).collect().await?.to_bytes();
+    Ok((head.status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// Returns the cause of a failed request, whose own message is only that it failed.
+fn innermost(error: hyper_util::client::legacy::Error) -> String {
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Returns the failed checks of a reply.
+fn reasons(body: &str) -> String {
+    let failed: Vec<_> = body.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    output::printable(&format!("not ready: {}", failed.join("; ")))
+}

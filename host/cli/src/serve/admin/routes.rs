@@ -1,0 +1,54 @@
+//! The paths of the admin listener.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::{StatusCode, Uri};
+use serde_json::json;
+
+use super::health::{Check, Health};
+use super::node::Node;
+
+/// The commit of the source, if the build sets it.
+const COMMIT: Option<&str> = option_env!("ENRICH_COMMIT");
+
+/// Creates the service that answers all requests. axum answers other methods with 405.
+pub fn router(node: Arc<Node>) -> Router {
+    Router::new()
+        .route("/livez", get(async || text(StatusCode::OK, "ok\n".to_owned())))
+        .route("/readyz", get(ready))
+        .route("/version", get(version))
+        .fallback(async || text(StatusCode::NOT_FOUND, "not found\n".to_owned()))
+        .with_state(Arc::new(Health::new(node)))
+}
+
+/// Answers `/readyz`. Lists all checks if one failed, or if the query is `verbose`.
+async fn ready(State(health): State<Arc<Health>>, uri: Uri) -> Response {
+    let checks = health.checks().await;
+    let is_ready = checks.iter().all(Check::is_ok);
+    let is_verbose = uri.query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let mut body = String::new();
+    if is_verbose || !is_ready {
+        checks.iter().for_each(|check| body += &format!("{check}\n"));
+    }
+    body += if is_ready { "ok\n" } else { "not ready\n" };
+    text(status, body)
+}
+
+async fn version() -> Response {
+    let mut version = json!({ "version": env!("CARGO_PKG_VERSION") });
+    if let Some(commit) = COMMIT {
+        version["commit"] = commit.into();
+    }
+    ([(CONTENT_TYPE, "application/json")], format!("{version}\n")).into_response()
+}
+
+fn text(status: StatusCode, body: String) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8"), (CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}

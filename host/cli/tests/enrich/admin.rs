@@ -1,0 +1,43 @@
+//! Requests to the admin listener.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use super::{dial, eventually};
+
+/// The arguments of a server with an admin listener on a free port.
+pub const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
+
+/// Sends a GET and returns the status and the body.
+pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let (status, _, body) = request(address, "GET", path);
+    (status, body)
+}
+
+/// Sends a request and returns the status, the head and the body.
+pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+    let mut stream = dial(address).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+}
+
+/// Waits until the server is ready.
+pub fn wait_until_ready(address: SocketAddr) {
+    eventually("the server is ready", || (get(address, "/readyz").0 == 200).then_some(()));
+}
+
+/// Waits until the check fails, and returns the reason.
+pub fn wait_until_failed(address: SocketAddr, check: &str) -> String {
+    let prefix = format!("[-]{check} failed: ");
+    eventually(&format!("{check} fails"), || {
+        let (status, body) = get(address, "/readyz");
+        let reason = body.lines().find_map(|line| line.strip_prefix(&prefix).map(str::to_owned));
+        if reason.is_some() {
+            assert_eq!(status, 503, "{body}");
+        }
+        reason
+    })
+}

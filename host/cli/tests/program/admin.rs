@@ -1,0 +1,210 @@
+//! The admin listener: health checks and the version.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use crate::commands::status;
+use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
+use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::{Enrich, eventually};
+use enrich_tests::servers::{Postgres, Redis};
+use serde_json::Value;
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn is_alive_and_ready_and_lists_its_checks() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&ADMIN);
+    let admin = server.admin();
+    assert_eq!(get(admin, "/livez"), (200, "ok\n".to_owned()));
+    wait_until_ready(admin);
+    assert_eq!(get(admin, "/readyz").1, "ok\n");
+    let (status, checks) = get(admin, "/readyz?verbose");
+    assert_eq!(status, 200);
+    let names = ["people", "accounts", "rate_limits", "disk", "clock", "shutdown"];
+    let expected: String = names.iter().map(|name| format!("[+]{name} ok\n")).collect();
+    assert_eq!(checks, expected + "ok\n");
+    let version: Value = serde_json::from_str(&get(admin, "/version").1).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn answers_only_get_and_head_on_its_paths() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&ADMIN);
+    for (method, path, status) in [
+        ("GET", "/", 404),
+        ("GET", "/api/v1/person/enrich", 404),
+        ("HEAD", "/livez", 200),
+        ("POST", "/livez", 405),
+        ("DELETE", "/readyz", 405),
+    ] {
+        let (answered, head, _) = request(server.admin(), method, path);
+        assert_eq!(answered, status, "{method} {path}");
+        assert!(status != 405 || head.to_lowercase().contains("allow: get,head"), "{head}");
+    }
+}
+
+#[test]
+fn is_off_by_default() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&[]);
+    let log = server.stop();
+    assert!(!log.contains("admin listener"), "{log}");
+    let config = enrich.file("enrich.toml", "[admin]\nlisten = 9464\n");
+    let config = config.to_str().unwrap();
+    assert!(enrich.ok(&["config", "check", config]).contains("admin listener: http://127.0.0.1:9464\n"));
+}
+
+/// More clients than the listener accepts at once send nothing.
+#[test]
+fn silent_clients_delay_a_check_by_seconds_only() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&ADMIN);
+    let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(server.admin()).unwrap()).collect();
+    silent.iter_mut().step_by(2).for_each(|client| client.write_all(b"GET /livez HTTP/1.1\r\n").unwrap());
+    assert_eq!(get(server.admin(), "/livez").0, 200);
+}
+
+#[test]
+fn is_not_ready_while_it_stops_and_still_serves() {
+    let (enrich, key) = Enrich::with_key(1, 500);
+    let server = enrich.serve(&ADMIN);
+    let admin = server.admin();
+    wait_until_ready(admin);
+    let mut client = server.connect();
+    assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404);
+    server.terminate();
+    assert_eq!(wait_until_failed(admin, "shutdown"), "the server is stopping");
+    assert_eq!(get(admin, "/livez").0, 200);
+    assert_eq!(client.enrich(&key, EMAIL).unwrap().status, 404, "the connection is still served");
+    server.wait();
+}
+
+#[test]
+fn is_not_ready_while_the_disk_is_full() {
+    on_machines_that_mount("admin::is_not_ready_while_the_disk_is_full", || {
+        let enrich = Enrich::new();
+        let disk = Disk::mount(enrich.data());
+        enrich.make_key(10, 500);
+        let server = enrich.serve(&ADMIN);
+        let admin = server.admin();
+        wait_until_ready(admin);
+        disk.fill();
+        let reason = wait_until_failed(admin, "disk");
+        assert!(reason.contains("No space left on device") && reason.contains("data"), "{reason}");
+        disk.make_room();
+        wait_until_ready(admin);
+    });
+}
+
+#[test]
+fn is_not_ready_while_redis_is_down() {
+    let (enrich, key) = Enrich::with_key(10, 500);
+    let redis = Redis::start();
+    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+    let admin = server.admin();
+    wait_until_ready(admin);
+    redis.kill();
+    let reason = wait_until_failed(admin, "rate_limits");
+    assert!(reason.contains("Redis"), "{reason}");
+    assert_eq!(status(&server, &key, EMAIL), 503);
+    redis.restart();
+    // Without a lookup: a load balancer sends none.
+    wait_until_ready(admin);
+}
+
+#[test]
+fn is_not_ready_while_postgresql_is_down() {
+    let mut postgres = Postgres::start();
+    let url = postgres.url(&block_on(postgres.create_database()));
+    let enrich = Enrich::on_database(url);
+    enrich.make_key(10, 500);
+    let server = enrich.serve(&ADMIN);
+    let admin = server.admin();
+    wait_until_ready(admin);
+    postgres.kill();
+    let reason = wait_until_failed(admin, "accounts");
+    assert!(reason.starts_with("no current heartbeat: "), "{reason}");
+    assert!(!reason.contains("postgres://"), "{reason}");
+    postgres.restart();
+    wait_until_ready(admin);
+}
+
+#[test]
+fn new_server_is_alive_and_not_ready_while_it_waits_for_the_other() {
+    let (enrich, _) = Enrich::with_key(10, 500);
+    let old = enrich.serve(&["--reuse-port"]);
+    let listen = old.address().to_string();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let args = ["--reuse-port", "--admin-listen", &free.to_string()].map(str::to_owned);
+        let (enrich, listen) = (&enrich, &listen);
+        let new = scope.spawn(move || {
+            let args = args.each_ref().map(String::as_str);
+            enrich.serve_at(listen, &[], &args)
+        });
+        eventually("the new server has an admin listener", || TcpStream::connect(free).ok());
+        let reason = wait_until_failed(free, "startup");
+        assert!(reason.contains("being loaded"), "{reason}");
+        assert_eq!(get(free, "/livez").0, 200);
+        old.stop();
+        let new = new.join().unwrap();
+        wait_until_ready(free);
+        new.stop();
+    });
+}
+
+mod health {
+    use super::*;
+
+    #[test]
+    fn succeeds_when_the_server_is_ready() {
+        let (enrich, _) = Enrich::with_key(1, 500);
+        let server = enrich.serve(&ADMIN);
+        let address = server.admin().to_string();
+        wait_until_ready(server.admin());
+        assert_eq!(enrich.ok(&["health", "--url", &format!("http://{address}")]), "ready");
+        let config = enrich.file("enrich.toml", format!("[admin]\nlisten = \"{address}\"\n"));
+        assert_eq!(enrich.ok(&["health", "--config", config.to_str().unwrap()]), "ready");
+        let everywhere = format!("0.0.0.0:{}", server.admin().port());
+        let variable = enrich.command(&["health"]).env("ENRICH_ADMIN_LISTEN", everywhere).output().unwrap();
+        assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
+    }
+
+    #[test]
+    fn fails_with_the_failed_checks() {
+        let (enrich, _) = Enrich::with_key(1, 500);
+        let redis = Redis::start();
+        let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+        let url = format!("http://{}", server.admin());
+        redis.kill();
+        wait_until_failed(server.admin(), "rate_limits");
+        let ran = enrich.run(&["health", "--url", &url]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+        assert!(ran.stderr.starts_with("error: not ready: rate_limits failed: "), "{}", ran.stderr);
+        server.stop();
+        let ran = enrich.run(&["health", "--url", &url]);
+        assert_eq!(ran.code, Some(1), "an unreachable server is unhealthy");
+        assert!(ran.stderr.contains(&format!("cannot reach {url}: Connection refused")), "{}", ran.stderr);
+    }
+
+    #[test]
+    fn requires_an_address() {
+        let enrich = Enrich::new();
+        for (args, expected) in [
+            (&["health"][..], "set --url, --config or ENRICH_ADMIN_LISTEN"),
+            (&["health", "--url", "https://127.0.0.1:1"], "is not an http URL"),
+            (&["health", "--admin-listen", "fd://admin"], "set it with --url"),
+        ] {
+            let ran = enrich.run(args);
+            assert_eq!(ran.code, Some(2), "{args:?}");
+            assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        }
+    }
+}
