@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::statistics::{CommitCounter, LedgerStatistics};
 use enrich_store::usage::UsageCounter;
 use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -29,7 +31,7 @@ use crate::keys::NodeKeys;
 use crate::listener;
 use crate::pool::Pool;
 use crate::session::Sessions;
-use crate::spend::Spend;
+use crate::spend::{Pending, Spend};
 use crate::upkeep::Upkeep;
 use crate::workspace::{LeaseOutcome, WorkspaceState};
 use crate::writer::{Job, Writer};
@@ -68,6 +70,15 @@ impl Default for Config {
     }
 }
 
+/// The leases of a node at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseStatistics {
+    /// The number of workspaces of which the node has leased credits.
+    pub leases: u64,
+    /// The number of recalls by other nodes that the node has answered.
+    pub recalls: u64,
+}
+
 /// [`Keys`] and [`Credits`] of a database that several nodes share. To the store, dropping the ledger without
 /// [`Ledger::close`] looks like a crash: its leases return when the session expires.
 pub struct Ledger {
@@ -79,6 +90,9 @@ pub struct Ledger {
     /// For holds.
     pool: Pool,
     queue: mpsc::UnboundedSender<Job>,
+    /// The number of spends without a result.
+    pending: Arc<AtomicU64>,
+    commits: Arc<CommitCounter>,
     changed: Arc<Notify>,
     clock: ServerClock,
     heartbeat_task: JoinHandle<()>,
@@ -109,6 +123,7 @@ impl Ledger {
         let heartbeat_task = tokio::spawn(heartbeat.clone().run());
         let changed = Arc::new(Notify::new());
         let (queue, jobs) = mpsc::unbounded_channel();
+        let commits = Arc::new(CommitCounter::default());
         let notified = {
             let (heartbeat, changed) = (heartbeat.clone(), changed.clone());
             move || {
@@ -117,7 +132,7 @@ impl Ledger {
             }
         };
         let tasks = [
-            tokio::spawn(Writer::new(writer_pool).run(jobs)),
+            tokio::spawn(Writer::new(writer_pool, commits.clone()).run(jobs)),
             tokio::spawn(listener::run(server, timeout, notified)),
         ];
         let upkeep = Upkeep::new(upkeep_pool, sessions.clone(), keys.clone(), usage.clone(), changed.clone());
@@ -130,6 +145,8 @@ impl Ledger {
             upkeep,
             pool,
             queue,
+            pending: Arc::default(),
+            commits,
             changed,
             clock,
             heartbeat_task,
@@ -150,6 +167,23 @@ impl Ledger {
     /// Sends a heartbeat before its regular time and waits for its reply, which applies changes of keys and quotas.
     pub async fn heartbeat(&self) -> Result<(), PostgresError> {
         self.heartbeat.requested().await
+    }
+
+    /// Returns statistics for metrics.
+    pub fn statistics(&self) -> LedgerStatistics {
+        let states = self.sessions.newest().states();
+        LedgerStatistics {
+            credits_held: states.iter().map(|state| state.lease().account.balance().held).sum(),
+            queue_depth: self.pending.load(Ordering::Relaxed),
+            commits: self.commits.snapshot(),
+        }
+    }
+
+    /// Returns the number of the node's leases, and the number of recalls by other nodes that it has answered.
+    pub fn leases(&self) -> LeaseStatistics {
+        let states = self.sessions.newest().states();
+        let leases = states.iter().filter(|state| state.lease().id().is_some()).count();
+        LeaseStatistics { leases: leases as u64, recalls: self.upkeep.recalls() }
     }
 
     /// Fails if the node's session is not current: the last heartbeat failed, or heartbeats have stopped. Sends no statement.
@@ -252,7 +286,8 @@ impl Ledger {
         let (reply, result) = oneshot::channel();
         let queued_at = Instant::now();
         let (hold, is_ambiguous, is_late) = (hold.clone(), false, false);
-        let spend = Spend { state, rowid, hold, credits, reply, queued_at, is_ambiguous, is_late };
+        let _pending = Pending::count(&self.pending);
+        let spend = Spend { state, rowid, hold, credits, reply, queued_at, is_ambiguous, is_late, _pending };
         if let Err(mpsc::error::SendError(Job::Spend(spend))) = self.queue.send(Job::Spend(spend)) {
             spend.state.lease().account.abort_spend(&spend.hold);
             return Err(StoreError::Stopped.into());

@@ -1,6 +1,7 @@
 //! A spend in the queue of the [`crate::writer`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use enrich_lib::credit::Hold;
 use tokio::sync::oneshot;
@@ -22,6 +23,24 @@ pub(crate) struct Spend {
     pub(crate) is_ambiguous: bool,
     /// True if the lease could not pay for its spends of a batch. `charge` then settles the spend individually.
     pub(crate) is_late: bool,
+    /// Counts the spend until it has a result.
+    pub(crate) _pending: Pending,
+}
+
+/// Counts a pending spend until it is dropped.
+pub(crate) struct Pending(Arc<AtomicU64>);
+
+impl Pending {
+    pub(crate) fn count(pending: &Arc<AtomicU64>) -> Self {
+        pending.fetch_add(1, Ordering::Relaxed);
+        Self(pending.clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The channel for the result. The receiver may be closed.

@@ -5,6 +5,7 @@
 //! PostgreSQL rejects the statement of one part, the other parts run nevertheless.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use enrich_store::usage::UsageCounter;
@@ -36,6 +37,8 @@ pub(crate) struct Upkeep {
     unfinished: Arc<Notify>,
     /// When the last report was sent, or `None` if the next run must continue it. Locked during a run.
     reported_at: tokio::sync::Mutex<Option<Instant>>,
+    /// The number of recalls answered.
+    recalls: AtomicU64,
 }
 
 /// The progress of one run.
@@ -54,7 +57,13 @@ impl Upkeep {
         usage: Arc<UsageCounter>,
         unfinished: Arc<Notify>,
     ) -> Self {
-        Self { pool, sessions, keys, usage, unfinished, reported_at: tokio::sync::Mutex::default() }
+        let (reported_at, recalls) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
+        Self { pool, sessions, keys, usage, unfinished, reported_at, recalls }
+    }
+
+    /// Returns the number of recalls that the node has answered.
+    pub(crate) fn recalls(&self) -> u64 {
+        self.recalls.load(Ordering::Relaxed)
     }
 
     /// Runs all parts that are due.
@@ -107,6 +116,7 @@ impl Upkeep {
         let (names, rowids): (Vec<&str>, Vec<i64>) = (row.get(0), row.get(1));
         let (numbers, takes, recalls): (Vec<i64>, Vec<i64>, Vec<i64>) = (row.get(2), row.get(3), row.get(4));
         run.is_finished &= names.len() < ROWS_MAX;
+        self.recalls.fetch_add(names.len() as u64, Ordering::Relaxed);
         let leases = names.into_iter().zip(rowids).zip(numbers).zip(takes.into_iter().zip(recalls));
         for (((name, rowid), number), (taken, recall)) in leases {
             let state = name.parse().ok().and_then(|name| session.find(&name));

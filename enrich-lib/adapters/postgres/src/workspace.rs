@@ -302,7 +302,7 @@ impl Lease {
     }
 
     /// Returns the row id of the workspace and the number of the lease, if there is one.
-    fn id(&self) -> Option<(i64, i64)> {
+    pub(crate) fn id(&self) -> Option<(i64, i64)> {
         self.rowid.zip(self.number)
     }
 

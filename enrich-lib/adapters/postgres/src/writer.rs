@@ -14,11 +14,13 @@
 //! fail again wait in [`Blocked`], so that the spends of other leases are committed meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_store::statistics::CommitCounter;
 use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::blocked::Blocked;
 use crate::column::{Uuid, at, bigint, key_number};
@@ -47,11 +49,12 @@ pub(crate) struct Writer {
     /// The spends of leases that others have locked.
     blocked: Blocked,
     flushes: Vec<oneshot::Sender<()>>,
+    commits: Arc<CommitCounter>,
 }
 
 impl Writer {
-    pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, spends: Vec::new(), blocked: Blocked::new(), flushes: Vec::new() }
+    pub(crate) fn new(pool: Pool, commits: Arc<CommitCounter>) -> Self {
+        Self { pool, spends: Vec::new(), blocked: Blocked::new(), flushes: Vec::new(), commits }
     }
 
     pub(crate) async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
@@ -141,6 +144,7 @@ impl Writer {
         let costs: Vec<_> = batch.iter().map(|spend| bigint(spend.credits)).collect();
         let arrivals: Vec<_> = batch.iter().map(|spend| at(spend.hold.placed_at)).collect();
         let keys: Vec<_> = batch.iter().map(|spend| key_number(spend.hold.key)).collect();
+        let begun = Instant::now();
         let sent = if is_late {
             let epochs: Vec<_> = batch.iter().map(|spend| spend.state.epoch).collect();
             let workspaces: Vec<_> = batch.iter().map(|spend| spend.rowid).collect();
@@ -153,12 +157,17 @@ impl Writer {
                 [&epochs, &workspaces, &sums, &lookups, &numbers, &keys, &costs, &arrivals];
             self.pool.query_one(call, &values).await
         };
+        self.commits.record_duration(begun.elapsed());
         match sent {
             Ok(row) => {
+                self.commits.record(batch.len());
                 self.reply(batch, row.get(0));
                 Ok(())
             }
-            Err(error) => Err((batch, error)),
+            Err(error) => {
+                self.commits.record_failure();
+                Err((batch, error))
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use rusqlite::types::Type;
@@ -26,6 +26,8 @@ pub(crate) struct Index {
     loader: Mutex<Loader>,
     /// Set if the last refresh could read all opt-outs.
     has_opt_outs: AtomicBool,
+    /// The number of people in all shards.
+    people: AtomicU64,
 }
 
 /// The state of a shard, aligned so that the fields of a lookup are in one cache line.
@@ -60,7 +62,8 @@ impl Index {
         let detector = ChangeDetector::new(&db)?;
         let loader = Loader { detector, disk: Disk { db, confidence_min, opt_out: Cell::new(0) } };
         let shards = (0..SHARDS).map(|_| Entry::default()).collect();
-        let index = Self { shards, loader: Mutex::new(loader), has_opt_outs: AtomicBool::new(false) };
+        let (has_opt_outs, people) = (AtomicBool::new(false), AtomicU64::new(0));
+        let index = Self { shards, loader: Mutex::new(loader), has_opt_outs, people };
         {
             let disk = &index.loader.lock().disk;
             index.apply_opt_outs(disk)?;
@@ -86,6 +89,11 @@ impl Index {
     ) -> Result<Option<T>, SqliteError> {
         let state = self.shard(hash)?;
         if state.opt_outs.contains(hash) { Ok(None) } else { state.shard.find(hash).map(make).transpose() }
+    }
+
+    /// Returns the number of people with a trusted match.
+    pub(crate) fn people(&self) -> u64 {
+        self.people.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
@@ -139,10 +147,12 @@ impl Index {
     }
 
     fn put(&self, id: ShardId, shard: Shard, changes: i64) {
+        self.people.fetch_add(shard.people(), Ordering::Relaxed);
         let mut state = self.write(id);
         state.changes = changes;
         let before = std::mem::replace(&mut state.shard, shard);
         drop(state); // free the old shard's memory outside the lock
+        self.people.fetch_sub(before.people(), Ordering::Relaxed);
         drop(before);
     }
 

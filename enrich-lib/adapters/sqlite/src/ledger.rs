@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_store::statistics::LedgerStatistics;
 use enrich_store::sync::Mutex;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, StoreError};
@@ -144,6 +146,20 @@ impl Ledger {
     /// Returns the current credits of a workspace, including spends that are not durable yet.
     pub fn balance(&self, workspace: &WorkspaceId) -> Result<Balance, SqliteError> {
         Ok(self.shared.workspace(workspace)?.balance())
+    }
+
+    /// Times commits with `clock`, which returns the time of a monotonic clock. The ledger itself reads none. The first call counts.
+    pub fn time_commits(&self, clock: fn() -> Duration) {
+        self.shared.stopwatch.get_or_init(|| clock);
+    }
+
+    /// Returns statistics for metrics. The held credits are those of the last tick.
+    pub fn statistics(&self) -> LedgerStatistics {
+        LedgerStatistics {
+            credits_held: self.shared.credits_held.load(Ordering::Relaxed),
+            queue_depth: self.queue.len() as u64,
+            commits: self.shared.commits.snapshot(),
+        }
     }
 
     /// Fails if spends cannot be written: the last commit failed and is not repaired, or a sync has failed.

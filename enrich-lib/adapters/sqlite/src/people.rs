@@ -171,6 +171,14 @@ impl People {
         }
     }
 
+    /// Returns the number of people that lookups can find, if they are in memory. [`People::stats`] counts them on disk.
+    pub fn loaded(&self) -> Option<u64> {
+        match &self.storage {
+            Storage::Disk(_) => None,
+            Storage::Memory(index) => Some(index.people()),
+        }
+    }
+
     /// Counts the entries of the directory. Reads all of it.
     pub fn stats(&self) -> Result<Stats, SqliteError> {
         let select = "SELECT count(*), count(*) FILTER (WHERE confidence < ?), (SELECT count(*) FROM opt_out WHERE NOT is_withdrawn)

@@ -52,6 +52,11 @@ impl<T> Sender<T> {
         }
     }
 
+    /// Returns the number of jobs that the writer has not taken.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().jobs.len()
+    }
+
     /// Removes the jobs that the writer has not taken and for which `is_removed` is true, and returns them.
     pub(crate) fn remove(&self, is_removed: impl FnMut(&mut T) -> bool) -> Vec<T> {
         self.0.lock().jobs.extract_if(.., is_removed).collect()

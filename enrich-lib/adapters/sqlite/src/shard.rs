@@ -48,9 +48,14 @@ pub(crate) struct Shard {
     /// page, and memory latency dominates the cost of a lookup.
     bytes: Box<[u8]>,
     buckets: u32,
+    people: u32,
 }
 
 impl Shard {
+    pub(crate) fn people(&self) -> u64 {
+        self.people.into()
+    }
+
     /// Returns the name of a person's profile. Compares all bits of the hash.
     pub(crate) fn find(&self, hash: &EmailHash) -> Option<&[u8]> {
         let (_, rest) = hash.split_first_chunk::<2>()?;
@@ -138,7 +143,8 @@ impl ShardBuilder {
             self.bytes.extend_from_slice(&(len as u32).to_le_bytes());
         }
         self.bytes.extend_from_slice(&self.rows);
-        let shard = Shard { bytes: self.bytes[..].into(), buckets: buckets as u32 };
+        let shard =
+            Shard { bytes: self.bytes[..].into(), buckets: buckets as u32, people: self.people as u32 };
         self.rows.clear();
         self.bytes.clear();
         self.people = 0;

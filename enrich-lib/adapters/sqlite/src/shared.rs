@@ -10,6 +10,7 @@ use enrich_lib::key::KeyDigest;
 use enrich_lib::model::{Timestamp, WorkspaceId, whole_ms};
 use enrich_lib::sharded_map::ShardedMap;
 use enrich_lib::window::Workspace;
+use enrich_store::statistics::CommitCounter;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Clocks, KeyCache, StoreError};
 use rusqlite::{Connection, OptionalExtension};
@@ -32,6 +33,11 @@ pub(crate) struct Shared {
     elapsed_ms: AtomicU64,
     /// Set while a commit that failed has not been overwritten.
     is_unwritable: AtomicBool,
+    pub(crate) commits: CommitCounter,
+    /// The held credits of all workspaces at the last tick.
+    pub(crate) credits_held: AtomicU64,
+    /// Times commits, if the host has set it.
+    pub(crate) stopwatch: OnceLock<fn() -> Duration>,
     /// The error of a failed sync, after which the ledger works no more.
     failure: OnceLock<String>,
     /// Reads keys and workspaces that are not in memory yet.
@@ -60,6 +66,9 @@ impl Shared {
             wall_ms: AtomicU64::new(now.wall.unix_ms()),
             elapsed_ms: AtomicU64::new(whole_ms(now.elapsed)),
             is_unwritable: AtomicBool::new(false),
+            commits: CommitCounter::default(),
+            credits_held: AtomicU64::new(0),
+            stopwatch: OnceLock::new(),
             failure: OnceLock::new(),
             reader: Mutex::new(reader),
             serve,

@@ -216,9 +216,17 @@ impl Writer {
     }
 
     fn write(&mut self, spends: Vec<Arc<Spend>>, wakes: &mut WakeBatch) {
+        let begun = self.shared.stopwatch.get().map(|clock| (clock, clock()));
         let written = self.spends.write(&mut self.db, &spends);
+        if let Some((clock, begun)) = begun {
+            self.shared.commits.record_duration(clock().saturating_sub(begun));
+        }
+        if written.is_err() {
+            self.shared.commits.record_failure();
+        }
         match self.check_sync(written) {
             Ok(()) => {
+                self.shared.commits.record(spends.len());
                 // The account has spent the credits of unflushed spends already.
                 for spend in spends.iter().filter(|spend| !spend.is_acknowledged) {
                     spend.succeed(&mut self.shared.account(&spend.state), wakes);
@@ -340,13 +348,16 @@ impl Writer {
         }
         self.withdrawals.written();
         self.spends.usage.flushed();
+        let mut total = self.shared.credits_held.load(Ordering::Relaxed);
         for (rowid, held) in held {
-            if held == 0 {
+            let before = if held == 0 {
                 self.held_written.remove(&rowid)
             } else {
                 self.held_written.insert(rowid, held)
             };
+            total = total + held - before.unwrap_or(0);
         }
+        self.shared.credits_held.store(total, Ordering::Relaxed);
         Ok(())
     }
 

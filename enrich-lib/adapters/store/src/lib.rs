@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //!
-//! Each module uses only the modules before it: `sync` locks · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
+//! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
 //! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets ·
 //! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
 //! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
@@ -14,6 +14,10 @@
 #![deny(missing_docs)]
 
 pub mod sync;
+
+pub mod histogram;
+
+pub mod statistics;
 
 mod error;
 
