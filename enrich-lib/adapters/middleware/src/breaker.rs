@@ -11,7 +11,7 @@ use enrich_lib::resolver::{Answer, VendorError, VendorErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::circuit::{Circuit, CircuitBreakerPolicy, Generation, Outcome};
+use crate::circuit::{BreakerState, Circuit, CircuitBreakerPolicy, Generation, Outcome};
 
 /// A resolver that rejects lookups with [`VendorErrorKind::CircuitOpen`] while too many of its recent calls failed.
 ///
@@ -48,6 +48,11 @@ impl CircuitBreaker {
         let calls_min = policy.calls_min.clamp(1, window_calls);
         let policy = CircuitBreakerPolicy { window_calls, calls_min, probes: policy.probes.max(1), ..policy };
         Self { resolver, policy, circuit: Mutex::default() }
+    }
+
+    /// Returns the state. An open breaker stays open until the first call after its pause.
+    pub fn state(&self) -> BreakerState {
+        self.circuit.lock().state()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +26,19 @@ pub struct Cache {
     hasher: EmailHasher,
     policy: CachePolicy,
     entries: Mutex<LruCache<EmailHash, Entry>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// The use of a cache at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// The number of lookups that were answered from the cache.
+    pub hits: u64,
+    /// The number of lookups that were not.
+    pub misses: u64,
+    /// The number of entries, including expired ones.
+    pub entries: usize,
 }
 
 /// Cache size and entry lifetimes.
@@ -47,7 +61,14 @@ struct Entry {
 impl Cache {
     /// Wraps `resolver` with a cache that follows `policy`.
     pub fn new(resolver: Arc<dyn Resolver>, hasher: EmailHasher, policy: CachePolicy) -> Self {
-        Self { resolver, hasher, policy, entries: Mutex::new(LruCache::new(policy.entries_max)) }
+        let entries = Mutex::new(LruCache::new(policy.entries_max));
+        Self { resolver, hasher, policy, entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    /// Returns how the cache is used.
+    pub fn statistics(&self) -> CacheStatistics {
+        let [hits, misses] = [&self.hits, &self.misses].map(|count| count.load(Ordering::Relaxed));
+        CacheStatistics { hits, misses, entries: self.entries.lock().len() }
     }
 
     /// Returns a cached result. Removes it if it has expired.
@@ -80,8 +101,10 @@ impl Resolver for Cache {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         let hash = self.hasher.hash(&query.email);
         if let Some(answer) = self.get(&hash) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(answer);
         }
+        self.misses.fetch_add(1, Ordering::Relaxed);
         let answer = self.resolver.find(query).await?;
         self.insert(hash, &answer);
         Ok(answer)

@@ -28,6 +28,17 @@ impl Default for CircuitBreakerPolicy {
     }
 }
 
+/// The state of a circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls are admitted.
+    Closed,
+    /// Some calls are admitted after a pause, to find out whether the vendor works again.
+    HalfOpen,
+    /// Calls are rejected, because too many failed.
+    Open,
+}
+
 /// The state of a breaker. See [`CircuitBreaker`](crate::CircuitBreaker) for the diagram.
 pub(crate) struct Circuit {
     state: State,
@@ -107,6 +118,14 @@ impl Circuit {
                 }
             }
             State::Closed(_) | State::Open { .. } => {}
+        }
+    }
+
+    pub(crate) fn state(&self) -> BreakerState {
+        match self.state {
+            State::Closed(_) => BreakerState::Closed,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 

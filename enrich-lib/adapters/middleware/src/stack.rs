@@ -13,8 +13,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::breaker::CircuitBreaker;
-use crate::cache::{Cache, CachePolicy};
-use crate::circuit::CircuitBreakerPolicy;
+use crate::cache::{Cache, CachePolicy, CacheStatistics};
+use crate::circuit::{BreakerState, CircuitBreakerPolicy};
 use crate::coalesce::Coalesce;
 use crate::deadline::Deadline;
 use crate::hash::EmailHasher;
@@ -63,7 +63,12 @@ impl VendorPolicy {
     /// The vendor's timeout is shorter than the share, so that the circuit breaker counts a vendor that hangs. A lookup
     /// waits for a permit while the vendor's whole timeout still fits into the share, and at least for half of the
     /// share.
-    fn wrap(self, vendor: Arc<dyn Resolver>, share: Duration, seed: u64) -> Arc<dyn Resolver> {
+    fn wrap(
+        self,
+        vendor: Arc<dyn Resolver>,
+        share: Duration,
+        seed: u64,
+    ) -> (Arc<dyn Resolver>, Arc<CircuitBreaker>) {
         let budget = self.timeout.min(share - share / 20);
         let queue_timeout = (share - budget).max(share / 2);
         let permits = Permits::new(self.concurrency, self.queue_max);
@@ -74,8 +79,8 @@ impl VendorPolicy {
         }
         let policy = RetryPolicy { tries_max: self.tries_max, budget, ..RetryPolicy::default() };
         let vendor = Arc::new(Retry::new(vendor, policy, seed));
-        let vendor = Arc::new(CircuitBreaker::new(Arc::new(Deadline::new(vendor, budget)), self.breaker));
-        Arc::new(ConcurrencyLimit::new(vendor, permits, queue_timeout))
+        let breaker = Arc::new(CircuitBreaker::new(Arc::new(Deadline::new(vendor, budget)), self.breaker));
+        (Arc::new(ConcurrencyLimit::new(breaker.clone(), permits, queue_timeout)), breaker)
     }
 }
 
@@ -131,24 +136,30 @@ impl ResolverStack {
     /// `seed` must be cryptographically secure random bytes. It keys the hashes of emails and seeds the jitter of
     /// retries.
     pub fn build(self, seed: [u8; 32]) -> Arc<dyn Resolver> {
+        self.build_with_monitor(seed).0
+    }
+
+    /// Like [`ResolverStack::build`], and also returns a reader of the state of the middleware.
+    pub fn build_with_monitor(self, seed: [u8; 32]) -> (Arc<dyn Resolver>, StackMonitor) {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
-        let waterfall = self.waterfall(&mut rng);
+        let (waterfall, breakers) = self.waterfall(&mut rng);
         let coalesced = Arc::new(Coalesce::new(Arc::new(waterfall), hasher.clone()));
-        let cached: Arc<dyn Resolver> = match self.cache {
-            Some(policy) => Arc::new(Cache::new(coalesced, hasher, policy)),
+        let cache = self.cache.map(|policy| Arc::new(Cache::new(coalesced.clone(), hasher, policy)));
+        let cached: Arc<dyn Resolver> = match &cache {
+            Some(cache) => cache.clone(),
             None => coalesced,
         };
         let suppressed = Arc::new(Suppress::new(cached, self.opt_outs));
-        Arc::new(Deadline::new(suppressed, self.deadline))
+        (Arc::new(Deadline::new(suppressed, self.deadline)), StackMonitor { breakers, cache })
     }
 
     /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the
     /// vendors that caused it.
-    fn waterfall(&self, rng: &mut StdRng) -> Waterfall {
+    fn waterfall(&self, rng: &mut StdRng) -> (Waterfall, Vec<(String, Arc<CircuitBreaker>)>) {
         let budget = self.deadline - (self.deadline / 20).min(Duration::from_millis(100));
         let mut waterfall = Waterfall::new().budget(budget).on_failure(log_failure);
-        let mut remaining = budget;
+        let (mut remaining, mut breakers) = (budget, Vec::new());
         for (Source { name, resolver, policy }, sources_left) in
             self.sources.iter().zip((1..=self.sources.len() as u32).rev())
         {
@@ -156,14 +167,36 @@ impl ResolverStack {
                 Some(policy) => {
                     let share = remaining / sources_left;
                     remaining -= share;
-                    policy.wrap(resolver.clone(), share, rng.random())
+                    let (resolver, breaker) = policy.wrap(resolver.clone(), share, rng.random());
+                    breakers.push((name.clone(), breaker));
+                    resolver
                 }
                 // A local source leaves its share of the budget to the sources after it.
                 None => resolver.clone(),
             };
             waterfall = waterfall.then(name, resolver);
         }
-        waterfall
+        (waterfall, breakers)
+    }
+}
+
+/// Reads the state of the middleware of a stack, for metrics. Cheap to clone. The default reads nothing.
+#[derive(Clone, Debug, Default)]
+pub struct StackMonitor {
+    /// By vendor, in the order of the stack.
+    breakers: Vec<(String, Arc<CircuitBreaker>)>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl StackMonitor {
+    /// Iterates over the names of the vendors and the states of their circuit breakers.
+    pub fn breakers(&self) -> impl Iterator<Item = (&str, BreakerState)> {
+        self.breakers.iter().map(|(vendor, breaker)| (vendor.as_str(), breaker.state()))
+    }
+
+    /// Returns how the cache is used, if the stack has one.
+    pub fn cache(&self) -> Option<CacheStatistics> {
+        self.cache.as_ref().map(|cache| cache.statistics())
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{CircuitBreaker, CircuitBreakerPolicy};
+use enrich_middleware::{BreakerState, CircuitBreaker, CircuitBreakerPolicy};
 use tokio::time::{sleep, timeout};
 
 use crate::scripted::{
@@ -37,6 +37,17 @@ async fn opens_at_failure_rate_and_rejects_calls() {
     let (vendor, breaker) = opened().await;
     assert_eq!(look_up_timed(&*breaker).await, (OPEN, 0));
     assert_eq!(vendor.calls(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shows_its_state() {
+    let (_, breaker) = opened().await;
+    assert_eq!(breaker.state(), BreakerState::Open);
+    sleep(PAUSE).await;
+    look_up(&*breaker).await;
+    assert_eq!(breaker.state(), BreakerState::HalfOpen);
+    look_up(&*breaker).await;
+    assert_eq!(breaker.state(), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use enrich_lib::ports::Resolver;
 use enrich_lib::resolver::VendorErrorKind;
-use enrich_middleware::{Cache, CachePolicy, EmailHasher, Waterfall};
+use enrich_middleware::{Cache, CachePolicy, CacheStatistics, EmailHasher, Waterfall};
 use tokio::time::sleep;
 
 use crate::scripted::{
@@ -30,6 +30,16 @@ async fn caches_match_until_ttl_ends() {
     assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada"), 1));
     sleep(MS).await;
     assert_eq!((look_up(&cache).await, vendor.calls()), (found("ada-now"), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_hits_misses_and_entries() {
+    let vendor = Vendor::scripted([fails(VendorErrorKind::Unavailable)], finds("ada"));
+    let cache = cache(&vendor, 10, FOUND_TTL, NOT_FOUND_TTL);
+    for _ in 0..4 {
+        look_up(&cache).await;
+    }
+    assert_eq!(cache.statistics(), CacheStatistics { hits: 2, misses: 2, entries: 1 });
 }
 
 #[tokio::test(start_paused = true)]
