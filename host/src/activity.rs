@@ -118,6 +118,11 @@ impl ConnectionActivity {
         }
     }
 
+    /// Returns whether a request is in flight.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns whether the connection is authenticated, and the start of its idle time. Connections are evicted in this
     /// order. An unauthenticated connection is idle from the start.
     pub(crate) fn eviction_order(&self) -> (bool, Instant) {

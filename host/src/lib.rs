@@ -16,6 +16,7 @@
 //! - [`ClientAddress`]: the client's address in the log
 //! - `activity`: the state of a connection and its timeouts
 //! - `registry`: the open connections and the limits on their number
+//! - `monitor`: statistics of the connections
 //! - `shutdown`: the phases of a graceful shutdown
 //! - `replies`: JSON replacements for hyper's own error replies
 //! - `stream`: the byte stream of one connection
@@ -35,6 +36,7 @@ mod handler;
 mod limits;
 mod listener;
 mod log;
+mod monitor;
 mod registry;
 mod replies;
 mod server;
@@ -50,4 +52,6 @@ pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 pub use crate::client_address::{ClientAddress, Network, NetworkError};
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
+pub use crate::monitor::ConnectionMonitor;
+pub use crate::registry::ConnectionStatistics;
 pub use crate::server::{Services, run};

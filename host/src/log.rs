@@ -102,7 +102,7 @@ impl Observer for LogAndPass {
     }
 
     fn times_ports(&self) -> bool {
-        self.log.times_ports()
+        self.log.times_ports() || self.next.times_ports()
     }
 
     fn finished(&self, lookup: &LookupEvent<'_>) {

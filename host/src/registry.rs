@@ -36,6 +36,21 @@ pub(crate) struct Registry {
     closed: Notify,
 }
 
+/// The connections of a server at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStatistics {
+    /// Open connections with a request in flight.
+    pub active: u64,
+    /// Other open connections.
+    pub idle: u64,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Connections that were replaced by a new one at the limit.
+    pub evicted: u64,
+    /// Connections that were refused because their address had too many.
+    pub refused: u64,
+}
+
 /// The position of a connection in the order of eviction: whether it is authenticated, the start of its idle time, its id.
 type Position = (bool, Instant, u64);
 
@@ -51,6 +66,9 @@ struct State {
     addresses: BTreeMap<IpAddr, usize>,
     /// Connections that were evicted or refused since the last warning.
     unreported: (u64, u64),
+    /// Connections that were evicted or refused so far.
+    evictions: u64,
+    refusals: u64,
     warned_at: Option<Instant>,
 }
 
@@ -88,6 +106,18 @@ impl Registry {
         self.lock().admitted
     }
 
+    pub(crate) fn statistics(&self) -> ConnectionStatistics {
+        let state = self.lock();
+        let active = state.queue.values().filter(|activity| activity.has_requests()).count();
+        ConnectionStatistics {
+            active: active as u64,
+            idle: (state.queue.len() - active + state.evicted) as u64,
+            accepted: state.admitted,
+            evicted: state.evictions,
+            refused: state.refusals,
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.lock();
         state.queue.is_empty() && state.evicted == 0
@@ -111,6 +141,7 @@ impl Registry {
         let count = state.addresses.get(&address).copied().unwrap_or(0);
         if count >= self.per_address_max && !address.is_loopback() {
             state.unreported.1 += 1;
+            state.refusals += 1;
             state.warn(self);
             return Admission::Refused;
         }
@@ -119,6 +150,7 @@ impl Registry {
                 return Admission::Full;
             }
             state.unreported.0 += 1;
+            state.evictions += 1;
             state.warn(self);
         }
         let (id, activity) = (state.admitted, Arc::new(ConnectionActivity::new(peer)));

@@ -18,6 +18,7 @@ use crate::handler::RequestHandler;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::log::{Log, LogAndPass};
+use crate::monitor::ConnectionMonitor;
 use crate::registry::{Acceptor, Registry, Slot};
 use crate::shutdown::Shutdown;
 
@@ -34,8 +35,10 @@ pub struct Services {
     pub client_address: ClientAddress,
     /// The TLS configuration (see [`tls::load`](crate::tls::load)). `None` serves plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Receives the event of each lookup after it is logged. Its clock is not used.
+    /// Receives the event of each lookup after it is logged. Its clock is not used. Ports are timed if it asks for it.
     pub observer: Arc<dyn Observer>,
+    /// Reads the connections of the server.
+    pub connections: ConnectionMonitor,
     /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
     pub date_header: bool,
 }
@@ -51,6 +54,7 @@ impl Services {
             client_address: ClientAddress::Off,
             tls: None,
             observer: Arc::new(()),
+            connections: ConnectionMonitor::default(),
             date_header: true,
         }
     }
@@ -79,6 +83,7 @@ impl fmt::Debug for Services {
 /// not cancel the lookups.
 pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
+    services.connections.watch(&registry);
     let drain_timeout = services.limits.drain_timeout;
     let mut acceptor = Acceptor::new(listener, registry.clone());
     let accept = async move || acceptor.accept().await;
@@ -97,7 +102,16 @@ pub(crate) async fn serve<Io>(
 ) where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Services { service, arrivals, limits, client_address, tls, observer: next, date_header } = services;
+    let Services {
+        service,
+        arrivals,
+        limits,
+        client_address,
+        tls,
+        observer: next,
+        connections: _,
+        date_header,
+    } = services;
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });

@@ -55,6 +55,7 @@ impl Workers {
     pub async fn run(&self, listener: TcpListener, services: Services, shutdown: impl Future<Output = ()>) {
         let (registry, phases, log) =
             (Registry::new(&services.limits), Arc::new(Shutdown::new()), Log::new());
+        services.connections.watch(&registry);
         let mut running = JoinSet::new();
         let workers: Vec<_> = self
             .threads

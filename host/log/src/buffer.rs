@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub(crate) struct Buffer {
     state: Mutex<State>,
     /// Notified when a field of `state` changes.
     changed: Condvar,
+    /// Number of lines that were dropped or could not be written.
+    dropped: AtomicU64,
 }
 
 /// The lines of one thread. Aligned to cache lines, so that shards do not share any.
@@ -53,6 +55,7 @@ impl Buffer {
         let mut lines = lock(&self.shards[shard_index() % self.shards.len()].0);
         if lines.bytes.len() >= Self::BYTES_MAX {
             lines.dropped += 1;
+            self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let is_first = lines.bytes.is_empty();
@@ -60,6 +63,16 @@ impl Buffer {
         if is_first && !mem::replace(&mut lock(&self.state).has_lines, true) {
             self.changed.notify_all();
         }
+    }
+
+    /// Returns the number of lines that were lost so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Counts lines that could not be written.
+    pub(crate) fn add_unwritten(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Passes batches of lines to `write`, each with the number of lines that were dropped after it. Never returns.

@@ -59,10 +59,34 @@ pub fn start(format: Format, is_coloured: bool, filter: Targets) -> io::Result<L
     };
     registry().with(lines).with(filter).init();
     let (unwritten, mut writer) = (buffer.clone(), Writer::new(io::stderr(), format));
-    thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || unwritten.drain(|lines, dropped| writer.write(lines, dropped)))?;
+    thread::Builder::new().name("log".to_owned()).spawn(move || {
+        unwritten.drain(|lines, dropped| unwritten.add_unwritten(writer.write(lines, dropped)));
+    })?;
     Ok(Log(buffer))
+}
+
+impl Log {
+    /// Returns a counter of lost lines, which outlives the log.
+    pub fn dropped_lines(&self) -> DroppedLines {
+        DroppedLines(self.0.clone())
+    }
+}
+
+/// Counts the lines that did not fit into the buffer, or that stderr did not accept.
+#[derive(Clone)]
+pub struct DroppedLines(Arc<Buffer>);
+
+impl DroppedLines {
+    /// Returns the number of lines lost so far.
+    pub fn count(&self) -> u64 {
+        self.0.dropped()
+    }
+}
+
+impl fmt::Debug for DroppedLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DroppedLines").field(&self.count()).finish()
+    }
 }
 
 impl fmt::Debug for Log {

@@ -22,11 +22,14 @@ impl<W: Write> Writer<W> {
         Self { out, format, dropped: 0, is_cut: false }
     }
 
-    /// Writes a batch of lines after which `dropped` lines did not fit into the buffer.
-    pub(crate) fn write(&mut self, lines: &[u8], dropped: u64) {
+    /// Writes a batch of lines after which `dropped` lines did not fit into the buffer. Returns the number of lines that could not
+    /// be written.
+    pub(crate) fn write(&mut self, lines: &[u8], dropped: u64) -> u64 {
         self.report();
-        self.dropped += self.put(lines) + dropped;
+        let unwritten = self.put(lines);
+        self.dropped += unwritten + dropped;
         self.report();
+        unwritten
     }
 
     fn report(&mut self) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_host::{ConnectionMonitor, ConnectionStatistics};
 use tokio::time::sleep;
 
 use crate::client::{Client, valid_request};
@@ -221,4 +222,26 @@ async fn warns_at_most_once_a_minute() {
 
 fn number(line: &str, name: &str) -> u64 {
     line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn statistics_count_open_evicted_and_refused_connections() {
+    let mut monitor = ConnectionMonitor::default();
+    let server = TestServer::with(|services| {
+        services.limits.connections_max = 2;
+        services.limits.connections_per_address_max = 1;
+        monitor = services.connections.clone();
+    });
+    let mut first = server.connect_from("203.0.113.5");
+    assert_eq!(first.send(valid_request()).await.status, 200);
+    assert_eq!(server.connect_from("203.0.113.5").read_to_end().await, "");
+    let mut others = Vec::new();
+    for address in ["203.0.113.6", "203.0.113.7"] {
+        let mut client = server.connect_from(address);
+        assert_eq!(client.send(valid_request()).await.status, 200);
+        others.push(client);
+    }
+    sleep(Duration::from_millis(1)).await;
+    let expected = ConnectionStatistics { active: 0, idle: 2, accepted: 3, evicted: 1, refused: 1 };
+    assert_eq!(monitor.statistics(), expected);
 }

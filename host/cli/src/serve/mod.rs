@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
-use enrich_host::{Services, SystemArrivals, tls};
+use enrich_host::{ConnectionMonitor, Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_provider::SettingErrors;
 use enrich_sqlite::{Admin, DataDir};
@@ -200,6 +200,7 @@ async fn serve(
         client_address: settings.config.client_address(),
         tls,
         observer: stores.usage(),
+        connections: ConnectionMonitor::default(),
         date_header: true,
     };
     info!(

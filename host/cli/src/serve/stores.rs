@@ -182,6 +182,10 @@ impl Observer for Accounts {
         Duration::ZERO // not used
     }
 
+    fn times_ports(&self) -> bool {
+        false
+    }
+
     fn finished(&self, event: &LookupEvent<'_>) {
         match self {
             Self::Own(ledger) => ledger.usage().record(event),
