@@ -17,6 +17,11 @@ fn library_matches_its_snapshot() {
 }
 
 #[test]
+fn metrics_matches_its_snapshot() {
+    check("enrich-metrics", "enrich-lib/adapters/metrics");
+}
+
+#[test]
 fn middleware_matches_its_snapshot() {
     check("enrich-middleware", "enrich-lib/adapters/middleware");
 }

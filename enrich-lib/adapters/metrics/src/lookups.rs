@@ -1,0 +1,239 @@
+//! Counts lookups.
+
+use std::cell::Cell;
+use std::fmt;
+use std::iter::zip;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
+use enrich_lib::refusal::Refusal;
+use enrich_store::histogram::{DurationHistogram, HistogramSnapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use crate::exposition::{Exposition, Labels};
+
+/// The outcomes, in the order of [`outcome_index`].
+const OUTCOMES: [&str; 13] = [
+    "found",
+    "not_found",
+    "invalid_request",
+    "invalid_email",
+    "unsupported_email",
+    "unauthorized",
+    "insufficient_credits",
+    "rate_limited",
+    "server_error",
+    "lookup_error",
+    "rate_limit_unavailable",
+    "panicked",
+    "abandoned",
+];
+
+/// The ports, in the order in which a lookup calls them.
+const PORTS: [&str; 5] = ["keys", "windows", "hold", "resolver", "settle"];
+
+/// The number of shards. More threads share shards.
+const SHARDS: usize = 16;
+
+/// An [`Observer`] that counts lookups by outcome, their durations and those of their port calls, failures of ports, and spent
+/// credits.
+///
+/// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards.
+pub struct LookupMetrics {
+    shards: [Shard; SHARDS],
+    times_ports: bool,
+    started: Instant,
+}
+
+/// The counts of one thread. Aligned to cache lines, so that shards do not share any.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    outcomes: [AtomicU64; OUTCOMES.len()],
+    durations: DurationHistogram,
+    ports: [DurationHistogram; PORTS.len()],
+    failures: [AtomicU64; PORTS.len()],
+    credits: AtomicU64,
+}
+
+impl Default for LookupMetrics {
+    /// Times ports.
+    fn default() -> Self {
+        Self { shards: Default::default(), times_ports: true, started: Instant::now() }
+    }
+}
+
+impl LookupMetrics {
+    /// Omits the durations of port calls, which saves four clock readings per lookup.
+    #[must_use]
+    pub fn without_ports(self) -> Self {
+        Self { times_ports: false, ..self }
+    }
+
+    /// Adds the metrics to a registry.
+    pub fn register(self: &Arc<Self>, registry: &mut Registry) {
+        registry.register_collector(Box::new(LookupCollector(self.clone())));
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.shards[shard_index() % SHARDS]
+    }
+
+    fn sum(&self, count: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.shards.iter().map(|shard| count(shard).load(Ordering::Relaxed)).sum()
+    }
+
+    fn histogram(&self, histogram: impl Fn(&Shard) -> &DurationHistogram) -> HistogramSnapshot {
+        let mut sum = HistogramSnapshot::default();
+        self.shards.iter().for_each(|shard| sum.add(&histogram(shard).snapshot()));
+        sum
+    }
+}
+
+impl Observer for LookupMetrics {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        let (shard, durations) = (self.shard(), event.durations);
+        shard.outcomes[outcome_index(event.ending)].fetch_add(1, Ordering::Relaxed);
+        shard.durations.record_duration(durations.total);
+        if event.credits_spent > 0 {
+            shard.credits.fetch_add(event.credits_spent, Ordering::Relaxed);
+        }
+        let Durations { keys, windows, hold, resolver, settle, .. } = durations;
+        for (port, duration) in zip(&shard.ports, [keys, windows, hold, resolver, settle]) {
+            if let Some(duration) = duration {
+                port.record_duration(duration);
+            }
+        }
+        if event.error.is_some()
+            && let Some(port) = port_index(event.step)
+        {
+            shard.failures[port].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn times_ports(&self) -> bool {
+        self.times_ports
+    }
+}
+
+/// Returns the index of the calling thread. Threads are counted in the order of their first lookups.
+fn shard_index() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        /// The index plus one, or zero before the first lookup.
+        static INDEX: Cell<usize> = const { Cell::new(0) };
+    }
+    INDEX.with(|index| {
+        if index.get() == 0 {
+            index.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        index.get() - 1
+    })
+}
+
+const fn outcome_index(ending: Ending) -> usize {
+    match ending {
+        Ending::Found => 0,
+        Ending::NotFound => 1,
+        Ending::Refused(Refusal::InvalidRequest(_)) => 2,
+        Ending::Refused(Refusal::InvalidEmail(_)) => 3,
+        Ending::Refused(Refusal::UnsupportedEmail(_)) => 4,
+        Ending::Refused(Refusal::Unauthorized) => 5,
+        Ending::Refused(Refusal::InsufficientCredits) => 6,
+        Ending::Refused(Refusal::RateLimited) => 7,
+        Ending::Refused(Refusal::ServerError) => 8,
+        Ending::Refused(Refusal::LookupError) => 9,
+        Ending::Refused(Refusal::RateLimitUnavailable) => 10,
+        Ending::Panicked => 11,
+        Ending::Abandoned => 12,
+    }
+}
+
+const fn port_index(step: Step) -> Option<usize> {
+    match step {
+        Step::Identify => Some(0),
+        Step::Admit => Some(1),
+        Step::Fund => Some(2),
+        Step::Resolve => Some(3),
+        Step::Settle => Some(4),
+        Step::Receive | Step::Validate => None,
+    }
+}
+
+#[derive(Debug)]
+struct LookupCollector(Arc<LookupMetrics>);
+
+impl Collector for LookupCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (metrics, mut out) = (&*self.0, Exposition::new(encoder));
+        let outcomes = OUTCOMES.map(|outcome| [("outcome", outcome)]);
+        let counts = outcomes.iter().enumerate();
+        let counts = counts.map(|(i, labels)| (&labels[..], metrics.sum(|shard| &shard.outcomes[i])));
+        out.counter("enrich_lookups", "Finished lookups.", counts)?;
+
+        let durations = metrics.histogram(|shard| &shard.durations);
+        let unlabelled: Labels<'_> = &[];
+        out.histogram(
+            "enrich_lookup_duration_seconds",
+            "Duration of a lookup.",
+            1e9,
+            [(unlabelled, durations)],
+        )?;
+
+        let ports = PORTS.map(|port| [("port", port)]);
+        let timed = ports.iter().enumerate().filter(|_| metrics.times_ports);
+        let timed = timed.map(|(i, labels)| (&labels[..], metrics.histogram(|shard| &shard.ports[i])));
+        out.histogram("enrich_port_duration_seconds", "Duration of a call of a port.", 1e9, timed)?;
+
+        let failures = ports.iter().enumerate();
+        let failures = failures.map(|(i, labels)| (&labels[..], metrics.sum(|shard| &shard.failures[i])));
+        out.counter("enrich_port_failures", "Failed calls of a port.", failures)?;
+
+        let credits = metrics.sum(|shard| &shard.credits);
+        out.counter("enrich_credits_spent", "Credits spent by lookups.", [(unlabelled, credits)])
+    }
+}
+
+impl fmt::Debug for LookupMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LookupMetrics").field("times_ports", &self.times_ports).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::body::BodyError;
+    use enrich_lib::email::{EmailError, Unsupported};
+
+    use super::*;
+
+    #[test]
+    fn each_ending_has_the_label_of_its_outcome() {
+        let refusals = [
+            Refusal::InvalidRequest(BodyError::TooLarge),
+            Refusal::InvalidEmail(EmailError::Missing),
+            Refusal::UnsupportedEmail(Unsupported::QuotedLocalPart),
+            Refusal::Unauthorized,
+            Refusal::InsufficientCredits,
+            Refusal::RateLimited,
+            Refusal::ServerError,
+            Refusal::LookupError,
+            Refusal::RateLimitUnavailable,
+        ];
+        let endings = [Ending::Found, Ending::NotFound, Ending::Panicked, Ending::Abandoned];
+        let endings: Vec<_> = endings.into_iter().chain(refusals.map(Ending::Refused)).collect();
+        assert_eq!(endings.len(), OUTCOMES.len());
+        for ending in endings {
+            assert_eq!(OUTCOMES[outcome_index(ending)], ending.outcome());
+        }
+    }
+}
