@@ -8,7 +8,8 @@ use enrich_lib::email::Email;
 use enrich_lib::ports::Resolver;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::OptOuts;
-use enrich_middleware::{CachePolicy, Deadline, ResolverStack, Suppress, VendorPolicy};
+use enrich_metrics::VendorMetrics;
+use enrich_middleware::{CachePolicy, Deadline, ResolverStack, StackMonitor, Suppress, VendorPolicy};
 use enrich_postgres::SharedOptOuts;
 use enrich_provider::Provider;
 use enrich_sqlite::People;
@@ -97,8 +98,12 @@ impl Sources {
 
     /// Builds one resolver from all sources, with closed circuit breakers and an empty cache.
     ///
-    /// People who opted out are never found, and no vendor receives a request for them.
-    pub fn resolver(&self, people: &PeopleSource) -> Arc<dyn Resolver> {
+    /// People who opted out are never found, and no vendor receives a request for them. `metrics` counts the requests to vendors.
+    pub fn resolver(
+        &self,
+        people: &PeopleSource,
+        metrics: &VendorMetrics,
+    ) -> (Arc<dyn Resolver>, StackMonitor) {
         let directory = people.directory.clone();
         if self.vendors().next().is_none() {
             // The directory does not find people who opted out of it.
@@ -106,14 +111,17 @@ impl Sources {
                 Some(shared) => Arc::new(Suppress::new(directory, shared.clone())),
                 None => directory,
             };
-            return Arc::new(Deadline::new(resolver, self.deadline));
+            return (Arc::new(Deadline::new(resolver, self.deadline)), StackMonitor::default());
         }
         let stack = ResolverStack::new(self.deadline, Arc::new(people.clone()));
         let stack = self.cache.into_iter().fold(stack, ResolverStack::cache);
         let stack = self.list.iter().fold(stack, |stack, source| match source {
             Source::People => stack.local(Self::PEOPLE, directory.clone()),
-            Source::Vendor(vendor) => stack.vendor(vendor.name(), vendor.provider.clone(), vendor.policy),
+            Source::Vendor(vendor) => {
+                let provider = metrics.observe(vendor.name(), vendor.provider.clone());
+                stack.vendor(vendor.name(), provider, vendor.policy)
+            }
         });
-        stack.build(rand::random())
+        stack.build_with_monitor(rand::random())
     }
 }

@@ -1,5 +1,6 @@
-//! Warnings about a clock of this machine that differs from the clock of a server.
+//! The monotonic clock of this process, and warnings about a clock of this machine that differs from the clock of a server.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use enrich_store::ClockSkew;
@@ -11,6 +12,12 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Minimum interval between two warnings about the clock of a server.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Returns the time of a monotonic clock whose origin is the first call.
+pub fn monotonic() -> Duration {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    ORIGIN.elapsed()
+}
 
 /// Compares the clocks until it is cancelled. Ignores a comparison that fails: requests report an unavailable server.
 pub async fn watch<E>(server: &str, compare: impl AsyncFn() -> Result<ClockSkew, E>) {

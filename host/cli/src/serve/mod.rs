@@ -9,6 +9,7 @@
 //! - `stores`: the stores
 //! - `low_balances`: warnings about workspaces with few credits
 //! - `admin`: the admin listener
+//! - `observers`: the receivers of lookup events
 //! - `console`: the web application
 //! - `log`: the log
 //! - `open_files`: the limit on connections
@@ -19,6 +20,7 @@ mod clocks;
 mod console;
 mod log;
 mod low_balances;
+mod observers;
 mod open_files;
 mod opt_outs;
 mod rate_limits;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
-use enrich_host::{ConnectionMonitor, Services, SystemArrivals, tls};
+use enrich_host::{Services, SystemArrivals, tls};
 use enrich_lib::wire;
 use enrich_provider::SettingErrors;
 use enrich_sqlite::{Admin, DataDir};
@@ -46,6 +48,7 @@ use tracing::info;
 
 use self::admin::{AdminListener, Node};
 use self::console::{Host, WebApplication};
+use self::observers::Observers;
 use self::reload::Reload;
 use self::socket::{Endpoint, PassedSockets};
 use self::stores::Stores;
@@ -61,7 +64,7 @@ use crate::{key, output, runtime, sample};
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();
     let settings = Settings::resolve(args, &Reading::default())?;
-    let _log = log::start(settings.config.log_format)?;
+    let log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;
     let api = Endpoint::new(&settings.listen, LISTEN_FLAG, &mut passed, args.reuse_port)?;
@@ -93,7 +96,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
-        let node = Arc::new(Node::new(data));
+        let node = Arc::new(Node::new(data, log.dropped_lines()));
         // Before the stores, because loading the people takes minutes if there are many.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, node.clone())).transpose()?;
         let mut endpoints = Endpoints { api, console };
@@ -179,7 +182,7 @@ async fn serve(
     key: Option<StoredKey>,
     node: &Node,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, settings, &stores.people)?;
+    let reload = Reload::new(args, settings, &stores.people, &node.vendors)?;
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let Endpoints { api, console } = endpoints;
@@ -193,14 +196,18 @@ async fn serve(
         WebApplication::start(endpoint, Host { settings, stores, tls, api_url: url.clone() })
     });
     let console = console.transpose()?;
+    let connections_max = open_files::connections_max(settings, console.is_some())?;
     let services = Services {
         service: stores.service(&settings.config, reload.resolver()),
         arrivals: Arc::new(SystemArrivals),
-        limits: settings.config.limits(open_files::connections_max(settings, console.is_some())?),
+        limits: settings.config.limits(connections_max),
         client_address: settings.config.client_address(),
         tls,
-        observer: stores.usage(),
-        connections: ConnectionMonitor::default(),
+        observer: match &settings.config.admin.listen {
+            Some(_) => Arc::new(Observers { usage: stores.usage(), metrics: node.lookups.clone() }),
+            None => stores.usage(),
+        },
+        connections: node.connections.clone(),
         date_header: true,
     };
     info!(
@@ -214,7 +221,7 @@ async fn serve(
     }
     info!(%url, "serving");
     low_balances::watch(settings.locations.of_accounts(&settings.data));
-    node.set_started(stores);
+    node.set_started(stores, reload.stack(), reload.certificate(), connections_max);
     take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {
         show_sample(&settings.data, &url, &key)?;

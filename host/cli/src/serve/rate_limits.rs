@@ -52,6 +52,10 @@ impl RateLimits {
         }
     }
 
+    pub fn is_redis(&self) -> bool {
+        matches!(self, Self::Redis(_))
+    }
+
     /// Returns the last measured difference to Redis's clock.
     pub fn clock_skew(&self) -> Option<ClockSkew> {
         match self {

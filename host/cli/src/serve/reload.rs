@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use enrich_host::swap::Swap;
 use enrich_lib::ports::Resolver;
+use enrich_metrics::VendorMetrics;
+use enrich_middleware::StackMonitor;
 use rustls::sign::CertifiedKey;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::{Semaphore, oneshot};
@@ -34,7 +36,10 @@ pub struct Reload<'a> {
     /// The settings at startup. A reload warns about changes to settings that need a restart.
     settings: &'a Settings,
     people: &'a PeopleSource,
+    vendors: &'a VendorMetrics,
     resolver: Arc<Swap<Arc<dyn Resolver>>>,
+    /// The middleware of the resolver.
+    stack: Arc<Swap<StackMonitor>>,
     certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
     hangups: Signal,
     readers: Arc<Semaphore>,
@@ -46,16 +51,22 @@ impl<'a> Reload<'a> {
         args: &'a ServeArgs,
         settings: &'a Settings,
         people: &'a PeopleSource,
+        vendors: &'a VendorMetrics,
     ) -> Result<Self, Failure> {
         let hangups = signals::listen(SignalKind::hangup())?;
-        let resolver = Arc::new(Swap::new(settings.sources.resolver(people)));
+        let (resolver, stack) = settings.sources.resolver(people, vendors);
+        let (resolver, stack) = (Arc::new(Swap::new(resolver)), Arc::new(Swap::new(stack)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Ok(Self { args, settings, people, resolver, certificate, hangups, readers })
+        Ok(Self { args, settings, people, vendors, resolver, stack, certificate, hangups, readers })
     }
 
     pub fn resolver(&self) -> Arc<dyn Resolver> {
         self.resolver.clone()
+    }
+
+    pub fn stack(&self) -> Arc<Swap<StackMonitor>> {
+        self.stack.clone()
     }
 
     pub fn certificate(&self) -> Option<Arc<Swap<Arc<CertifiedKey>>>> {
@@ -123,7 +134,9 @@ impl<'a> Reload<'a> {
     }
 
     fn replace(&self, settings: &Settings) {
-        self.resolver.store(settings.sources.resolver(self.people));
+        let (resolver, stack) = settings.sources.resolver(self.people, self.vendors);
+        self.resolver.store(resolver);
+        self.stack.store(stack);
         if let (Some(current), Some(certificate)) = (&self.certificate, &settings.certificate) {
             current.store(certificate.clone());
         }

@@ -12,7 +12,9 @@ use enrich_lib::observe::{LookupEvent, Observer};
 use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
+use enrich_postgres::LeaseStatistics;
 use enrich_sqlite::{DataDir, Durability, People};
+use enrich_store::statistics::LedgerStatistics;
 use enrich_store::sync::Mutex;
 use enrich_store::{ClockSkew, Clocks};
 use tokio::time::timeout;
@@ -81,7 +83,9 @@ impl Stores {
             None => {
                 let durability = Durability::from(settings.config.credits.durability);
                 let (now, spawn) = (clock.read(), enrich_sqlite::run_on_thread);
-                Accounts::Own(Arc::new(enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?))
+                let ledger = enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?;
+                ledger.time_commits(clocks::monotonic);
+                Accounts::Own(Arc::new(ledger))
             }
         };
         Ok(Self { accounts, windows, clock, people, ticks: Arc::default() })
@@ -215,6 +219,29 @@ impl Accounts {
         match self {
             Self::Own(ledger) => Ok(ledger.check()?),
             Self::Shared(ledger) => Ok(ledger.check()?),
+        }
+    }
+
+    pub fn statistics(&self) -> LedgerStatistics {
+        match self {
+            Self::Own(ledger) => ledger.statistics(),
+            Self::Shared(ledger) => ledger.statistics(),
+        }
+    }
+
+    /// Returns the leases of a node on PostgreSQL.
+    pub fn leases(&self) -> Option<LeaseStatistics> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(ledger) => Some(ledger.leases()),
+        }
+    }
+
+    /// Returns the name of the database.
+    pub fn database(&self) -> &'static str {
+        match self {
+            Self::Own(_) => "sqlite",
+            Self::Shared(_) => "postgresql",
         }
     }
 

@@ -27,6 +27,12 @@ pub fn read(
     Ok((Some(certified), warnings))
 }
 
+/// Returns the time when a certificate expires, since the Unix epoch.
+pub fn expires_at(certified: &CertifiedKey) -> Option<Duration> {
+    let leaf = Certificate::from_der(certified.cert.first()?).ok()?;
+    Some(leaf.tbs_certificate.validity.not_after.to_unix_duration())
+}
+
 /// Returns a warning about the validity of a certificate at `now`, without its name.
 pub fn validity_of(certified: &CertifiedKey, now: SystemTime) -> Option<String> {
     let leaf = Certificate::from_der(certified.cert.first()?).ok()?;

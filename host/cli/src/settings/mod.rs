@@ -26,7 +26,7 @@ mod resolve;
 mod url_source;
 mod vendors;
 
-pub use self::certificate::validity_of;
+pub use self::certificate::{expires_at, validity_of};
 pub use self::file::{Config, PeopleConfig, admin_listen};
 pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;

@@ -41,3 +41,32 @@ pub fn wait_until_failed(address: SocketAddr, check: &str) -> String {
         reason
     })
 }
+
+/// The reply of `/metrics`.
+pub struct Scrape(String);
+
+impl Scrape {
+    pub fn of(address: SocketAddr) -> Self {
+        let (status, head, body) = request(address, "GET", "/metrics");
+        assert_eq!(status, 200, "{body}");
+        let media_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(head.contains(media_type), "{head}");
+        assert!(body.ends_with("\n# EOF\n"), "{body}");
+        Self(body)
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Iterates over the samples: the name with labels, and the value.
+    pub fn samples(&self) -> impl Iterator<Item = (&str, f64)> {
+        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.rsplit_once(' ').map(|(name, value)| (name, value.parse().unwrap())).unwrap())
+    }
+
+    /// Returns the value of a sample, such as `enrich_people` or `enrich_connections{state="idle"}`.
+    pub fn value(&self, sample: &str) -> Option<f64> {
+        self.samples().find(|(name, _)| *name == sample).map(|(_, value)| value)
+    }
+}

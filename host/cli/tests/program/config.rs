@@ -32,10 +32,11 @@ fn prints_effective_settings_without_secrets() {
     let output = enrich.ok(&["config", "check", &file]);
     assert!(output.contains("listen: https://0.0.0.0:443"), "{output}");
     assert!(output.contains("web application: off\n"), "{output}");
+    assert!(output.contains("admin listener: off\n"), "{output}");
     assert!(output.contains("rate limits: memory\n"), "{output}");
     assert!(output.contains(&format!("accounts: SQLite in {}\n", enrich.data().display())), "{output}");
     assert!(output.contains("cache: 100000 entries, a match for 86400 s, no match for 3600 s"), "{output}");
-    let rows: Vec<_> = output.lines().skip(8).collect();
+    let rows: Vec<_> = output.lines().skip(9).collect();
     let [header, first, second] = rows[..] else { panic!("{output}") };
     assert!(header.trim_start().starts_with("NAME"), "{output}");
     for part in ["1  acme", "matches", "8000 ms", "500 ms", "acme.key"] {

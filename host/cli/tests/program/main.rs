@@ -28,6 +28,8 @@ mod failing_sync;
 mod fake;
 mod golden;
 mod log;
+mod metrics;
+mod monitoring;
 mod open_files;
 mod opt_outs;
 mod output;

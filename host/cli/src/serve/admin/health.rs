@@ -9,8 +9,14 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::disk::DiskProbe;
-use super::node::{Node, NodeStores};
+use super::node::{Node, Running};
 use crate::serve::ticks::Ticks;
+
+/// The check of the accounts.
+pub const ACCOUNTS: &str = "accounts";
+
+/// The check of the rate-limit store.
+pub const RATE_LIMITS: &str = "rate_limits";
 
 /// How long the results of checks are reused, so that clients cannot cause many connections and writes.
 const REUSE: Duration = Duration::from_millis(500);
@@ -30,6 +36,10 @@ pub struct Check {
 }
 
 impl Check {
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn new(name: &'static str, result: Result<(), impl ToString>) -> Self {
         Self { name, failure: result.err().map(|error| error.to_string()) }
     }
@@ -54,49 +64,54 @@ impl Health {
         Self { disk: DiskProbe::new(&node.data), node, last: Mutex::default() }
     }
 
+    /// Returns the free space of the data directory at the last check, in bytes.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.disk.free_bytes()
+    }
+
     /// Runs all checks.
     pub async fn checks(&self) -> Vec<Check> {
-        let Some(stores) = self.node.stores() else {
+        let Some(running) = self.node.running() else {
             return vec![Check::new("startup", Err("the people are being loaded and the stores opened"))];
         };
         let shutdown = if self.node.is_draining() { Err("the server is stopping") } else { Ok(()) };
-        let mut checks = self.of_stores(stores).await;
+        let mut checks = self.of_stores(running).await;
         checks.push(Check::new("shutdown", shutdown));
         checks
     }
 
     /// Returns the results of the last checks, or runs them. One caller at a time runs them.
-    async fn of_stores(&self, stores: &NodeStores) -> Vec<Check> {
+    async fn of_stores(&self, running: &Running) -> Vec<Check> {
         let mut last = self.last.lock().await;
         if let Some((at, checks)) = &*last
             && at.elapsed() < REUSE
         {
             return checks.clone();
         }
-        let (windows, disk) = tokio::join!(stores.windows.check(), self.disk.check());
+        let (windows, disk) = tokio::join!(running.windows.check(), self.disk.check());
         let checks = vec![
             // Opened before the server starts, and used by each lookup.
             Check::new("people", Ok::<_, String>(())),
-            Check::new("accounts", accounts(stores)),
-            Check::new("rate_limits", windows),
+            Check::new(ACCOUNTS, accounts(running)),
+            Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
-            Check::new("clock", clock(stores)),
+            Check::new("clock", clock(running)),
         ];
         *last = Some((Instant::now(), checks.clone()));
         checks
     }
 }
 
-fn accounts(stores: &NodeStores) -> Result<(), String> {
-    stores.accounts.check().map_err(|error| format!("{error:#}"))?;
-    match stores.ticks.age() {
+fn accounts(running: &Running) -> Result<(), String> {
+    running.accounts.check().map_err(|error| format!("{error:#}"))?;
+    match running.ticks.age() {
         age if age > Ticks::AGE_MAX => Err(format!("not refreshed for {} s", age.as_secs())),
         _ => Ok(()),
     }
 }
 
-fn clock(stores: &NodeStores) -> Result<(), String> {
-    let skews = [("PostgreSQL", stores.accounts.clock_skew()), ("Redis", stores.windows.clock_skew())];
+fn clock(running: &Running) -> Result<(), String> {
+    let skews = [("PostgreSQL", running.accounts.clock_skew()), ("Redis", running.windows.clock_skew())];
     match skews.into_iter().find_map(|(server, skew)| Some((server, skew.filter(is_large)?))) {
         Some((server, skew)) => Err(format!("the clock of this machine is {skew} of the clock of {server}")),
         None => Ok(()),

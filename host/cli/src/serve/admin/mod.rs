@@ -1,16 +1,20 @@
-//! The admin listener: health checks for load balancers and containers, and the version. It has a thread of its own, so that a
-//! busy server still answers.
+//! The admin listener: health checks for load balancers and containers, metrics, and the version. It has a thread of its own, so
+//! that a busy server still answers.
 //!
 //! - `node`: the parts of the server that it reports
 //! - `disk`: the check of the data directory
 //! - `health`: the checks of `/readyz`
+//! - `process`: metrics of the process
+//! - `metrics`: all metrics
 //! - `routes`: the paths
 //! - `connections`: the connections and their limits
 
 mod connections;
 mod disk;
 mod health;
+mod metrics;
 mod node;
+mod process;
 mod routes;
 
 use std::io;
@@ -29,6 +33,11 @@ use crate::runtime;
 
 /// The flag that sets the address.
 pub const FLAG: &str = "--admin-listen";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit of the source, if the build sets it.
+const COMMIT: Option<&str> = option_env!("ENRICH_COMMIT");
 
 /// The running admin listener. It stops when it is dropped.
 pub struct AdminListener {

@@ -3,6 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use enrich_host::ConnectionMonitor;
+use enrich_host::swap::Swap;
+use enrich_log::DroppedLines;
+use enrich_metrics::{LookupMetrics, VendorMetrics};
+use enrich_middleware::StackMonitor;
+use enrich_sqlite::People;
+use rustls::sign::CertifiedKey;
 
 use crate::serve::rate_limits::RateLimits;
 use crate::serve::stores::{Accounts, Stores};
@@ -12,35 +21,65 @@ use crate::serve::ticks::Ticks;
 pub struct Node {
     /// The data directory.
     pub data: PathBuf,
-    stores: OnceLock<NodeStores>,
+    pub started_at: SystemTime,
+    pub dropped_lines: DroppedLines,
+    pub lookups: Arc<LookupMetrics>,
+    pub vendors: Arc<VendorMetrics>,
+    pub connections: ConnectionMonitor,
+    running: OnceLock<Running>,
     is_draining: AtomicBool,
 }
 
-/// The stores of a server that has started.
-pub struct NodeStores {
+/// The parts of a server that has started.
+pub struct Running {
     pub accounts: Accounts,
     pub windows: RateLimits,
+    pub people: Arc<People>,
     pub ticks: Arc<Ticks>,
+    pub stack: Arc<Swap<StackMonitor>>,
+    pub certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
+    /// The maximum number of connections.
+    pub connections_max: usize,
 }
 
 impl Node {
     /// Creates a server that is starting.
-    pub fn new(data: &Path) -> Self {
-        Self { data: data.to_owned(), stores: OnceLock::new(), is_draining: AtomicBool::new(false) }
+    pub fn new(data: &Path, dropped_lines: DroppedLines) -> Self {
+        Self {
+            data: data.to_owned(),
+            started_at: SystemTime::now(),
+            dropped_lines,
+            lookups: Arc::default(),
+            vendors: Arc::default(),
+            connections: ConnectionMonitor::default(),
+            running: OnceLock::new(),
+            is_draining: AtomicBool::new(false),
+        }
     }
 
     /// Records that the server accepts lookups.
-    pub fn set_started(&self, stores: &Stores) {
-        let Stores { accounts, windows, ticks, .. } = stores;
-        let stores =
-            NodeStores { accounts: accounts.clone(), windows: windows.clone(), ticks: ticks.clone() };
+    pub fn set_started(
+        &self,
+        stores: &Stores,
+        stack: Arc<Swap<StackMonitor>>,
+        certificate: Option<Arc<Swap<Arc<CertifiedKey>>>>,
+        connections_max: usize,
+    ) {
         // A server starts once.
-        let _ = self.stores.set(stores);
+        let _ = self.running.set(Running {
+            accounts: stores.accounts.clone(),
+            windows: stores.windows.clone(),
+            people: stores.people.directory.clone(),
+            ticks: stores.ticks.clone(),
+            stack,
+            certificate,
+            connections_max,
+        });
     }
 
-    /// Returns the stores, if the server has started.
-    pub fn stores(&self) -> Option<&NodeStores> {
-        self.stores.get()
+    /// Returns the parts of a server that has started.
+    pub fn running(&self) -> Option<&Running> {
+        self.running.get()
     }
 
     /// Records that the server is stopping and should receive no new connections.

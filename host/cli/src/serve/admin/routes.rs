@@ -12,23 +12,28 @@ use serde_json::json;
 
 use super::health::{Check, Health};
 use super::node::Node;
-
-/// The commit of the source, if the build sets it.
-const COMMIT: Option<&str> = option_env!("ENRICH_COMMIT");
+use super::{COMMIT, VERSION, metrics};
 
 /// Creates the service that answers all requests. axum answers other methods with 405.
 pub fn router(node: Arc<Node>) -> Router {
     Router::new()
         .route("/livez", get(async || text(StatusCode::OK, "ok\n".to_owned())))
         .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
         .route("/version", get(version))
         .fallback(async || text(StatusCode::NOT_FOUND, "not found\n".to_owned()))
-        .with_state(Arc::new(Health::new(node)))
+        .with_state(Arc::new(Admin { health: Health::new(node.clone()), node }))
+}
+
+/// The state of the routes.
+struct Admin {
+    node: Arc<Node>,
+    health: Health,
 }
 
 /// Answers `/readyz`. Lists all checks if one failed, or if the query is `verbose`.
-async fn ready(State(health): State<Arc<Health>>, uri: Uri) -> Response {
-    let checks = health.checks().await;
+async fn ready(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
+    let checks = admin.health.checks().await;
     let is_ready = checks.iter().all(Check::is_ok);
     let is_verbose = uri.query().is_some_and(|query| query.split('&').any(|part| part == "verbose"));
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -40,8 +45,17 @@ async fn ready(State(health): State<Arc<Health>>, uri: Uri) -> Response {
     text(status, body)
 }
 
+async fn scrape(State(admin): State<Arc<Admin>>) -> Response {
+    match metrics::scrape(&admin.node, &admin.health).await {
+        Ok(metrics) => ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics).into_response(),
+        Err(error) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot encode the metrics: {error}\n"))
+        }
+    }
+}
+
 async fn version() -> Response {
-    let mut version = json!({ "version": env!("CARGO_PKG_VERSION") });
+    let mut version = json!({ "version": VERSION });
     if let Some(commit) = COMMIT {
         version["commit"] = commit.into();
     }

@@ -1,0 +1,166 @@
+//! `/metrics`: the state of the server, read at each scrape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use enrich_host::ConnectionStatistics;
+use enrich_metrics::exposition::{Exposition, Labels};
+use enrich_middleware::BreakerState;
+use enrich_store::statistics::{Commits, LedgerStatistics};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use super::health::{self, Check, Health};
+use super::node::{Node, Running};
+use super::{VERSION, process};
+use crate::settings;
+
+/// The media type of OpenMetrics text, which Prometheus reads since version 2.5.
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const UNLABELLED: Labels<'_> = &[];
+
+/// Returns all metrics as OpenMetrics text.
+pub async fn scrape(node: &Arc<Node>, health: &Health) -> Result<String, fmt::Error> {
+    let checks = health.checks().await;
+    let mut registry = Registry::default();
+    node.lookups.register(&mut registry);
+    node.vendors.register(&mut registry);
+    let free_bytes = health.free_bytes();
+    registry.register_collector(Box::new(NodeCollector { node: node.clone(), checks, free_bytes }));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+struct NodeCollector {
+    node: Arc<Node>,
+    checks: Vec<Check>,
+    free_bytes: Option<u64>,
+}
+
+impl Collector for NodeCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Exposition::new(encoder);
+        let build = [("version", VERSION), ("commit", super::COMMIT.unwrap_or_default())];
+        out.gauge("enrich_build_info", "The version of the program.", [(&build[..], 1)])?;
+        self.encode_health(&mut out)?;
+        let ConnectionStatistics { active, idle, accepted, evicted, refused } =
+            self.node.connections.statistics();
+        let states = [(&[("state", "active")][..], active), (&[("state", "idle")], idle)];
+        out.gauge("enrich_connections", "Open connections; active ones have a request in flight.", states)?;
+        out.counter("enrich_connections_accepted", "Accepted connections.", [(UNLABELLED, accepted)])?;
+        out.counter(
+            "enrich_connections_evicted",
+            "Idle connections closed at the limit.",
+            [(UNLABELLED, evicted)],
+        )?;
+        let help = "Connections refused because their address had too many.";
+        out.counter("enrich_connections_refused", help, [(UNLABELLED, refused)])?;
+        let dropped = self.node.dropped_lines.count();
+        out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, dropped)])?;
+        let free = self.free_bytes.map(|free| (UNLABELLED, free));
+        out.gauge("enrich_data_free_bytes", "Free space of the data directory.", free)?;
+        if let Some(running) = self.node.running() {
+            encode_running(&mut out, running)?;
+        }
+        process::encode(&mut out, self.node.started_at)
+    }
+}
+
+impl NodeCollector {
+    fn encode_health(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let is_ready = self.checks.iter().all(Check::is_ok);
+        out.gauge("enrich_ready", "1 if the server is ready.", [(UNLABELLED, u64::from(is_ready))])?;
+        let labels: Vec<_> = self.checks.iter().map(|check| [("check", check.name())]).collect();
+        let values = self.checks.iter().map(|check| u64::from(check.is_ok()));
+        let samples = labels.iter().map(|labels| &labels[..]).zip(values);
+        out.gauge("enrich_check_ok", "1 if the check of /readyz succeeds.", samples)?;
+        let Some(running) = self.node.running() else { return Ok(()) };
+        let up = |name: &str| {
+            self.checks.iter().find(|check| check.name() == name).map(|check| u64::from(check.is_ok()))
+        };
+        let accounts = [("store", running.accounts.database())];
+        let stores = [
+            up(health::ACCOUNTS).map(|up| (&accounts[..], up)),
+            up(health::RATE_LIMITS)
+                .filter(|_| running.windows.is_redis())
+                .map(|up| (&[("store", "redis")][..], up)),
+        ];
+        out.gauge("enrich_store_up", "1 if the store is usable.", stores.into_iter().flatten())
+    }
+}
+
+fn encode_running(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
+    let max = running.connections_max as u64;
+    out.gauge("enrich_connections_max", "Maximum number of connections.", [(UNLABELLED, max)])?;
+    let people = running.people.loaded().map(|people| (UNLABELLED, people));
+    out.gauge("enrich_people", "People that lookups can find, if they are in memory.", people)?;
+    let expiry =
+        running.certificate.as_ref().and_then(|certificate| settings::expires_at(&certificate.load()));
+    let expiry = expiry.map(|expiry| (UNLABELLED, expiry.as_secs()));
+    let help = "Time when the certificate expires, in Unix time.";
+    out.gauge("enrich_certificate_expiry_timestamp_seconds", help, expiry)?;
+    encode_accounts(out, running)?;
+    encode_vendors(out, running)
+}
+
+fn encode_accounts(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
+    let LedgerStatistics { credits_held, queue_depth, commits } = running.accounts.statistics();
+    let Commits { sizes, durations, failed } = commits;
+    out.gauge("enrich_credits_held", "Credits held by lookups on this node.", [(UNLABELLED, credits_held)])?;
+    out.gauge("enrich_spend_queue_depth", "Spends that wait for a commit.", [(UNLABELLED, queue_depth)])?;
+    out.histogram("enrich_commit_spends", "Spends in a commit.", 1.0, [(UNLABELLED, sizes)])?;
+    out.histogram("enrich_commit_duration_seconds", "Duration of a commit.", 1e9, [(UNLABELLED, durations)])?;
+    out.counter("enrich_commit_failures", "Failed commits.", [(UNLABELLED, failed)])?;
+    let leases = running.accounts.leases();
+    let count = leases.map(|leases| (UNLABELLED, leases.leases));
+    out.gauge("enrich_leases", "Workspaces of which this node has leased credits.", count)?;
+    let recalls = leases.map(|leases| (UNLABELLED, leases.recalls));
+    out.counter("enrich_lease_recalls", "Recalls of leases that this node has answered.", recalls)?;
+    let lag = running.ticks.age().as_secs_f64();
+    out.gauge(
+        "enrich_tick_lag_seconds",
+        "Time since the accounts were last refreshed.",
+        [(UNLABELLED, lag)],
+    )?;
+    let skews = [
+        (&[("server", "postgresql")][..], running.accounts.clock_skew()),
+        (&[("server", "redis")], running.windows.clock_skew()),
+    ];
+    let skews = skews.into_iter().filter_map(|(labels, skew)| Some((labels, skew?.ahead_ms() as f64 / 1e3)));
+    let help = "Difference of this machine's clock to that of a server; positive if it is ahead.";
+    out.gauge("enrich_clock_skew_seconds", help, skews)
+}
+
+fn encode_vendors(out: &mut Exposition<'_>, running: &Running) -> fmt::Result {
+    let stack = running.stack.load();
+    let states = [
+        ("closed", BreakerState::Closed),
+        ("half_open", BreakerState::HalfOpen),
+        ("open", BreakerState::Open),
+    ];
+    let samples: Vec<_> = stack
+        .breakers()
+        .flat_map(|(vendor, current)| {
+            states.map(|(name, state)| ([("vendor", vendor), ("state", name)], u64::from(state == current)))
+        })
+        .collect();
+    let samples = samples.iter().map(|(labels, value)| (&labels[..], *value));
+    out.gauge("enrich_vendor_breaker_state", "1 for the state of the vendor's circuit breaker.", samples)?;
+    let cache = stack.cache();
+    let hits = cache.map(|cache| (UNLABELLED, cache.hits));
+    out.counter("enrich_cache_hits", "Lookups that the cache answered.", hits)?;
+    let misses = cache.map(|cache| (UNLABELLED, cache.misses));
+    out.counter("enrich_cache_misses", "Lookups that the cache did not answer.", misses)?;
+    let entries = cache.map(|cache| (UNLABELLED, cache.entries));
+    out.gauge("enrich_cache_entries", "Entries of the cache.", entries)
+}
+
+impl fmt::Debug for NodeCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeCollector").finish_non_exhaustive()
+    }
+}

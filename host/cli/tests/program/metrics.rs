@@ -1,0 +1,217 @@
+//! `/metrics`: each number agrees with what the clients, the stores and the vendors did.
+
+use std::time::Duration;
+
+use crate::commands::status;
+use crate::enrich::admin::{ADMIN, Scrape, wait_until_failed, wait_until_ready};
+use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, Server, eventually};
+use enrich_tests::servers::{Postgres, Redis};
+
+const EMAIL: &str = "ada.marlowe@gmail.com";
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn import_ada(enrich: &Enrich) {
+    let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));
+    enrich.ok(&["people", "import", file.to_str().unwrap()]);
+}
+
+/// Waits until a metric has the value, and returns the scrape.
+fn wait_for(server: &Server, metric: &str, value: f64) -> Scrape {
+    eventually(&format!("{metric} is {value}"), || {
+        let scrape = Scrape::of(server.admin());
+        (scrape.value(metric) == Some(value)).then_some(scrape)
+    })
+}
+
+#[test]
+fn counts_lookups_by_outcome_and_spent_credits() {
+    let (enrich, key) = Enrich::with_key(2, 500);
+    import_ada(&enrich);
+    let server = enrich.serve(&[&ADMIN[..], &["--workers", "3"]].concat());
+    let before = Scrape::of(server.admin());
+    assert_eq!(before.value(r#"enrich_lookups_total{outcome="found"}"#), Some(0.0));
+    assert_eq!(
+        before.value(r#"enrich_lookups_total{outcome="lookup_error"}"#),
+        Some(0.0),
+        "before its first use"
+    );
+    for (key, email, expected) in [
+        (key.as_str(), EMAIL, 200),
+        (&key, "bea@gmail.com", 404),
+        (&key, "bea", 400),
+        (&key, EMAIL, 200),
+        (&key, EMAIL, 402),
+        ("enr_unknown", EMAIL, 401),
+    ] {
+        assert_eq!(status(&server, key, email), expected, "{email}");
+    }
+    let scrape = Scrape::of(server.admin());
+    for (outcome, count) in [
+        ("found", 2.0),
+        ("not_found", 1.0),
+        ("invalid_email", 1.0),
+        ("insufficient_credits", 1.0),
+        ("unauthorized", 1.0),
+        ("rate_limited", 0.0),
+    ] {
+        let metric = format!("enrich_lookups_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(scrape.value(&metric), Some(count), "{outcome}");
+    }
+    assert_eq!(scrape.value("enrich_lookup_duration_seconds_count"), Some(6.0));
+    assert_eq!(scrape.value(r#"enrich_lookup_duration_seconds_bucket{le="+Inf"}"#), Some(6.0));
+    assert_eq!(scrape.value("enrich_credits_spent_total"), Some(2.0));
+    for (port, calls) in [("keys", 5.0), ("windows", 5.0), ("hold", 4.0), ("resolver", 3.0), ("settle", 3.0)]
+    {
+        let metric = format!("enrich_port_duration_seconds_count{{port=\"{port}\"}}");
+        assert_eq!(scrape.value(&metric), Some(calls), "{port}");
+    }
+    assert_eq!(scrape.value("enrich_commit_spends_sum"), Some(2.0));
+    assert_eq!(
+        scrape.value("enrich_commit_duration_seconds_count"),
+        scrape.value("enrich_commit_spends_count")
+    );
+    assert_eq!(scrape.value("enrich_people"), Some(1.0));
+    assert_eq!(scrape.value("enrich_connections_accepted_total"), Some(6.0));
+    for secret in [EMAIL, "ada", "bea", "demo", "linkedin", &key] {
+        assert!(!scrape.text().contains(secret), "{secret}");
+    }
+}
+
+#[test]
+fn shows_a_store_that_is_down_and_the_failed_port() {
+    let (enrich, key) = Enrich::with_key(10, 500);
+    let redis = Redis::start();
+    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+    wait_until_ready(server.admin());
+    wait_for(&server, r#"enrich_store_up{store="redis"}"#, 1.0);
+    redis.kill();
+    assert_eq!(status(&server, &key, EMAIL), 503);
+    let scrape = wait_for(&server, r#"enrich_store_up{store="redis"}"#, 0.0);
+    assert_eq!(scrape.value(r#"enrich_check_ok{check="rate_limits"}"#), Some(0.0));
+    assert_eq!(scrape.value(r#"enrich_store_up{store="sqlite"}"#), Some(1.0));
+    assert_eq!(scrape.value("enrich_ready"), Some(0.0));
+    assert_eq!(scrape.value(r#"enrich_port_failures_total{port="windows"}"#), Some(1.0));
+    assert_eq!(scrape.value(r#"enrich_lookups_total{outcome="rate_limit_unavailable"}"#), Some(1.0));
+    assert!(server.stop().contains("Redis"), "the log has the reason");
+}
+
+#[test]
+fn counts_requests_of_a_vendor_and_shows_its_breaker() {
+    let (enrich, key) = Enrich::with_key(1_000, 1_000);
+    let vendor = Vendor::that(Behavior::Matches("ada"));
+    enrich.file("vendor.toml", vendor.description("acme"));
+    enrich.file("acme.key", "s3cret");
+    let breaker = "breaker = { window_calls = 4, calls_min = 4, failure_rate = 1.0 }";
+    let settings = format!("[[vendors]]\nfile = \"vendor.toml\"\n{breaker}\n[cache]\n");
+    let config = enrich.file("enrich.toml", settings);
+    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    let ask = |n: u32| status(&server, &key, &format!("user{n}@gmail.com"));
+    assert_eq!([ask(1), ask(1), ask(2)], [200; 3]);
+    vendor.set(Behavior::NoMatch);
+    assert_eq!(ask(3), 404);
+    vendor.set(Behavior::Fails(500));
+    (10..20).for_each(|n| assert_eq!(ask(n), 502));
+    let scrape = Scrape::of(server.admin());
+    let requests = |scrape: &Scrape, outcome: &str| {
+        let metric = format!("enrich_vendor_requests_total{{vendor=\"acme\",outcome=\"{outcome}\"}}");
+        scrape.value(&metric).unwrap()
+    };
+    let sent = ["found", "not_found", "unavailable"].map(|outcome| requests(&scrape, outcome));
+    assert_eq!(sent[..2], [2.0, 1.0]);
+    assert_eq!(sent.iter().sum::<f64>(), vendor.requests().len() as f64);
+    let count = scrape.value(r#"enrich_vendor_duration_seconds_count{vendor="acme"}"#);
+    assert_eq!(count, Some(vendor.requests().len() as f64));
+    let state = |state: &str| format!("enrich_vendor_breaker_state{{vendor=\"acme\",state=\"{state}\"}}");
+    assert_eq!(
+        ["open", "closed", "half_open"].map(|name| scrape.value(&state(name))),
+        [Some(1.0), Some(0.0), Some(0.0)]
+    );
+    assert_eq!(
+        [scrape.value("enrich_cache_hits_total"), scrape.value("enrich_cache_entries")],
+        [Some(1.0), Some(3.0)]
+    );
+
+    vendor.set(Behavior::Matches("ada"));
+    server.hang_up();
+    server.wait_for_log("configuration reloaded", 1);
+    assert_eq!(ask(30), 200);
+    let scrape = Scrape::of(server.admin());
+    assert_eq!(scrape.value(&state("closed")), Some(1.0), "a reload closes the breaker");
+    assert_eq!(requests(&scrape, "found"), 3.0, "a reload continues the count");
+    assert!(!scrape.text().contains("s3cret"));
+}
+
+#[test]
+fn counts_failed_commits_and_shows_the_free_space() {
+    on_machines_that_mount("metrics::counts_failed_commits_and_shows_the_free_space", || {
+        let enrich = Enrich::new();
+        let disk = Disk::mount(enrich.data());
+        let key = enrich.make_key(10, 500);
+        import_ada(&enrich);
+        let server = enrich.serve(&ADMIN);
+        assert_eq!(status(&server, &key, EMAIL), 200);
+        assert!(Scrape::of(server.admin()).value("enrich_data_free_bytes").unwrap() > 0.0);
+        disk.fill();
+        wait_until_failed(server.admin(), "disk");
+        wait_for(&server, "enrich_data_free_bytes", 0.0);
+        eventually("a lookup fails", || (status(&server, &key, EMAIL) == 500).then_some(()));
+        let scrape = Scrape::of(server.admin());
+        assert!(scrape.value("enrich_commit_failures_total").unwrap() >= 1.0);
+        assert_eq!(scrape.value(r#"enrich_port_failures_total{port="settle"}"#), Some(1.0));
+    });
+}
+
+/// A pipe without a reader accepts no line.
+#[test]
+fn counts_lost_log_lines() {
+    let (enrich, key) = Enrich::with_key(10, 1_000);
+    let (reader, writer) = std::io::pipe().unwrap();
+    // The lookup listener is found by its address, 127.0.0.1.
+    let admin = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+    let args = ["--admin-listen", &admin.to_string()];
+    let server = enrich.serve_logging_to(writer, &[("ENRICH_LOG", "enrich::lookup=info")], &args);
+    drop(reader);
+    let mut client = server.connect();
+    (0..5).for_each(|_| assert_eq!(client.enrich(&key, "ada").unwrap().status, 400));
+    eventually("the lines are counted", || {
+        (Scrape::of(admin).value("enrich_log_lines_dropped_total") == Some(5.0)).then_some(())
+    });
+}
+
+#[test]
+fn shows_leases_held_credits_and_clocks_of_a_node() {
+    let postgres = Postgres::start();
+    let url = postgres.url(&block_on(postgres.create_database()));
+    let enrich = Enrich::on_database(url);
+    let key = enrich.make_key(100, 500);
+    let vendor = Vendor::that(Behavior::Hangs);
+    enrich.file("vendor.toml", vendor.description("acme"));
+    enrich.file("acme.key", "s3cret");
+    let config = enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
+    let redis = Redis::start();
+    let args = ["--config", config.to_str().unwrap(), "--windows", &redis.url()];
+    let server = enrich.serve(&[&ADMIN[..], &args].concat());
+    assert_eq!(Scrape::of(server.admin()).value("enrich_leases"), Some(0.0));
+    std::thread::scope(|scope| {
+        let lookup = scope.spawn(|| status(&server, &key, EMAIL));
+        let scrape = wait_for(&server, "enrich_credits_held", 1.0);
+        assert_eq!(scrape.value("enrich_leases"), Some(1.0));
+        assert_eq!(scrape.value(r#"enrich_connections{state="active"}"#), Some(1.0));
+        vendor.set(Behavior::Matches("ada"));
+        assert_eq!(lookup.join().unwrap(), 200);
+    });
+    let scrape = Scrape::of(server.admin());
+    assert_eq!(scrape.value("enrich_commit_spends_sum"), Some(1.0));
+    assert_eq!(scrape.value("enrich_spend_queue_depth"), Some(0.0));
+    assert_eq!(scrape.value(r#"enrich_store_up{store="postgresql"}"#), Some(1.0));
+    for server_name in ["postgresql", "redis"] {
+        let metric = format!("enrich_clock_skew_seconds{{server=\"{server_name}\"}}");
+        let skew = eventually(&metric, || Scrape::of(server.admin()).value(&metric));
+        assert!(skew.abs() < Duration::from_secs(5).as_secs_f64(), "{skew}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The documentation, the dashboard and the alerts agree with the metrics of real servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::commands::status;
+use crate::enrich::admin::{ADMIN, Scrape, wait_until_ready};
+use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, eventually, repository};
+use enrich_tests::servers::{Postgres, Redis};
+use serde_json::Value;
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// The scrapes of a server with a vendor, a cache and a certificate, and of a node on PostgreSQL and Redis.
+static SCRAPES: LazyLock<[Scrape; 2]> = LazyLock::new(|| [single_server(), node()]);
+
+fn single_server() -> Scrape {
+    let enrich = Enrich::with_key(1, 500).0;
+    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2099, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    enrich.file("cert.pem", params.self_signed(&key).unwrap().pem());
+    enrich.file("key.pem", key.serialize_pem());
+    enrich.file("acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
+    enrich.file("acme.key", "s3cret");
+    let settings =
+        "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"acme.toml\"\n[cache]\n";
+    let config = enrich.file("enrich.toml", settings);
+    let server = enrich.serve(&[&ADMIN[..], &["--config", config.to_str().unwrap()]].concat());
+    wait_until_ready(server.admin());
+    let scrape = Scrape::of(server.admin());
+    assert_eq!(scrape.value("enrich_certificate_expiry_timestamp_seconds"), Some(4_070_908_800.0));
+    scrape
+}
+
+fn node() -> Scrape {
+    let postgres = Postgres::shared();
+    let enrich = Enrich::on_database(postgres.url(&block_on(postgres.create_database())));
+    let key = enrich.make_key(1, 500);
+    let redis = Redis::start();
+    let server = enrich.serve(&[&ADMIN[..], &["--windows", &redis.url()]].concat());
+    wait_until_ready(server.admin());
+    assert_eq!(status(&server, &key, "bea@gmail.com"), 404);
+    eventually("both clocks are compared", || {
+        let scrape = Scrape::of(server.admin());
+        (scrape.text().matches("enrich_clock_skew_seconds{").count() == 2).then_some(scrape)
+    })
+}
+
+/// A metric as Prometheus stores it.
+#[derive(Debug, Default)]
+struct Family {
+    metric_type: String,
+    help: String,
+    labels: BTreeSet<String>,
+}
+
+/// Returns all metrics by name. The name of a counter ends with `_total`.
+fn families() -> BTreeMap<String, Family> {
+    let mut families = BTreeMap::<String, Family>::new();
+    for scrape in &*SCRAPES {
+        let mut current = String::new();
+        let mut help = String::new();
+        for line in scrape.text().lines() {
+            if let Some(described) = line.strip_prefix("# HELP ") {
+                help = described.split_once(' ').unwrap().1.to_owned();
+            } else if let Some(typed) = line.strip_prefix("# TYPE ") {
+                let (name, metric_type) = typed.split_once(' ').unwrap();
+                let suffix = if metric_type == "counter" { "_total" } else { "" };
+                current = format!("{name}{suffix}");
+                let family = families.entry(current.clone()).or_default();
+                (family.metric_type, family.help) = (metric_type.to_owned(), help.clone());
+            } else if let Some((_, labels)) = line.split_once('{') {
+                let names = labels.split("\"").step_by(2).filter_map(|text| text.strip_suffix('='));
+                let names = names.map(|name| name.trim_start_matches(',').to_owned());
+                families.get_mut(&current).unwrap().labels.extend(names.filter(|name| name != "le"));
+            }
+        }
+    }
+    families
+}
+
+/// `UPDATE_DOCS=1` rewrites the table.
+#[test]
+fn the_documentation_lists_all_metrics() {
+    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+    for (name, Family { metric_type, help, labels }) in families() {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        table += &format!("| `{name}` | {metric_type} | {} | {help} |\n", labels.join(", "));
+    }
+    let path = repository().join("host/docs/monitoring.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let start = page.find("| metric | type |").expect("the page has the table");
+    let end = start + page[start..].find("\n\n").unwrap() + 1;
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{}{table}{}", &page[..start], &page[end..])).unwrap();
+    } else {
+        assert_eq!(&page[start..end], table, "run it with UPDATE_DOCS=1");
+    }
+}
+
+#[test]
+fn no_label_identifies_a_workspace_or_a_person() {
+    let labels: BTreeSet<_> = families().into_values().flat_map(|family| family.labels).collect();
+    let known = ["check", "commit", "outcome", "port", "server", "state", "store", "vendor", "version"];
+    assert_eq!(labels, known.map(str::to_owned).into());
+}
+
+fn deployed(name: &str) -> PathBuf {
+    repository().join("host/deploy").join(name)
+}
+
+/// Asserts that an expression uses only metrics and label values that a scrape has.
+fn check_expression(expression: &str) {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names: BTreeSet<_> = SCRAPES
+        .iter()
+        .flat_map(Scrape::samples)
+        .map(|(sample, _)| sample.split('{').next().unwrap())
+        .collect();
+    let words = expression.split(|c| !is_name(c));
+    let used: Vec<_> =
+        words.filter(|word| word.starts_with("enrich_") || word.starts_with("process_")).collect();
+    assert!(!used.is_empty() || expression.contains("up{"), "{expression}");
+    for name in used {
+        assert!(names.contains(name), "{name} does not exist: {expression}");
+    }
+    for selector in expression.split('{').skip(1).map(|text| text.split('}').next().unwrap()) {
+        for matcher in
+            selector.split(',').filter(|matcher| !matcher.contains("job") && !matcher.contains("instance"))
+        {
+            let (label, values) = matcher.split_once('=').unwrap();
+            for value in values.trim_matches(['~', '"']).split('|') {
+                let pair = format!("{}=\"{value}\"", label.trim_matches(['!', ' ']));
+                assert!(SCRAPES.iter().any(|scrape| scrape.text().contains(&pair)), "{pair}: {expression}");
+            }
+        }
+    }
+}
+
+#[test]
+fn alerts_use_existing_metrics() {
+    let alerts = std::fs::read_to_string(deployed("alerts.yaml")).unwrap();
+    let expressions: Vec<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    assert_eq!(expressions.len(), alerts.matches("- alert: ").count());
+    assert!(expressions.len() > 10);
+    expressions.into_iter().for_each(check_expression);
+}
+
+#[test]
+fn dashboard_uses_existing_metrics() {
+    let dashboard: Value =
+        serde_json::from_str(&std::fs::read_to_string(deployed("dashboard.json")).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    assert!(expressions.len() > 20);
+    expressions.into_iter().for_each(check_expression);
+}
+
+#[test]
+fn promtool_accepts_the_alerts() {
+    let Ok(ran) = Command::new("promtool").args(["check", "rules"]).arg(deployed("alerts.yaml")).output()
+    else {
+        #[allow(clippy::print_stderr, reason = "a skipped test must be visible")]
+        return eprintln!("monitoring::promtool_accepts_the_alerts: NOT RUN, promtool is not installed");
+    };
+    let [stdout, stderr] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(ran.status.success(), "{stdout}{stderr}");
+}
