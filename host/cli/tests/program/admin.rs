@@ -31,6 +31,8 @@ fn is_alive_and_ready_and_lists_its_checks() {
     assert_eq!(checks, expected + "ok\n");
     let version: Value = serde_json::from_str(&get(admin, "/version").1).unwrap();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    let printed = enrich.ok(&["openapi"]);
+    assert_eq!(get(admin, "/openapi.json"), (200, printed + "\n"));
 }
 
 #[test]

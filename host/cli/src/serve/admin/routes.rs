@@ -6,6 +6,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use enrich_lib::wire::OPENAPI;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use hyper::{StatusCode, Uri};
 use serde_json::json;
@@ -21,6 +22,7 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
         .route("/version", get(version))
+        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)))
         .fallback(async || text(StatusCode::NOT_FOUND, "not found\n".to_owned()))
         .with_state(Arc::new(Admin { health: Health::new(node.clone()), node }))
 }
