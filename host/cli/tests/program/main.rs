@@ -38,5 +38,6 @@ mod redis;
 mod reload;
 mod restart;
 mod snapshot;
+mod systemd;
 mod vendors;
 mod vendors_try;
