@@ -11,6 +11,7 @@ use enrich_sqlite::{Admin, DataDir, Export, People};
 use enrich_store::Admin as _;
 use enrich_store::records::{Contents, CopiedConsole, CopiedKey, CopiedWorkspace};
 use indicatif::ProgressBar;
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
@@ -25,7 +26,7 @@ use crate::url::ServerUrl;
 const CHUNK_ROWS_MAX: u32 = 10_000;
 
 pub fn run(args: CopyArgs) -> Result<(), Failure> {
-    let CopyArgs { from, to } = args;
+    let CopyArgs { from, to, format } = args;
     let server = accounts::server(&to)?;
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;
@@ -45,6 +46,9 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
         }
         begun => begun.map_err(|error| go_on(at(&to, error), &dir, &to))?,
     };
+    if copy.progress().is_finished && format.json {
+        return output::json(&json!({ "copied": false }));
+    }
     if copy.progress().is_finished {
         return output::line(format!(
             "{} was already copied to {to}; nothing was changed",
@@ -64,6 +68,16 @@ pub fn run(args: CopyArgs) -> Result<(), Failure> {
     audit(&runtime, &dir, &to)?;
 
     let rows: u64 = workspaces.iter().map(|workspace| rows(&workspace.contents)).sum();
+    if format.json {
+        return output::json(&json!({
+            "copied": true,
+            "workspaces": workspaces.len(),
+            "keys": keys.len(),
+            "users": console.users.len(),
+            "opt_outs": opt_outs,
+            "rows": rows,
+        }));
+    }
     output::line(format!(
         "copied {} workspaces, {} keys, {} users, {} opt-outs and {} rows in {:.1} s; both sides reconcile",
         grouped(workspaces.len() as u64),

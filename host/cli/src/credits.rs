@@ -1,15 +1,18 @@
 //! `enrich credits`
 
+use std::time::Duration;
+
 use enrich_host::SystemArrivals;
 use enrich_lib::credit::Balance;
 use enrich_store::records::{Audit, AuditRow, GrantRow, Refund, Tally};
+use enrich_store::usage::Day;
 use enrich_store::{Accounts, Actor, StoreError};
 use serde_json::{Value, json};
 
 use crate::accounts::StoreLocation;
 use crate::args::{CreditsCommand, Format};
 use crate::failure::Failure;
-use crate::output;
+use crate::{date, output};
 
 pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure> {
     match command {
@@ -48,6 +51,7 @@ pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure>
         CreditsCommand::History { workspace, format } => {
             history(&store.open()?.run(async |admin| admin.grants(&workspace).await)?, format)
         }
+        CreditsCommand::Prune { older_than, format } => prune(store, older_than, format),
         CreditsCommand::Show { workspace, format } => {
             show(&store.open()?.run(async |admin| admin.balance(&workspace).await)?, format)
         }
@@ -55,6 +59,31 @@ pub fn run(store: StoreLocation, command: CreditsCommand) -> Result<(), Failure>
             audit(&store.open()?.run(async |admin| admin.audit().await)?, format)
         }
     }
+}
+
+/// The minimum age of removed spends. A spend is never repeated after a day.
+const PRUNED_AGE_MIN: Duration = Duration::from_secs(86_400);
+
+fn prune(store: StoreLocation, older_than: Duration, format: Format) -> Result<(), Failure> {
+    if older_than < PRUNED_AGE_MIN {
+        return Err(Failure::usage("spends of the last day are kept; use --older-than 1d or more"));
+    }
+    let before = Day::of(SystemArrivals::now() - older_than);
+    let mut accounts = store.open()?;
+    let mut removed = 0;
+    loop {
+        let spends = accounts.run(async |admin| admin.remove_spends(before).await)?;
+        let usage = accounts.run(async |admin| admin.fold_usage(before).await)?;
+        removed += spends;
+        if spends == 0 && usage == 0 {
+            break;
+        }
+    }
+    let day = date::format(before);
+    if format.json {
+        return output::json(&json!({ "removed": removed, "before": day }));
+    }
+    output::line(format!("removed {} from before {day}", output::counted(removed, "spend")))
 }
 
 fn show(balance: &Balance, format: Format) -> Result<(), Failure> {

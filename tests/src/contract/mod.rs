@@ -12,7 +12,7 @@
 //! # Layout
 //!
 //! `keys` · `credits` · `concurrency` concurrent lookups · `durability` the state after a crash · `windows` · `shared` windows
-//! that several nodes share · `admin` operations on keys and grants · `workspaces` changes of workspaces · `grants` adjustments and refunds · `usage` · `links` one-time links · `users` users and
+//! that several nodes share · `admin` operations on keys and grants · `workspaces` changes of workspaces · `grants` adjustments and refunds · `retention` removal of old spends · `usage` · `links` one-time links · `users` users and
 //! members · `sessions` passwords, second factors and sessions · `model` random steps, compared with
 //! [`Account`](enrich_lib::credit::Account) · `fixture` a fixture for the rules about credits · `operator` a fixture for the
 //! rules about keys, usage and users.
@@ -27,6 +27,7 @@ pub mod keys;
 pub mod links;
 pub mod model;
 mod operator;
+pub mod retention;
 pub mod sessions;
 pub mod shared;
 pub mod usage;
@@ -133,6 +134,7 @@ mod tests {
             ("admin", include_str!("admin.rs")),
             ("workspaces", include_str!("workspaces.rs")),
             ("grants", include_str!("grants.rs")),
+            ("retention", include_str!("retention.rs")),
             ("usage", include_str!("usage.rs")),
             ("links", include_str!("links.rs")),
             ("users", include_str!("users.rs")),

@@ -19,7 +19,7 @@ pub(super) struct Operator<S> {
     pub(super) store: Arc<S>,
     pub(super) accounts: Box<dyn Accounts>,
     pub(super) workspace: WorkspaceId,
-    lookups: u16,
+    pub(super) lookups: u16,
 }
 
 /// The name of the user who makes changes in these tests.

@@ -30,8 +30,8 @@ CREATE TABLE workspace (
     leased         bigint      NOT NULL DEFAULT 0 CHECK (leased >= 0), -- leased to nodes and not returned
     CONSTRAINT spent_and_leased_within_granted CHECK (spent + leased <= granted)
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
-CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 CREATE INDEX workspace_revised ON workspace (revised) WHERE revised > 0;
+CREATE INDEX workspace_low_balance ON workspace (low_balance) WHERE low_balance > 0;
 
 CREATE TABLE api_key (
     rowid        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -79,6 +79,20 @@ CREATE TABLE rejected_spend (
     lookup_id uuid        PRIMARY KEY,
     at        timestamptz NOT NULL -- when the lookup arrived
 );
+
+-- The sums of removed spends. The epoch is that of `credit_spend` while its session exists, and otherwise 0.
+CREATE TABLE removed_spend (
+    workspace bigint NOT NULL REFERENCES workspace,
+    key       bigint NOT NULL,
+    epoch     bigint NOT NULL,
+    lookups   bigint NOT NULL,
+    credits   bigint NOT NULL,
+    PRIMARY KEY (workspace, key, epoch)
+);
+
+-- Spends up to this lookup may be removed. One row, whose lock serializes removals.
+CREATE TABLE removed_until (lookup_id uuid NOT NULL);
+INSERT INTO removed_until VALUES ('00000000-0000-0000-0000-000000000000');
 
 -- Sessions of serving processes. When a session ends or expires, its leases return to the workspaces. A process that
 -- reconnects later gets a new epoch. Epochs are random: a sequence could assign one again after a failover to a standby that
@@ -163,14 +177,57 @@ BEGIN
       AND (k.expires_at IS NULL OR k.expires_at > active_at);
 END $$;
 
--- Grants and spends are append-only.
+-- Grants and spends are append-only, except for the removal of old spends.
 CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% is append-only', tg_table_name USING ERRCODE = 'restrict_violation';
 END $$;
 
 CREATE TRIGGER credit_grant_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_grant EXECUTE FUNCTION reject_change();
-CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON credit_spend EXECUTE FUNCTION reject_change();
+CREATE TRIGGER credit_spend_append_only BEFORE UPDATE OR TRUNCATE ON credit_spend EXECUTE FUNCTION reject_change();
+
+CREATE FUNCTION keep_spend() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.lookup_id > (SELECT lookup_id FROM removed_until) THEN
+        RAISE EXCEPTION 'credit_spend is append-only' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN OLD;
+END $$;
+
+CREATE TRIGGER credit_spend_kept BEFORE DELETE ON credit_spend FOR EACH ROW EXECUTE FUNCTION keep_spend();
+
+-- Removes up to `rows_max` of the oldest spends before the lookup `before`, and returns their number.
+CREATE FUNCTION spends_remove(before uuid, rows_max bigint) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    last    uuid;
+    removed bigint;
+BEGIN
+    PERFORM FROM removed_until FOR UPDATE;
+    SELECT s.lookup_id INTO last FROM (
+        SELECT lookup_id FROM credit_spend WHERE lookup_id < before ORDER BY lookup_id LIMIT rows_max
+    ) AS s ORDER BY s.lookup_id DESC LIMIT 1;
+    IF last IS NULL THEN
+        RETURN 0;
+    END IF;
+    UPDATE removed_until SET lookup_id = greatest(lookup_id, last);
+    WITH deleted AS (
+        DELETE FROM credit_spend s WHERE s.lookup_id <= last RETURNING s.workspace, s.key, coalesce(s.epoch, 0) AS epoch, s.credits
+    ), added AS (
+        INSERT INTO removed_spend AS r (workspace, key, epoch, lookups, credits)
+        SELECT d.workspace, d.key, d.epoch, count(*), sum(d.credits) FROM deleted d GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+        ON CONFLICT (workspace, key, epoch)
+        DO UPDATE SET lookups = r.lookups + excluded.lookups, credits = r.credits + excluded.credits
+    )
+    SELECT count(*) INTO removed FROM deleted;
+    WITH ended AS (
+        DELETE FROM removed_spend r WHERE r.epoch <> 0 AND NOT EXISTS (SELECT FROM node n WHERE n.epoch = r.epoch) RETURNING r.*
+    )
+    INSERT INTO removed_spend AS r (workspace, key, epoch, lookups, credits)
+    SELECT e.workspace, e.key, 0, sum(e.lookups), sum(e.credits) FROM ended e GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (workspace, key, epoch)
+    DO UPDATE SET lookups = r.lookups + excluded.lookups, credits = r.credits + excluded.credits;
+    RETURN removed;
+END $$;
 
 -- Begins a session and returns its epoch, which identifies it in all other calls.
 CREATE FUNCTION node_begin(node_name text, ttl_ms bigint) RETURNS bigint LANGUAGE sql AS $$

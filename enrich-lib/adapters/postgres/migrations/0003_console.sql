@@ -17,6 +17,30 @@ CREATE TABLE usage_day (
     credits   bigint NOT NULL,
     PRIMARY KEY (workspace, day, key, outcome, epoch)
 ) WITH (fillfactor = 50); -- leaves space on each page for updates that touch no index
+CREATE INDEX usage_day_of_nodes ON usage_day (day) WHERE epoch <> 0;
+
+-- Adds up to `rows_max` rows of nodes from before a day to those of epoch 0, and returns their number. No node changes rows of such
+-- a day, except for spends that are days late. Skips locked rows.
+CREATE FUNCTION usage_fold(before date, rows_max bigint) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    folded bigint;
+BEGIN
+    WITH chosen AS (
+        SELECT * FROM usage_day u WHERE u.day < before AND u.epoch <> 0 ORDER BY u.day LIMIT rows_max FOR UPDATE SKIP LOCKED
+    ), deleted AS (
+        DELETE FROM usage_day u USING chosen c
+        WHERE u.workspace = c.workspace AND u.day = c.day AND u.key = c.key AND u.outcome = c.outcome AND u.epoch = c.epoch
+        RETURNING u.*
+    ), added AS (
+        INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
+        SELECT d.workspace, d.day, d.key, d.outcome, 0, sum(d.lookups), sum(d.credits) FROM deleted d
+        GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+        ON CONFLICT (workspace, day, key, outcome, epoch)
+        DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits
+    )
+    SELECT count(*) INTO folded FROM deleted;
+    RETURN folded;
+END $$;
 
 -- Adds new spends to the usage, in their transaction.
 CREATE FUNCTION add_usage() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -202,6 +202,14 @@ impl enrich_store::Admin for Admin {
         Ok(spend_rows::page(&self.client, workspace, first, end).await?)
     }
 
+    async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
+        Ok(spend_rows::remove(&self.client, before).await?)
+    }
+
+    async fn fold_usage(&mut self, before: Day) -> Result<u64, StoreError> {
+        Ok(spend_rows::fold_usage(&self.client, before).await?)
+    }
+
     /// Runs without a timeout.
     async fn audit(&mut self) -> Result<Audit, StoreError> {
         Ok(audit::run(&mut self.client).await?)

@@ -8,8 +8,8 @@ use crate::error::PostgresError;
 use crate::pool::Client;
 
 /// The triggers that keep the ledger tables and the audit log append-only.
-const TRIGGERS: [&str; 3] =
-    ["credit_grant_append_only", "credit_spend_append_only", "audit_event_append_only"];
+const TRIGGERS: [&str; 4] =
+    ["credit_grant_append_only", "credit_spend_append_only", "credit_spend_kept", "audit_event_append_only"];
 
 /// The constraints that prevent a negative balance.
 const CONSTRAINTS: [&str; 2] = ["spent_and_leased_within_granted", "spent_and_returned_within_taken"];
@@ -32,7 +32,9 @@ pub(crate) async fn run(client: &mut Client) -> Result<Audit, PostgresError> {
 async fn workspaces(tx: &Transaction<'_>) -> Result<Vec<AuditRow>, PostgresError> {
     let select = "
         WITH grants AS (SELECT workspace, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
-             spends AS (SELECT workspace, sum(credits)::bigint AS credits FROM credit_spend GROUP BY workspace),
+             spends AS (SELECT workspace, sum(credits)::bigint AS credits
+                        FROM (SELECT workspace, credits FROM credit_spend
+                              UNION ALL SELECT workspace, credits FROM removed_spend) AS s GROUP BY workspace),
              leases AS (SELECT workspace, sum(taken - returned - spent)::bigint AS credits FROM lease GROUP BY workspace)
         SELECT w.id, w.granted, coalesce(g.credits, 0), w.spent, coalesce(s.credits, 0), w.leased, coalesce(l.credits, 0)
         FROM account w
@@ -66,7 +68,8 @@ async fn orphans(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
 async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "
         WITH spends AS (SELECT s.workspace, s.epoch, sum(s.credits)::bigint AS credits
-                      FROM credit_spend s
+                      FROM (SELECT workspace, epoch, credits FROM credit_spend
+                            UNION ALL SELECT workspace, epoch, credits FROM removed_spend) AS s
                       WHERE s.epoch IN (SELECT epoch FROM node) GROUP BY s.workspace, s.epoch)
         SELECT w.id, n.name, l.spent, coalesce(p.credits, 0)
         FROM lease l JOIN workspace w ON w.rowid = l.workspace JOIN node n ON n.epoch = l.epoch
@@ -86,8 +89,9 @@ async fn leases(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
 /// Finds workspaces whose billed usage differs from the sum of their spends.
 async fn usage(tx: &Transaction<'_>) -> Result<Vec<String>, PostgresError> {
     let select = "
-        WITH spends AS (SELECT workspace, key, count(*)::bigint AS lookups, sum(credits)::bigint AS credits
-                        FROM credit_spend GROUP BY workspace, key),
+        WITH spends AS (SELECT workspace, key, sum(lookups)::bigint AS lookups, sum(credits)::bigint AS credits
+                        FROM (SELECT workspace, key, 1 AS lookups, credits FROM credit_spend
+                              UNION ALL SELECT workspace, key, lookups, credits FROM removed_spend) AS s GROUP BY workspace, key),
              usage AS (SELECT workspace, key, sum(lookups)::bigint AS lookups, sum(credits)::bigint AS credits
                        FROM usage_day WHERE outcome = 'billed' GROUP BY workspace, key)
         SELECT w.id, key, coalesce(u.lookups, 0), coalesce(u.credits, 0), coalesce(s.lookups, 0), coalesce(s.credits, 0)

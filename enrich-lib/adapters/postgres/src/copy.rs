@@ -249,7 +249,9 @@ async fn contents(tx: &Transaction<'_>, store: &Uuid) -> Result<BTreeMap<i64, Co
     let select = "
         WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
              g AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_grant GROUP BY workspace),
-             s AS (SELECT workspace, count(*) AS n, sum(credits)::bigint AS credits FROM credit_spend GROUP BY workspace)
+             s AS (SELECT workspace, sum(n)::bigint AS n, sum(credits)::bigint AS credits
+                   FROM (SELECT workspace, 1 AS n, credits FROM credit_spend
+                         UNION ALL SELECT workspace, 0, credits FROM removed_spend) AS s GROUP BY workspace)
         SELECT c.source_rowid, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
                coalesce(s.credits, 0)
         FROM copied_workspace c LEFT JOIN k USING (workspace) LEFT JOIN g USING (workspace) LEFT JOIN s USING (workspace)

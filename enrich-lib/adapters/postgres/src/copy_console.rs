@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use enrich_store::records::{CopiedConsole, CopiedMember, CopiedUser};
-use enrich_store::usage::{BILLED, UsageRow};
+use enrich_store::records::{CopiedConsole, CopiedMember, CopiedUser, RemovedSpends};
+use enrich_store::usage::UsageRow;
 use enrich_store::users::AuditEvent;
 use tokio_postgres::Transaction;
 
@@ -25,6 +25,7 @@ pub(crate) async fn add(
     let users = add_users(tx, &console.users).await?;
     add_members(tx, &console.members, &users, workspaces).await?;
     add_usage(tx, &console.usage, workspaces).await?;
+    add_removed(tx, &console.removed, workspaces).await?;
     add_events(tx, &console.audit_log, workspaces).await
 }
 
@@ -73,13 +74,12 @@ async fn add_members(
     Ok(())
 }
 
-/// Adds the usage by free lookups. The triggers have added that of the spends.
+/// Adds the usage to that of the copied spends, which the triggers have added.
 async fn add_usage(
     tx: &Transaction<'_>,
     copied: &[(i64, UsageRow)],
     workspaces: &BTreeMap<i64, i64>,
 ) -> Result<(), PostgresError> {
-    let copied: Vec<_> = copied.iter().filter(|(_, row)| row.outcome != BILLED).collect();
     let of: Vec<_> =
         copied.iter().map(|(source, _)| target_rowid(workspaces, *source)).collect::<Result<_, _>>()?;
     let days: Vec<_> = copied.iter().map(|(_, row)| day_number(row.day)).collect();
@@ -87,11 +87,28 @@ async fn add_usage(
     let outcomes: Vec<_> = copied.iter().map(|(_, row)| row.outcome.as_str()).collect();
     let lookups: Vec<_> = copied.iter().map(|(_, row)| bigint(row.lookups)).collect();
     let credits: Vec<_> = copied.iter().map(|(_, row)| bigint(row.credits)).collect();
-    let insert = "INSERT INTO usage_day (workspace, day, key, outcome, epoch, lookups, credits)
+    let insert = "INSERT INTO usage_day AS u (workspace, day, key, outcome, epoch, lookups, credits)
          SELECT i.workspace, date '1970-01-01' + i.day, i.key, i.outcome, 0, i.lookups, i.credits
          FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
-             AS i (workspace, day, key, outcome, lookups, credits)";
+             AS i (workspace, day, key, outcome, lookups, credits)
+         ON CONFLICT (workspace, day, key, outcome, epoch)
+         DO UPDATE SET lookups = u.lookups + excluded.lookups, credits = u.credits + excluded.credits";
     tx.execute(insert, &[&of, &days, &keys, &outcomes, &lookups, &credits]).await?;
+    Ok(())
+}
+
+/// Adds the sums of removed spends.
+async fn add_removed(
+    tx: &Transaction<'_>,
+    copied: &[(i64, RemovedSpends)],
+    workspaces: &BTreeMap<i64, i64>,
+) -> Result<(), PostgresError> {
+    for (source, RemovedSpends { key, lookups, credits }) in copied {
+        let insert =
+            "INSERT INTO removed_spend (workspace, key, epoch, lookups, credits) VALUES ($1, $2, 0, $3, $4)";
+        let workspace = target_rowid(workspaces, *source)?;
+        tx.execute(insert, &[&workspace, &key_number(*key), &bigint(*lookups), &bigint(*credits)]).await?;
+    }
     Ok(())
 }
 

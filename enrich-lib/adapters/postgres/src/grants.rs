@@ -58,6 +58,7 @@ pub(crate) async fn refund(
     actor: &Actor<'_>,
 ) -> Result<(WorkspaceId, u64), PostgresError> {
     let tx = client.transaction().await?;
+    check_not_refunded(&tx, lookup_id).await?; // before the spend, which may have been removed since then
     let select = "SELECT w.id, s.credits FROM credit_spend s JOIN workspace w ON w.rowid = s.workspace WHERE s.lookup_id = $1";
     let spend =
         tx.query_opt(select, &[&Uuid(lookup_id)]).await?.ok_or(StoreError::UnknownSpend(lookup_id))?;
@@ -65,14 +66,19 @@ pub(crate) async fn refund(
     let (workspace, credits) = (live_workspace_rowid(&tx, &id).await?, spend.get(1));
     // The lock serializes the refunds of the workspace.
     tx.query_one("SELECT FROM workspace WHERE rowid = $1 FOR NO KEY UPDATE", &[&workspace]).await?;
-    let select = "SELECT at FROM credit_grant WHERE lookup_id = $1";
-    if let Some(row) = tx.query_opt(select, &[&Uuid(lookup_id)]).await? {
-        return Err(StoreError::AlreadyRefunded { lookup_id, at: time(row.get(0)) }.into());
-    }
+    check_not_refunded(&tx, lookup_id).await?;
     insert(&tx, workspace, GrantKind::Refund(lookup_id), credits, reason, actor).await?;
     audit_log::record(&tx, workspace, &Event::CreditsRefunded(lookup_id, reason), actor).await?;
     tx.commit().await?;
     Ok((id, column::credits(credits)))
+}
+
+async fn check_not_refunded(tx: &impl GenericClient, lookup_id: LookupId) -> Result<(), PostgresError> {
+    let select = "SELECT at FROM credit_grant WHERE lookup_id = $1";
+    match tx.query_opt(select, &[&Uuid(lookup_id)]).await? {
+        Some(row) => Err(StoreError::AlreadyRefunded { lookup_id, at: time(row.get(0)) }.into()),
+        None => Ok(()),
+    }
 }
 
 /// Corrects the granted credits.

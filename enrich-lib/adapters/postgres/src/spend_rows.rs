@@ -1,12 +1,13 @@
-//! Lists of spends.
+//! Lists of spends, and the removal of old ones.
 
 use enrich_lib::model::{LookupId, WorkspaceId};
-use enrich_store::records::{SpendPage, SpendRow};
+use enrich_store::records::{REMOVED_MAX, SpendPage, SpendRow};
+use enrich_store::usage::Day;
 use tokio_postgres::Row;
 
-use crate::column::{Uuid, credits, key_id, time, workspace_rowid};
+use crate::column::{Uuid, credits, day_number, key_id, time, workspace_rowid};
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, Value};
 
 /// Reads a page of the spends of a workspace.
 pub(crate) async fn page(
@@ -36,4 +37,17 @@ fn row(row: &Row) -> Result<SpendRow, PostgresError> {
         at: time(row.get(3)),
         refunded_at: row.get::<_, Option<_>>(4).map(time),
     })
+}
+
+/// Removes the oldest spends from before a day. Returns their number.
+pub(crate) async fn remove(client: &Client, before: Day) -> Result<u64, PostgresError> {
+    let values: [Value<'_>; 2] = [&Uuid(before.first_lookup()), &i64::from(REMOVED_MAX)];
+    Ok(credits(client.query_one("SELECT spends_remove($1, $2)", &values).await?.get(0)))
+}
+
+/// Adds up the usage rows of the nodes from before a day. Returns their number.
+pub(crate) async fn fold_usage(client: &Client, before: Day) -> Result<u64, PostgresError> {
+    let call = "SELECT usage_fold(date '1970-01-01' + $1::integer, $2)";
+    let values: [Value<'_>; 2] = [&day_number(before), &i64::from(REMOVED_MAX)];
+    Ok(credits(client.query_one(call, &values).await?.get(0)))
 }

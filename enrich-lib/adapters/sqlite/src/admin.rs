@@ -301,6 +301,14 @@ impl enrich_store::Admin for Admin {
             .and_then(|workspace| spend_rows::page(&self.db, workspace, first, end))?)
     }
 
+    async fn remove_spends(&mut self, before: Day) -> Result<u64, StoreError> {
+        Ok(self.write(|tx| spend_rows::remove(tx, before))?)
+    }
+
+    async fn fold_usage(&mut self, _: Day) -> Result<u64, StoreError> {
+        Ok(0) // one process writes the usage
+    }
+
     async fn audit(&mut self) -> Result<Audit, StoreError> {
         Ok(Self::audit(self)?)
     }

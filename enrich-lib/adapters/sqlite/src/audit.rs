@@ -47,7 +47,9 @@ impl Admin {
 fn workspaces(db: &Connection, errors: &mut Vec<String>) -> Result<Vec<AuditRow>, SqliteError> {
     let mut select = db.prepare(
         "WITH grants AS (SELECT workspace, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
-              spends AS (SELECT workspace, sum(credits) AS credits, count(*) AS lookups FROM credit_spend GROUP BY workspace),
+              spends AS (SELECT workspace, sum(credits) AS credits, sum(lookups) AS lookups
+                         FROM (SELECT workspace, credits, 1 AS lookups FROM credit_spend
+                               UNION ALL SELECT workspace, credits, lookups FROM removed_spends) GROUP BY workspace),
               usage AS (SELECT workspace, sum(credits) AS credits, sum(lookups) AS lookups
                         FROM (SELECT workspace, credits, lookups FROM usage_day WHERE outcome = ?
                               UNION ALL SELECT workspace, credits, lookups FROM usage_in_tail) GROUP BY workspace)

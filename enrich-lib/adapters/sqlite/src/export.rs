@@ -10,6 +10,7 @@ use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::model::LookupId;
 use enrich_store::records::{
     Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedMember, CopiedSpend, CopiedUser, CopiedWorkspace,
+    RemovedSpends,
 };
 use enrich_store::usage::BILLED;
 use enrich_store::users::User;
@@ -70,7 +71,9 @@ impl Export {
         let mut select = self.db.prepare(&format!(
             "WITH k AS (SELECT workspace, count(*) AS n FROM api_key GROUP BY workspace),
                   g AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_grant GROUP BY workspace),
-                  s AS (SELECT workspace, count(*) AS n, sum(credits) AS credits FROM credit_spend GROUP BY workspace)
+                  s AS (SELECT workspace, sum(n) AS n, sum(credits) AS credits
+                        FROM (SELECT workspace, 1 AS n, credits FROM credit_spend
+                              UNION ALL SELECT workspace, 0, credits FROM removed_spends) GROUP BY workspace)
              SELECT w.rowid, w.id, w.created_at, coalesce(k.n, 0), coalesce(g.n, 0), coalesce(g.credits, 0), coalesce(s.n, 0),
                     coalesce(s.credits, 0), {}
              FROM workspace w LEFT JOIN k ON k.workspace = w.rowid LEFT JOIN g ON g.workspace = w.rowid
@@ -123,7 +126,7 @@ impl Export {
         self.by_lookup(select, after, limit)
     }
 
-    /// Returns the users of the web application, the usage by free lookups, and the audit log.
+    /// Returns the users of the web application, the usage that does not follow from the spends, and the audit log.
     pub fn console(&self) -> Result<CopiedConsole, SqliteError> {
         let users = user_rows::users(&self.db, "?", true)?;
         let users = users.into_iter().map(|user| {
@@ -142,10 +145,27 @@ impl Export {
                 },
             )?,
             usage: self.rows(
-                "SELECT workspace, day, key, outcome, lookups, credits FROM usage_day WHERE outcome <> ?
-                 ORDER BY workspace, day, key, outcome",
+                "WITH spends AS (
+                     SELECT workspace, at / 86400000 AS day, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend
+                     WHERE lookup_id <= (SELECT lookup_id FROM usage_until) AND EXISTS (SELECT 1 FROM removed_spends)
+                     GROUP BY 1, 2, 3
+                 )
+                 SELECT workspace, day, key, outcome, lookups, credits FROM usage_day WHERE outcome <> ?1
+                 UNION ALL
+                 SELECT u.workspace, u.day, u.key, u.outcome, u.lookups - coalesce(s.lookups, 0), u.credits - coalesce(s.credits, 0)
+                 FROM usage_day u LEFT JOIN spends s ON s.workspace = u.workspace AND s.day = u.day AND s.key = u.key
+                 WHERE u.outcome = ?1 AND u.lookups > coalesce(s.lookups, 0) AND EXISTS (SELECT 1 FROM removed_spends)
+                 ORDER BY 1, 2, 3, 4",
                 [BILLED],
                 |row| Ok((row.get(0)?, usage::usage_row(row, 1)?)),
+            )?,
+            removed: self.rows(
+                "SELECT workspace, key, lookups, credits FROM removed_spends ORDER BY workspace, key",
+                [],
+                |row| {
+                    let (key, lookups, credits) = (KeyId::from_number(row.get(1)?), row.get(2)?, row.get(3)?);
+                    Ok((row.get(0)?, RemovedSpends { key, lookups, credits }))
+                },
             )?,
             audit_log: self.rows(
                 "SELECT workspace, rowid, at, actor, action, subject, address FROM audit_event ORDER BY rowid",

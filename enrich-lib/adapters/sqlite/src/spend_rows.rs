@@ -1,9 +1,10 @@
-//! Lists of spends.
+//! Lists of spends, and the removal of old ones.
 
 use enrich_lib::key::KeyId;
 use enrich_lib::model::LookupId;
-use enrich_store::records::{SpendPage, SpendRow};
-use rusqlite::{Connection, OptionalExtension, params};
+use enrich_store::records::{REMOVED_MAX, SpendPage, SpendRow};
+use enrich_store::usage::Day;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::column::time;
 use crate::error::SqliteError;
@@ -35,4 +36,28 @@ pub(crate) fn page(
             })
         })?;
     Ok(SpendPage { rows: rows.collect::<Result<_, _>>()?, next })
+}
+
+/// Removes the oldest spends from before a day. Keeps those that the totals or the usage do not include yet. Returns their number.
+pub(crate) fn remove(tx: &Transaction<'_>, before: Day) -> Result<u64, SqliteError> {
+    let select = "SELECT count(*), max(lookup_id) FROM (
+             SELECT lookup_id FROM credit_spend
+             WHERE lookup_id < ? AND lookup_id <= (SELECT lookup_id FROM spent_until)
+               AND lookup_id <= (SELECT lookup_id FROM usage_until)
+             ORDER BY lookup_id LIMIT ?
+         )";
+    let first_kept = before.first_lookup();
+    let bounds = params![first_kept.as_bytes(), REMOVED_MAX];
+    let (removed, last): (u64, Option<[u8; 16]>) =
+        tx.query_row(select, bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let Some(last) = last else { return Ok(0) };
+    tx.execute(
+        "INSERT INTO removed_spends (workspace, key, lookups, credits)
+         SELECT workspace, key, count(*), sum(credits) FROM credit_spend WHERE lookup_id <= ? GROUP BY 1, 2
+         ON CONFLICT DO UPDATE SET lookups = lookups + excluded.lookups, credits = credits + excluded.credits",
+        [last],
+    )?;
+    tx.execute("UPDATE removed_until SET lookup_id = ?", [last])?;
+    tx.execute("DELETE FROM credit_spend WHERE lookup_id <= ?", [last])?;
+    Ok(removed)
 }

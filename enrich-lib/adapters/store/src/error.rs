@@ -35,7 +35,7 @@ pub enum StoreError {
     #[error("the server did not withdraw the credits in time, and nothing was changed; try again")]
     NotWithdrawn,
     /// No spend has this lookup id.
-    #[error("there is no spend of {0}; only a billed lookup can be refunded")]
+    #[error("there is no spend of {0}; only a billed lookup whose spend was not removed can be refunded")]
     UnknownSpend(LookupId),
     /// The spend was refunded before.
     #[error("{lookup_id} was already refunded")]

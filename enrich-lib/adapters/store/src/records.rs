@@ -207,6 +207,9 @@ impl SpendPage {
     pub const SPENDS_READ_MAX: u32 = 10_000;
 }
 
+/// The maximum number of rows that one operation removes, so that servers never wait for it for long.
+pub const REMOVED_MAX: u32 = 1_000;
+
 /// A refunded spend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {
@@ -304,7 +307,7 @@ pub struct Contents {
     pub granted: u64,
     /// Rows of spends.
     pub spends: u64,
-    /// The credits in the spends.
+    /// The credits in the spends, including removed ones.
     pub spent: u64,
 }
 
@@ -353,8 +356,11 @@ pub struct CopiedConsole {
     pub users: Vec<CopiedUser>,
     /// The memberships.
     pub members: Vec<CopiedMember>,
-    /// The usage by free lookups, with the workspace by [`CopiedWorkspace::rowid`]. That of billed ones follows from the spends.
+    /// The usage by free lookups, and by billed ones whose spends were removed, with the workspace by
+    /// [`CopiedWorkspace::rowid`]. That of other billed lookups follows from the spends.
     pub usage: Vec<(i64, UsageRow)>,
+    /// The sums of removed spends, with the workspace by [`CopiedWorkspace::rowid`].
+    pub removed: Vec<(i64, RemovedSpends)>,
     /// The audit log, oldest first, with the workspace by [`CopiedWorkspace::rowid`].
     pub audit_log: Vec<(i64, AuditEvent)>,
 }
@@ -366,6 +372,17 @@ pub struct CopiedUser {
     pub user: User,
     /// The digests of the unused recovery codes.
     pub recovery_codes: Vec<[u8; 32]>,
+}
+
+/// The sums of the removed spends of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemovedSpends {
+    /// The key of the requests.
+    pub key: KeyId,
+    /// The number of spends.
+    pub lookups: u64,
+    /// The credits in them.
+    pub credits: u64,
 }
 
 /// A membership that is copied from one store to another.

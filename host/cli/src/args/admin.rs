@@ -2,12 +2,14 @@
 
 use std::num::NonZeroI64;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::help;
 use super::store::{Format, StoreArgs};
+use crate::duration;
 use crate::url::ServerUrl;
 
 #[derive(Debug, Subcommand)]
@@ -165,6 +167,19 @@ pub enum CreditsCommand {
         #[command(flatten)]
         format: Format,
     },
+    /// Remove old spends; balances and usage stay exact
+    ///
+    /// Removed spends are not listed and cannot be refunded. Also adds up the usage of several nodes by day. Can run while a server is
+    /// running, and again after an interruption.
+    Prune {
+        /// Age of the spends to remove, at least 1d
+        ///
+        /// A number of hours or days, such as 400d. Spends of the last day (UTC) are always kept.
+        #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+        older_than: Duration,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Verify balances against grants and spends
     ///
     /// Can run while a server is running.
@@ -198,6 +213,8 @@ pub struct CopyArgs {
     /// PostgreSQL server, prepared by `enrich migrate`
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
     pub to: ServerUrl,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Subcommand)]

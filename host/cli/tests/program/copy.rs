@@ -117,6 +117,22 @@ fn completes_after_repeated_kills() {
 }
 
 #[test]
+fn sums_of_removed_spends_are_copied() {
+    let this = Move::with_spends(100);
+    this.from.serve(&[]).stop(); // adds the spends to the totals
+    assert_eq!(this.from.json(&["credits", "prune", "--older-than", "400d", "--json"])["removed"], 100);
+    let usage = |side: &Enrich| side.ok(&["usage", "demo", "--from", "2023-01-01", "--json"]);
+    let before = (Move::accounts(&this.from), usage(&this.from));
+    assert!(before.1.contains("\"lookups\":100"), "{}", before.1);
+    let data = this.data();
+    let copy = || this.from.json(&[&this.args(&data)[..], &["--json"]].concat());
+    let copied = json!({"copied": true, "workspaces": 2, "keys": 2, "users": 0, "opt_outs": 0, "rows": 5});
+    assert_eq!(copy(), copied);
+    assert_eq!(copy(), json!({"copied": false}));
+    assert_eq!((Move::accounts(&this.to), usage(&this.to)), before);
+}
+
+#[test]
 fn keys_work_in_the_database_and_the_directory_is_closed() {
     let this = Move::with_spends(100);
     assert!(this.copy().ends_with("both sides reconcile"));

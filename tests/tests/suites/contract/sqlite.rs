@@ -45,6 +45,10 @@ mod grants {
     enrich_tests::grants_contract!(super::strict);
 }
 
+mod retention {
+    enrich_tests::retention_contract!(super::strict);
+}
+
 mod usage {
     enrich_tests::usage_contract!(super::strict);
 }

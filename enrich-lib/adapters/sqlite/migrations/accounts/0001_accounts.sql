@@ -70,6 +70,22 @@ CREATE TABLE credit_spend (
     at        INTEGER NOT NULL -- when the lookup arrived
 ) STRICT, WITHOUT ROWID;
 
+-- The sums of removed spends, which the totals and `usage_day` include. Spends up to `lookup_id` may be removed.
+CREATE TABLE removed_spends (
+    workspace INTEGER NOT NULL REFERENCES workspace,
+    key       INTEGER NOT NULL,
+    lookups   INTEGER NOT NULL,
+    credits   INTEGER NOT NULL,
+    PRIMARY KEY (workspace, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE removed_until (
+    one       INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
+    lookup_id BLOB    NOT NULL CHECK (length(lookup_id) = 16)
+) STRICT;
+
+INSERT INTO removed_until VALUES (1, zeroblob(16));
+
 -- Changed to overwrite what a failed commit may have left in the write-ahead log.
 CREATE TABLE failed_commits (
     one         INTEGER PRIMARY KEY CHECK (one = 1), -- the table has one row
@@ -193,10 +209,10 @@ CREATE TABLE audit_event (
 
 CREATE INDEX audit_event_of_workspace ON audit_event (workspace);
 
--- Grants, spends and the audit log are append-only.
+-- Grants, spends and the audit log are append-only, except for the removal of old spends.
 CREATE TRIGGER credit_grant_no_update BEFORE UPDATE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_grant_no_delete BEFORE DELETE ON credit_grant BEGIN SELECT RAISE(ABORT, 'grants are append-only'); END;
 CREATE TRIGGER credit_spend_no_update BEFORE UPDATE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
-CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
+CREATE TRIGGER credit_spend_no_delete BEFORE DELETE ON credit_spend WHEN OLD.lookup_id > (SELECT lookup_id FROM removed_until) BEGIN SELECT RAISE(ABORT, 'spends are append-only'); END;
 CREATE TRIGGER audit_event_no_update BEFORE UPDATE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_event_no_delete BEFORE DELETE ON audit_event BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

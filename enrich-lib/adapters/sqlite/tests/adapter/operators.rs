@@ -270,7 +270,8 @@ fn export_contains_users_and_free_usage() {
     let export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
     let rowid = export.workspaces().unwrap()[0].rowid;
     assert_eq!(export.spends(None, 10).unwrap()[0].key, KeyId::from_number(1));
-    let CopiedConsole { users, members, usage, audit_log } = export.console().unwrap();
+    let CopiedConsole { users, members, usage, audit_log, removed } = export.console().unwrap();
+    assert!(removed.is_empty());
     let copied = &users[0].user;
     assert_eq!((copied.id, copied.password_hash.as_str(), &copied.totp), (user, "$hash", &Some(totp)));
     assert_eq!(

@@ -186,6 +186,38 @@ fn refunds_a_lookup_once() {
 }
 
 #[test]
+fn prunes_old_spends() {
+    let (enrich, key) = Enrich::with_key(9, 500);
+    enrich.ok(&["people", "import", &one_person(&enrich)]);
+    let server = enrich.serve(&[]);
+    assert_eq!(status(&server, &key, EMAIL), 200);
+    server.stop();
+    let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
+    let old = "INSERT INTO credit_spend SELECT unhex(printf('%012x7000', 1700000000000) || hex(randomblob(8))), rowid, 1, 2, 1700000000000
+               FROM workspace;
+               INSERT INTO usage_day SELECT 19675, rowid, 1, 'billed', 1, 2 FROM workspace";
+    db.execute_batch(old).unwrap();
+    drop(db);
+    enrich.serve(&[]).stop(); // adds the spends to the totals
+    let before =
+        [&["credits", "show", "demo", "--json"][..], &["usage", "demo", "--from", "2023-01-01", "--json"]];
+    let before = before.map(|args| (args, enrich.ok(args)));
+    let pruned = enrich.json(&["credits", "prune", "--older-than", "400d", "--json"]);
+    assert_eq!(pruned["removed"], 1, "{pruned}");
+    assert!(
+        enrich
+            .ok(&["credits", "prune", "--older-than", "400d"])
+            .starts_with("removed 0 spends from before 20")
+    );
+    for (args, output) in before {
+        assert_eq!(enrich.ok(args), output, "{args:?}");
+    }
+    assert_eq!(enrich.ok(&["spends", "demo", "--from", "2023-01-01", "--json"]).lines().count(), 1);
+    assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
+    assert_eq!(enrich.run(&["credits", "prune", "--older-than", "23h"]).code, Some(2));
+}
+
+#[test]
 fn audit_reports_whether_balances_match_their_rows() {
     let (enrich, key) = Enrich::with_key(5, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
