@@ -91,6 +91,11 @@ impl Index {
         if state.opt_outs.contains(hash) { Ok(None) } else { state.shard.find(hash).map(make).transpose() }
     }
 
+    /// Fails if lookups fail, because the opt-outs could not be read.
+    pub(crate) fn check(&self) -> Result<(), SqliteError> {
+        if self.has_opt_outs.load(Ordering::Acquire) { Ok(()) } else { Err(SqliteError::OptOuts) }
+    }
+
     /// Returns the number of people with a trusted match.
     pub(crate) fn people(&self) -> u64 {
         self.people.load(Ordering::Relaxed)
@@ -103,11 +108,8 @@ impl Index {
     /// Returns the shard of a hash. Fails if the opt-outs could not be read, because a lookup must not find an opted-out
     /// person.
     fn shard(&self, hash: &EmailHash) -> Result<RwLockReadGuard<'_, ShardState>, SqliteError> {
-        if self.has_opt_outs.load(Ordering::Acquire) {
-            Ok(self.read(shard_of(hash)))
-        } else {
-            Err(SqliteError::OptOuts)
-        }
+        self.check()?;
+        Ok(self.read(shard_of(hash)))
     }
 
     fn apply_opt_outs(&self, disk: &Disk) -> Result<(), SqliteError> {

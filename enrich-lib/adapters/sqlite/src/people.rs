@@ -171,6 +171,14 @@ impl People {
         }
     }
 
+    /// Fails if lookups in memory fail, because the last [`People::refresh`] could not read the opt-outs.
+    pub fn check(&self) -> Result<(), SqliteError> {
+        match &self.storage {
+            Storage::Disk(_) => Ok(()),
+            Storage::Memory(index) => index.check(),
+        }
+    }
+
     /// Returns the number of people that lookups can find, if they are in memory. [`People::stats`] counts them on disk.
     pub fn loaded(&self) -> Option<u64> {
         match &self.storage {

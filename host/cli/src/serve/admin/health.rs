@@ -18,6 +18,8 @@ pub const ACCOUNTS: &str = "accounts";
 /// The check of the rate-limit store.
 pub const RATE_LIMITS: &str = "rate_limits";
 
+const SHUTDOWN: &str = "shutdown";
+
 /// How long the results of checks are reused, so that clients cannot cause many connections and writes.
 const REUSE: Duration = Duration::from_millis(500);
 
@@ -74,9 +76,12 @@ impl Health {
         let Some(running) = self.node.running() else {
             return vec![Check::new("startup", Err("the people are being loaded and the stores opened"))];
         };
-        let shutdown = if self.node.is_draining() { Err("the server is stopping") } else { Ok(()) };
+        if self.node.is_draining() {
+            // At once: the other checks take seconds if a server does not respond.
+            return vec![Check::new(SHUTDOWN, Err("the server is stopping"))];
+        }
         let mut checks = self.of_stores(running).await;
-        checks.push(Check::new("shutdown", shutdown));
+        checks.push(Check::new(SHUTDOWN, Ok::<_, String>(())));
         checks
     }
 
@@ -90,8 +95,7 @@ impl Health {
         }
         let (windows, disk) = tokio::join!(running.windows.check(), self.disk.check());
         let checks = vec![
-            // Opened before the server starts, and used by each lookup.
-            Check::new("people", Ok::<_, String>(())),
+            Check::new("people", running.people.check()),
             Check::new(ACCOUNTS, accounts(running)),
             Check::new(RATE_LIMITS, windows),
             Check::new("disk", disk),
