@@ -144,10 +144,11 @@ impl Usage {
     fn check_program(&self, page: &Page, program: &str) -> Result<(), String> {
         let root = repository();
         let here = root.join(&page.path);
-        let is_there = match program.strip_prefix("target/release/") {
-            Some(name) => self.targets.contains(name),
-            None => root.join(program).exists() || here.parent().unwrap().join(program).exists(),
-        };
+        let is_there =
+            match ["target/release/", "target/dist/"].iter().find_map(|dir| program.strip_prefix(dir)) {
+                Some(name) => self.targets.contains(name),
+                None => root.join(program).exists() || here.parent().unwrap().join(program).exists(),
+            };
         let is_ours = program.contains('/') && !program.starts_with('/');
         if is_there || !is_ours { Ok(()) } else { Err(format!("there is no {program}")) }
     }
