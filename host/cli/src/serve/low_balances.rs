@@ -1,6 +1,8 @@
 //! Warnings about workspaces with few credits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,21 +16,25 @@ use crate::failure::Failure;
 /// Interval between two checks of the balances.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Checks the balances until the process ends, on a thread of its own: commands block.
-pub fn watch(accounts: StoreLocation) {
+/// Checks the balances until the process ends, on a thread of its own: commands block. Stores the number of workspaces with few
+/// credits in `count`.
+pub fn watch(accounts: StoreLocation, count: Arc<AtomicU64>) {
     thread::spawn(move || {
         let (mut crossings, mut opened, mut is_failing) = (Crossings::default(), None, false);
         loop {
             let read = read(&accounts, &mut opened);
             match &read {
-                Ok(low) => crossings.of(low).for_each(|row| {
-                    warn!(
-                        workspace = %row.id,
-                        available = row.balance.available,
-                        low_balance = row.properties.low_balance,
-                        "the workspace has few credits left; grant more with `enrich credits grant`"
-                    );
-                }),
+                Ok(low) => {
+                    count.store(low.len() as u64, Ordering::Relaxed);
+                    crossings.of(low).for_each(|row| {
+                        warn!(
+                            workspace = %row.id,
+                            available = row.balance.available,
+                            low_balance = row.properties.low_balance,
+                            "the workspace has few credits left; grant more with `enrich credits grant`"
+                        );
+                    });
+                }
                 Err(failure) if !is_failing => {
                     warn!(error = failure.what, "the balances cannot be checked");
                 }

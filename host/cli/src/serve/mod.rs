@@ -220,7 +220,7 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
-    low_balances::watch(settings.locations.of_accounts(&settings.data));
+    low_balances::watch(settings.locations.of_accounts(&settings.data), node.low_balances.clone());
     node.set_started(stores, reload.stack(), reload.certificate(), connections_max);
     take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use enrich_host::ConnectionStatistics;
 use enrich_metrics::exposition::{Exposition, Labels};
@@ -63,6 +64,9 @@ impl Collector for NodeCollector {
         out.counter("enrich_log_lines_dropped", "Log lines that were lost.", [(UNLABELLED, dropped)])?;
         let free = self.free_bytes.map(|free| (UNLABELLED, free));
         out.gauge("enrich_data_free_bytes", "Free space of the data directory.", free)?;
+        let low = self.node.low_balances.load(Ordering::Relaxed);
+        let help = "Workspaces with fewer credits than their low balance.";
+        out.gauge("enrich_low_balances", help, [(UNLABELLED, low)])?;
         if let Some(running) = self.node.running() {
             encode_running(&mut out, running)?;
         }

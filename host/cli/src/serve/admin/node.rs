@@ -1,7 +1,7 @@
 //! The parts of a server that the admin listener reports.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -26,6 +26,8 @@ pub struct Node {
     pub lookups: Arc<LookupMetrics>,
     pub vendors: Arc<VendorMetrics>,
     pub connections: ConnectionMonitor,
+    /// The number of workspaces with few credits.
+    pub low_balances: Arc<AtomicU64>,
     running: OnceLock<Running>,
     is_draining: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl Node {
             lookups: Arc::default(),
             vendors: Arc::default(),
             connections: ConnectionMonitor::default(),
+            low_balances: Arc::default(),
             running: OnceLock::new(),
             is_draining: AtomicBool::new(false),
         }

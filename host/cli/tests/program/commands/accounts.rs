@@ -1,6 +1,7 @@
 //! Workspaces, keys and credits.
 
 use super::*;
+use crate::enrich::admin::{ADMIN, Scrape};
 
 #[test]
 fn lists_workspaces_with_limit_and_credits() {
@@ -57,8 +58,9 @@ fn changed_limit_is_in_force_within_a_second() {
 fn server_warns_of_a_low_balance_once() {
     let (enrich, _) = Enrich::with_key(5, 500);
     enrich.ok(&["workspace", "set", "demo", "--low-balance", "6"]);
-    let server = enrich.serve(&[]);
+    let server = enrich.serve(&ADMIN);
     server.wait_for_log("the workspace has few credits left", 1);
+    assert_eq!(Scrape::of(server.admin()).value("enrich_low_balances"), Some(1.0));
     let log = server.stop();
     assert!(log.contains("workspace=demo available=5 low_balance=6"), "{log}");
 }
