@@ -64,8 +64,9 @@ async fn lease_expires_at_its_node_first_for_any_reply_delay() {
              WHERE ends_at > clock_timestamp()";
         world.postgres.numbers(&world.database, select).await
     };
-    node.network.delay_replies();
+    // Read first: the reply to a heartbeat in between is not delayed, and another heartbeat follows it.
     let before = lives().await;
+    node.network.delay_replies();
     eventually("the store received the heartbeat", async || lives().await[1] > before[1]).await;
     sleep(LEASE / 2).await;
     node.network.drop_requests(); // of the next heartbeat
