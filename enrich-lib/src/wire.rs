@@ -63,7 +63,7 @@ pub fn rejection(rejection: Rejection, request_id: LookupId) -> Response<Bytes> 
 
 /// Returns the response after an internal failure: 500 `server_error`.
 pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
-    error(StatusCode::INTERNAL_SERVER_ERROR.as_u16(), "server_error", request_id)
+    error(Refusal::ServerError.status(), Refusal::ServerError.code(), request_id)
 }
 
 /// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is

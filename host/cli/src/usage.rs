@@ -21,20 +21,12 @@ pub fn run(store: StoreLocation, args: &UsageArgs) -> Result<(), Failure> {
     let report = Report { args, last };
     match (args.format, args.by) {
         (RowFormat { csv: false, json: false }, _) => {
-            let mut sums = Sums::default();
-            report.each_part(&mut accounts, first, |part| {
-                sums.add(part, args.by);
-                Ok(())
-            })?;
+            let sums = report.sums(&mut accounts, first)?;
             let keys = accounts.run(async |admin| admin.keys(&args.workspace, last).await)?;
             sums.print_table(&keys.iter().map(|key| (key.id, key.label.as_str())).collect())
         }
         (format, Some(Grouping::Key)) => {
-            let mut sums = Sums::default();
-            report.each_part(&mut accounts, first, |part| {
-                sums.add(part, args.by);
-                Ok(())
-            })?;
+            let sums = report.sums(&mut accounts, first)?;
             print_header(format, args.by)?;
             sums.print_rows(format)
         }
@@ -56,6 +48,16 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Adds up all days.
+    fn sums(&self, accounts: &mut Accounts, first: Day) -> Result<Sums, Failure> {
+        let mut sums = Sums::default();
+        self.each_part(accounts, first, |part| {
+            sums.add(part, self.args.by);
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
     /// Reads the rows of some days at a time.
     fn each_part(
         &self,

@@ -11,6 +11,9 @@ use prometheus_client::metrics::MetricType;
 /// The names and values of the labels of a sample.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
+/// The labels of the only sample of a metric.
+pub const UNLABELLED: Labels<'_> = &[];
+
 /// Writes metrics in a [`Collector`](prometheus_client::collector::Collector).
 #[derive(Debug)]
 pub struct Exposition<'a>(DescriptorEncoder<'a>);

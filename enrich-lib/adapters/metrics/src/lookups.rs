@@ -15,7 +15,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::exposition::{Exposition, Labels};
+use crate::exposition::{Exposition, UNLABELLED};
 
 /// The outcomes, in the order of [`outcome_index`].
 const OUTCOMES: [&str; 13] = [
@@ -181,12 +181,11 @@ impl Collector for LookupCollector {
         out.counter("enrich_lookups", "Finished lookups.", counts)?;
 
         let durations = metrics.histogram(|shard| &shard.durations);
-        let unlabelled: Labels<'_> = &[];
         out.histogram(
             "enrich_lookup_duration_seconds",
             "Duration of a lookup.",
             1e9,
-            [(unlabelled, durations)],
+            [(UNLABELLED, durations)],
         )?;
 
         let ports = PORTS.map(|port| [("port", port)]);
@@ -199,7 +198,7 @@ impl Collector for LookupCollector {
         out.counter("enrich_port_failures", "Failed calls of a port.", failures)?;
 
         let credits = metrics.sum(|shard| &shard.credits);
-        out.counter("enrich_credits_spent", "Credits spent by lookups.", [(unlabelled, credits)])
+        out.counter("enrich_credits_spent", "Credits spent by lookups.", [(UNLABELLED, credits)])
     }
 }
 

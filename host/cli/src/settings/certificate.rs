@@ -29,19 +29,22 @@ pub fn read(
 
 /// Returns the time when a certificate expires, since the Unix epoch.
 pub fn expires_at(certified: &CertifiedKey) -> Option<Duration> {
-    let leaf = Certificate::from_der(certified.cert.first()?).ok()?;
-    Some(leaf.tbs_certificate.validity.not_after.to_unix_duration())
+    Some(validity(certified)?.not_after.to_unix_duration())
 }
 
 /// Returns a warning about the validity of a certificate at `now`, without its name.
 pub fn validity_of(certified: &CertifiedKey, now: SystemTime) -> Option<String> {
-    let leaf = Certificate::from_der(certified.cert.first()?).ok()?;
-    validity_warning(&leaf.tbs_certificate.validity, now)
+    validity_warning(&validity(certified)?, now)
 }
 
-/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not valid at `now` or expires
-/// soon, a key
-/// that other users of the machine can read.
+/// Returns the validity of the server's own certificate, the first of its chain.
+fn validity(certified: &CertifiedKey) -> Option<Validity> {
+    let leaf = Certificate::from_der(certified.cert.first()?).ok()?;
+    Some(leaf.tbs_certificate.validity)
+}
+
+/// Returns warnings about a certificate and key that are usable, one line each: a certificate that is not valid at `now` or
+/// expires soon, a key that other users of the machine can read.
 fn warnings(cert: &Path, key: &Path, certified: &CertifiedKey, now: SystemTime) -> Vec<String> {
     let validity = validity_of(certified, now).map(|warning| format!("{} {warning}", cert.display()));
     let mode = key.metadata().map(|metadata| metadata.permissions().mode() & 0o777).ok();

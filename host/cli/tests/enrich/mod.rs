@@ -386,3 +386,8 @@ pub fn bytes_under(dir: &Path) -> Vec<u8> {
     }
     all
 }
+
+/// Runs asynchronous work of a test.
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}

@@ -6,15 +6,11 @@ use std::net::TcpStream;
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
 use crate::enrich::disk::{Disk, on_machines_that_mount};
-use crate::enrich::{Enrich, eventually};
+use crate::enrich::{Enrich, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 #[test]
 fn is_alive_and_ready_and_lists_its_checks() {

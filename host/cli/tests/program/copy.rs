@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::enrich::Enrich;
+use crate::enrich::{Enrich, block_on};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_sqlite::DataDir;
@@ -22,10 +22,6 @@ struct Move {
     to: Enrich,
     url: String,
     database: String,
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
 impl Move {

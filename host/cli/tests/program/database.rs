@@ -3,16 +3,12 @@
 use crate::commands::console::check_usage;
 use crate::commands::users::check_invitation;
 use crate::commands::{key_row, status, within_a_second};
-use crate::enrich::{Enrich, eventually};
+use crate::enrich::{Enrich, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::{Value, json};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 /// Creates a database with the tables of this version and returns its URL.
 fn database() -> String {

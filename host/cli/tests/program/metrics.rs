@@ -6,14 +6,10 @@ use crate::commands::status;
 use crate::enrich::admin::{ADMIN, Scrape, wait_until_failed, wait_until_ready};
 use crate::enrich::disk::{Disk, on_machines_that_mount};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, eventually};
+use crate::enrich::{Enrich, Server, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 fn import_ada(enrich: &Enrich) {
     let file = enrich.file("people.csv", format!("email,linkedin_url\n{EMAIL},linkedin.com/in/ada\n"));

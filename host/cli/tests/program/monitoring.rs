@@ -8,13 +8,9 @@ use std::sync::LazyLock;
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, Scrape, wait_until_ready};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, eventually, repository};
+use crate::enrich::{Enrich, block_on, eventually, repository};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 /// The scrapes of a server with a vendor, a cache and a certificate, and of a node on PostgreSQL and Redis.
 static SCRAPES: LazyLock<[Scrape; 2]> = LazyLock::new(|| [single_server(), node()]);

@@ -4,16 +4,12 @@ use std::fs;
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::vendor::{Behavior, Vendor};
-use crate::enrich::{Enrich, Server, bytes_under, eventually};
+use crate::enrich::{Enrich, Server, block_on, bytes_under, eventually};
 use enrich_tests::servers::Postgres;
 use serde_json::json;
 
 const EMAIL: &str = "ada.marlowe@gmail.com";
 const URL: &str = "https://www.linkedin.com/in/ada";
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 /// Two nodes that know one person.
 struct Fleet {

@@ -3,16 +3,12 @@
 use std::fs;
 
 use crate::commands::{status, within_a_second};
-use crate::enrich::Enrich;
+use crate::enrich::{Enrich, block_on};
 use enrich_tests::servers::Postgres;
 use serde_json::json;
 
 const ADA: &str = "ada.marlowe@gmail.com";
 const BEA: &str = "bea.marlowe@gmail.com";
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 fn import(enrich: &Enrich, emails: &[&str]) {
     let rows: String = emails.iter().map(|email| format!("{email},linkedin.com/in/someone\n")).collect();

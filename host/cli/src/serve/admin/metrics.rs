@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use enrich_host::ConnectionStatistics;
-use enrich_metrics::exposition::{Exposition, Labels};
+use enrich_metrics::exposition::{Exposition, UNLABELLED};
 use enrich_middleware::BreakerState;
 use enrich_store::statistics::{Commits, LedgerStatistics};
 use prometheus_client::collector::Collector;
@@ -20,8 +20,6 @@ use crate::settings;
 
 /// The media type of OpenMetrics text, which Prometheus reads since version 2.5.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-const UNLABELLED: Labels<'_> = &[];
 
 /// Returns all metrics as OpenMetrics text.
 pub async fn scrape(node: &Arc<Node>, health: &Health) -> Result<String, fmt::Error> {

@@ -4,11 +4,9 @@ use std::fmt;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use enrich_metrics::exposition::{Exposition, Labels};
+use enrich_metrics::exposition::{Exposition, UNLABELLED};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
-
-const UNLABELLED: Labels<'_> = &[];
 
 pub fn encode(out: &mut Exposition<'_>, started_at: SystemTime) -> fmt::Result {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
