@@ -57,16 +57,9 @@ impl Workers {
             (Registry::new(&services.limits), Arc::new(Shutdown::new()), Log::new());
         services.connections.watch(&registry);
         let mut running = JoinSet::new();
-        let workers: Vec<_> = self
-            .threads
-            .iter()
-            .map(|thread| {
-                let (sender, mut receiver) = unbounded_channel();
-                let accept = async move || receive(&mut receiver).await;
-                running.spawn_on(serve(accept, services.clone(), log.clone(), phases.clone()), thread);
-                Worker { sender, connections: Arc::new(()) }
-            })
-            .collect();
+        let start =
+            |thread| Worker::start(thread, &mut running, services.clone(), log.clone(), phases.clone());
+        let workers: Vec<_> = self.threads.iter().map(start).collect();
         let _close_if_dropped = phases.closing.clone().drop_guard();
 
         let mut shutdown = pin!(phases.run(shutdown, &registry, services.limits.drain_timeout));
@@ -90,6 +83,24 @@ struct Worker {
     sender: UnboundedSender<Dispatched>,
     /// Cloned into each open connection of the thread. Its reference count is the number of connections plus one.
     connections: Arc<()>,
+}
+
+impl Worker {
+    /// Starts to serve on `thread`, in a task of `running`.
+    ///
+    /// It is not generic, so that HTTP is compiled with this crate and not with each program that uses it.
+    fn start(
+        thread: &Handle,
+        running: &mut JoinSet<()>,
+        services: Services,
+        log: Log,
+        phases: Arc<Shutdown>,
+    ) -> Self {
+        let (sender, mut receiver) = unbounded_channel();
+        let accept = async move || receive(&mut receiver).await;
+        running.spawn_on(serve(accept, services, log, phases), thread);
+        Self { sender, connections: Arc::new(()) }
+    }
 }
 
 /// A connection on its way to a thread. It is not registered with any runtime.
