@@ -25,6 +25,7 @@ mod open_files;
 mod opt_outs;
 mod rate_limits;
 mod reload;
+mod retention;
 mod socket;
 mod stores;
 mod take_over;
@@ -44,6 +45,7 @@ use enrich_sqlite::{Admin, DataDir};
 use enrich_store::Actor;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 use tracing::info;
 
 use self::admin::{AdminListener, Node};
@@ -190,7 +192,7 @@ async fn serve(
     let listener = TcpListener::from_std(api.into_listener()?).map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let url = format!("{scheme}://{address}");
-    let signal = shutdown()?;
+    let mut signals = Signals::new()?;
     let console = console.map(|endpoint| {
         let tls = reload.certificate().map(tls::config);
         WebApplication::start(endpoint, Host { settings, stores, tls, api_url: url.clone() })
@@ -220,7 +222,11 @@ async fn serve(
         info!(url = %console.url, "web application");
     }
     info!(%url, "serving");
-    low_balances::watch(settings.locations.of_accounts(&settings.data), node.low_balances.clone());
+    let accounts = settings.locations.of_accounts(&settings.data);
+    low_balances::watch(accounts.clone(), node.low_balances.clone());
+    if let Some(keep) = settings.config.keep_spends() {
+        retention::watch(accounts, keep);
+    }
     node.set_started(stores, reload.stack(), reload.certificate(), connections_max);
     take_over::notify(&[NotifyState::Ready]);
     if let Some(key) = key {
@@ -229,11 +235,17 @@ async fn serve(
             show_invitation(&settings.data, &console.url).await?;
         }
     }
+    let shutdown_delay = settings.config.shutdown_delay();
     let stop_console = console.as_ref().map(WebApplication::stop_token);
     let shutdown = async move {
-        signal.await;
+        let signal = if signals.next().await == Exit::Terminated { "SIGTERM" } else { "SIGINT" };
+        info!("{signal}: stopping");
         node.set_draining();
         take_over::notify(&[NotifyState::Stopping]);
+        tokio::select! {
+            () = sleep(shutdown_delay) => {}
+            _ = signals.next() => {}
+        }
         if let Some(stop) = stop_console {
             stop.cancel();
         }
@@ -275,13 +287,4 @@ async fn show_invitation(data: &Path, console: &str) -> Result<(), Failure> {
         invitation.url
     );
     invitation.deliver(&mut Admin::open(&DataDir::open(data)?)?, &text).await
-}
-
-/// Listens for signals and returns a future that completes on SIGTERM or SIGINT.
-fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
-    let mut signals = Signals::new()?;
-    Ok(async move {
-        let signal = if signals.next().await == Exit::Terminated { "SIGTERM" } else { "SIGINT" };
-        info!("{signal}: stopping");
-    })
 }

@@ -87,6 +87,8 @@ pub struct CreditsConfig {
     pub durability: DurabilitySetting,
     /// Maximum time for which the outcome of a commit may be unknown, in milliseconds.
     pub in_doubt_ms: u64,
+    /// Age after which the server removes spends, in days. It keeps them if missing.
+    keep_spends_days: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -117,6 +119,8 @@ pub struct ConnectionsConfig {
     pub body_ms: u64,
     /// Maximum idle time of a connection between requests, in milliseconds.
     pub idle_ms: u64,
+    /// Time between a signal to stop and the graceful shutdown, in milliseconds.
+    shutdown_delay_ms: u64,
 }
 
 /// The cache of vendor results.
@@ -139,7 +143,7 @@ impl Default for PriceConfig {
 
 impl Default for CreditsConfig {
     fn default() -> Self {
-        Self { durability: DurabilitySetting::default(), in_doubt_ms: 30_000 }
+        Self { durability: DurabilitySetting::default(), in_doubt_ms: 30_000, keep_spends_days: None }
     }
 }
 
@@ -164,6 +168,7 @@ impl Default for ConnectionsConfig {
             head_ms: ms(limits.head_timeout),
             body_ms: ms(limits.body.timeout),
             idle_ms: ms(limits.idle_timeout),
+            shutdown_delay_ms: 0,
         }
     }
 }
@@ -211,6 +216,8 @@ pub fn admin_listen(path: &Path) -> Result<Option<Listen>, SettingErrors> {
 impl Config {
     /// One hour. A client that is silent for longer is gone.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
+    /// 100 years.
+    const SPENDS_DAYS_MAX: u32 = 36_525;
     /// One year.
     const CACHE_SECONDS_MAX: u64 = 366 * 86_400;
     /// About 2 GB of memory.
@@ -268,7 +275,16 @@ impl Config {
         }
         let in_doubt_ms = self.credits.in_doubt_ms;
         errors.check(check_range("credits.in_doubt_ms", in_doubt_ms, 1, Self::CONNECTION_MS_MAX));
-        let ConnectionsConfig { head_ms, body_ms, idle_ms, .. } = self.connections;
+        if let Some(days) = self.credits.keep_spends_days {
+            errors.check(check_range("credits.keep_spends_days", days, 1, Self::SPENDS_DAYS_MAX));
+        }
+        let ConnectionsConfig { head_ms, body_ms, idle_ms, shutdown_delay_ms, .. } = self.connections;
+        errors.check(check_range(
+            "connections.shutdown_delay_ms",
+            shutdown_delay_ms,
+            0,
+            Self::CONNECTION_MS_MAX,
+        ));
         for (setting, ms) in [("head_ms", head_ms), ("body_ms", body_ms), ("idle_ms", idle_ms)] {
             errors.check(check_range(&format!("connections.{setting}"), ms, 1, Self::CONNECTION_MS_MAX));
         }
@@ -325,6 +341,16 @@ impl Config {
     /// Returns the maximum time for which the outcome of a commit may be unknown.
     pub fn in_doubt_max(&self) -> Duration {
         Duration::from_millis(self.credits.in_doubt_ms)
+    }
+
+    /// Returns the age after which spends are removed.
+    pub fn keep_spends(&self) -> Option<Duration> {
+        self.credits.keep_spends_days.map(|days| Duration::from_secs(u64::from(days) * 86_400))
+    }
+
+    /// Returns the time between a signal to stop and the graceful shutdown.
+    pub fn shutdown_delay(&self) -> Duration {
+        Duration::from_millis(self.connections.shutdown_delay_ms)
     }
 
     /// Returns the limits for `connections_max` connections, which may be fewer than [`ConnectionsConfig::max`].

@@ -187,8 +187,8 @@ fn refunds_a_lookup_once() {
     assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
 }
 
-#[test]
-fn prunes_old_spends() {
+/// Returns the program with two spends of the workspace `demo`: one of 2023, and one of today.
+fn with_old_spend() -> Enrich {
     let (enrich, key) = Enrich::with_key(9, 500);
     enrich.ok(&["people", "import", &one_person(&enrich)]);
     let server = enrich.serve(&[]);
@@ -201,6 +201,16 @@ fn prunes_old_spends() {
     db.execute_batch(old).unwrap();
     drop(db);
     enrich.serve(&[]).stop(); // adds the spends to the totals
+    enrich
+}
+
+fn spends(enrich: &Enrich) -> usize {
+    enrich.ok(&["spends", "demo", "--from", "2023-01-01", "--json"]).lines().count()
+}
+
+#[test]
+fn prunes_old_spends() {
+    let enrich = with_old_spend();
     let before =
         [&["credits", "show", "demo", "--json"][..], &["usage", "demo", "--from", "2023-01-01", "--json"]];
     let before = before.map(|args| (args, enrich.ok(args)));
@@ -214,9 +224,20 @@ fn prunes_old_spends() {
     for (args, output) in before {
         assert_eq!(enrich.ok(args), output, "{args:?}");
     }
-    assert_eq!(enrich.ok(&["spends", "demo", "--from", "2023-01-01", "--json"]).lines().count(), 1);
+    assert_eq!(spends(&enrich), 1);
     assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
     assert_eq!(enrich.run(&["credits", "prune", "--older-than", "23h"]).code, Some(2));
+}
+
+#[test]
+fn server_removes_spends_after_the_set_number_of_days() {
+    let enrich = with_old_spend();
+    let config = enrich.file("enrich.toml", "credits.keep_spends_days = 400");
+    let server = enrich.serve_with(&config);
+    eventually("the old spend is removed", || (spends(&enrich) == 1).then_some(()));
+    let log = server.stop();
+    assert!(log.contains("removed old spends removed=1 before=\"20"), "{log}");
+    assert_eq!(enrich.ok(&["credits", "audit"]), "1 of 1 workspaces reconcile with their rows");
 }
 
 #[test]
