@@ -143,6 +143,14 @@ impl DataDir {
         Self(path.into()).people_key().is_file()
     }
 
+    /// Writes the key for hashing emails, for a directory whose people come from another one.
+    ///
+    /// Errors: [`SqliteError::File`] if there is a key.
+    pub fn install_people_key(&self, key: [u8; 16]) -> Result<(), SqliteError> {
+        let path = self.people_key();
+        write_private(&path, &key).map_err(SqliteError::file(path))
+    }
+
     pub(crate) fn accounts(&self) -> PathBuf {
         self.0.join("accounts.db")
     }

@@ -233,7 +233,7 @@ pub enum PeopleCommand {
     ///
     /// Writes only the differences, in one commit, and skips people who opted out. Refuses a snapshot with another people.key, and
     /// one that is older than the last. Can run while a server is running.
-    Fetch(SnapshotArgs),
+    Fetch(FetchArgs),
     /// Opt people out permanently
     ///
     /// They are no longer found, and later imports do not change that. With --database, this applies to all nodes.
@@ -264,6 +264,17 @@ pub struct SnapshotArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct FetchArgs {
+    #[command(flatten)]
+    pub snapshot: SnapshotArgs,
+    /// Key file to copy if the data directory has none
+    ///
+    /// All nodes need the same people.key. It is ignored if the data directory has a key.
+    #[arg(long, value_name = "FILE")]
+    pub people_key: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -26,7 +26,7 @@ pub use self::accounts::{
     ConsoleUrlArg, Grouping, KeyArgs, KeyCommand, PeriodArgs, RowFormat, SpendsArgs, UsageArgs, UserCommand,
 };
 pub use self::admin::{
-    ConfigCommand, CopyArgs, CreditsCommand, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
+    ConfigCommand, CopyArgs, CreditsCommand, FetchArgs, ImportArgs, MigrateArgs, OptOutArgs, PeopleCommand,
     SnapshotArgs, TryArgs, VendorsCommand, WorkspaceArgs, WorkspaceCommand, WorkspaceSettings,
 };
 pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};

@@ -1,14 +1,15 @@
 //! `enrich people publish` and `fetch`: the same people on several nodes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
-use enrich_sqlite::{Fetched, Published};
+use enrich_sqlite::{DataDir, Fetched, Published};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use crate::args::SnapshotArgs;
+use crate::args::{FetchArgs, SnapshotArgs};
 use crate::directory::{Directory, check_has_key};
 use crate::failure::Failure;
 use crate::output::{self, grouped};
@@ -31,8 +32,14 @@ pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
     ))
 }
 
-pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &SnapshotArgs) -> Result<(), Failure> {
+pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &FetchArgs) -> Result<(), Failure> {
     let started = Instant::now();
+    let FetchArgs { snapshot: args, people_key } = args;
+    if let Some(file) = people_key
+        && !DataDir::has_people_key(data)
+    {
+        install_key(data, file)?;
+    }
     check_has_key(data)?;
     let directory = Directory::create(data.to_owned(), database)?;
     let Fetched { people, changed, removed } = directory.people.fetch(&args.file)?;
@@ -47,4 +54,14 @@ pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &SnapshotArgs) -> 
         grouped(changed),
         grouped(removed),
     ))
+}
+
+/// Copies the key of other nodes to a data directory without one, which is created if it is missing.
+fn install_key(data: &Path, file: &Path) -> Result<(), Failure> {
+    let key = fs::read(file).map_err(|error| Failure::file("read", file, error))?;
+    let key = key.try_into().map_err(|_| {
+        Failure::new(format!("{} is not a people.key", file.display()))
+            .advise("copy the file people.key from the data directory of another node")
+    })?;
+    Ok(DataDir::create(data)?.install_people_key(key)?)
 }

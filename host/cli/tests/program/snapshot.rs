@@ -1,6 +1,7 @@
 //! `enrich people publish` and `fetch` on the real binary.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::commands::{status, within_a_second};
 use crate::enrich::{Enrich, block_on};
@@ -59,6 +60,25 @@ fn nodes_of_a_database_do_not_fetch_people_who_opted_out() {
     let fetched = to.json(&["people", "fetch", snapshot, "--json"]);
     assert_eq!(fetched, json!({"people": 2, "changed": 1, "removed": 0}));
     assert_eq!(to.json(&["people", "stats", "--json"])["people"], 1);
+}
+
+#[test]
+fn fetch_copies_the_key_to_a_new_node() {
+    let [from, to] = [Enrich::new(), Enrich::new()];
+    import(&from, &[ADA]);
+    let snapshot = from.path("people.snapshot");
+    from.ok(&["people", "publish", snapshot.to_str().unwrap()]);
+    let key = from.data().join("people.key");
+    let fetch = ["people", "fetch", snapshot.to_str().unwrap(), "--people-key"];
+    let error = to.err(&[&fetch[..], &[snapshot.to_str().unwrap()]].concat());
+    assert!(error.contains("people.snapshot is not a people.key"), "{error}");
+    // The second time, as when a container starts again, there is a key.
+    for changed in ["1 new or changed", "0 new or changed"] {
+        let output = to.ok(&[&fetch[..], &[key.to_str().unwrap()]].concat());
+        assert!(output.contains(changed), "{output}");
+    }
+    assert_eq!(fs::read(to.data().join("people.key")).unwrap(), fs::read(&key).unwrap());
+    assert_eq!(fs::metadata(to.data().join("people.key")).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
