@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::enrich::Enrich;
 
@@ -18,7 +19,7 @@ fn systemd_accepts_the_units() {
         let unit = unit.replace("/usr/bin/enrich", env!("CARGO_BIN_EXE_enrich"));
         fs::write(units.path().join(name), unit).unwrap();
     }
-    let ran = std::process::Command::new("systemd-analyze")
+    let ran = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
         .arg(units.path().join("enrich.service"))
         .output()
@@ -38,4 +39,75 @@ fn settings_for_kubernetes_are_valid() {
     let report = enrich.ok(&["config", "check", file.to_str().unwrap()]);
     assert!(report.contains("listen: http://0.0.0.0:8080\n"), "{report}");
     assert!(report.contains("admin listener: http://0.0.0.0:9464\n"), "{report}");
+}
+
+/// Returns the list of strings in the value of `key`, on each line that has one.
+fn lists(text: &str, key: &str) -> Vec<Vec<String>> {
+    let words = |list: &str| list.split(", ").map(|word| word.trim_matches('"').to_owned()).collect();
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(key)?.strip_prefix(": ["));
+    lines.map(|line| words(line.strip_suffix(']').unwrap())).collect()
+}
+
+/// `--help` is reached only if the command and its flags before it exist.
+#[test]
+fn containers_run_existing_commands() {
+    let compose = fs::read_to_string(deployed("compose.yaml")).unwrap();
+    let kubernetes = fs::read_to_string(deployed("kubernetes.yaml")).unwrap();
+    let mut commands = lists(&kubernetes, "args");
+    commands.extend(lists(&compose, "command").into_iter().filter(|words| words[0] != "redis-server"));
+    assert!(commands.len() >= 7, "{commands:?}");
+    let enrich = Enrich::new();
+    for command in commands {
+        let words: Vec<_> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        enrich.ok(&words);
+    }
+}
+
+#[test]
+fn image_has_no_shell_and_no_root() {
+    let image = fs::read_to_string(deployed("Dockerfile")).unwrap();
+    let stage = image.rsplit_once("\nFROM ").unwrap().1;
+    assert!(stage.starts_with("gcr.io/distroless/static-debian12:nonroot\n"), "{stage}");
+    assert!(
+        stage.contains("\nUSER 65532:65532\n") && stage.contains(" CMD [\"enrich\", \"health\"]\n"),
+        "{stage}"
+    );
+    assert!(!stage.contains("\nRUN "), "the image of another architecture cannot run anything: {stage}");
+    let kubernetes = fs::read_to_string(deployed("kubernetes.yaml")).unwrap();
+    for pod in kubernetes.split("runAsNonRoot: true\n").skip(1) {
+        assert!(pod.trim_start().starts_with("runAsUser: 65532\n"), "{pod}");
+    }
+}
+
+#[test]
+fn debian_package_names_existing_files() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(crate_dir.join("Cargo.toml")).unwrap().parse::<toml::Table>().unwrap();
+    let package = &manifest["package"]["metadata"]["deb"];
+    let assets = package["assets"].as_array().unwrap().iter().map(|asset| &asset[0]);
+    let others = [&package["changelog"], &package["license-file"][0], &package["maintainer-scripts"]];
+    let release = fs::read_to_string(deployed("release")).unwrap();
+    for source in assets.chain(others).map(|source| source.as_str().unwrap()) {
+        let path = source.split('*').next().unwrap().trim_end_matches('/');
+        match path.strip_prefix("../../target/package/") {
+            Some(written) => assert!(release.contains(&format!("\"$common/{written}\"")), "{source}"),
+            None if source == "target/release/enrich" => {}
+            None => assert!(crate_dir.join(path).exists(), "{source}"),
+        }
+    }
+}
+
+#[test]
+fn scripts_are_valid() {
+    let scripts = ["release", "debian/postinst", "debian/prerm", "debian/postrm"].map(deployed);
+    for script in &scripts {
+        let text = fs::read_to_string(script).unwrap();
+        let shell = text.lines().next().unwrap().rsplit(['/', ' ']).next().unwrap();
+        let checked = Command::new(shell).arg("-n").arg(script).output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    }
+    // Developers have it, or not.
+    if let Ok(checked) = Command::new("shellcheck").args(&scripts).output() {
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
 }
