@@ -5,7 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use listenfd::ListenFd;
-use nix::sys::socket::{self, Backlog, setsockopt, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 use tokio::net::TcpSocket;
 use tracing::warn;
 
@@ -145,8 +146,10 @@ impl Endpoint {
 const WAITING_MAX: u32 = 4_096;
 
 /// Listens on a passed socket, or only sets its backlog if it listens already.
+///
+/// The kernel reduces a backlog that is too large. `nix` would refuse more than `SOMAXCONN`, which is 128 with musl.
 fn listen(socket: &TcpListener) -> io::Result<()> {
-    Ok(socket::listen(socket, Backlog::new(WAITING_MAX as i32)?)?)
+    SockRef::from(socket).listen(WAITING_MAX as i32)
 }
 
 /// Directs new connections to the newest of two processes that share the address.
