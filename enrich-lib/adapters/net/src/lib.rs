@@ -1,10 +1,11 @@
-//! Outgoing connections of the adapters.
+//! What the adapters to servers share: outgoing connections, and replies to many tasks.
 //!
 //! * [`Connect`] opens byte streams to one server: [`Tcp`], [`Tls`], [`Unix`], or an own implementation, such as a simulated
 //!   network.
 //! * [`TcpAddress`] connects to one address of a host, and closes connections to a peer that no longer responds: [`Liveness`].
 //! * [`system_roots`], [`pem_roots`] and [`client_config`] build the TLS configuration. It always verifies certificates, with
 //!   rustls and ring. [`Identity`] is a client certificate.
+//! * [`Replies`] sends results to tasks on several threads.
 //! * [`sources`] lists an error and its causes, to describe a failed connection.
 //!
 //! Connecting has no timeout of its own; the caller applies one.
@@ -14,11 +15,13 @@
 
 mod connect;
 mod liveness;
+mod replies;
 mod sources;
 mod tls;
 
 pub use connect::{Connect, Stream, Tcp, Tls, Unix};
 pub use liveness::{Keepalive, Liveness, TcpAddress};
+pub use replies::{Replies, ReplySender, reply_channel};
 pub use sources::sources;
 pub use tls::{Identity, RootsError, client_config, pem_roots, system_roots};
 

@@ -15,6 +15,7 @@ use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Workspace;
+use enrich_net::reply_channel;
 use enrich_store::statistics::{CommitCounter, LedgerStatistics};
 use enrich_store::usage::UsageCounter;
 use enrich_store::{ClockSkew, Clocks, ServerClock, StoreError};
@@ -283,7 +284,7 @@ impl Ledger {
             };
             rowid
         };
-        let (reply, result) = oneshot::channel();
+        let (reply, result) = reply_channel();
         let queued_at = Instant::now();
         let (hold, is_ambiguous, is_late) = (hold.clone(), false, false);
         let _pending = Pending::count(&self.pending);

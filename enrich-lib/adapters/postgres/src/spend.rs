@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use enrich_lib::credit::Hold;
-use tokio::sync::oneshot;
+use enrich_net::ReplySender;
 use tokio::time::Instant;
 
 use crate::error::PostgresError;
@@ -17,7 +17,7 @@ pub(crate) struct Spend {
     pub(crate) rowid: i64,
     pub(crate) hold: Hold,
     pub(crate) credits: u64,
-    pub(crate) reply: ReplySender,
+    pub(crate) reply: ReplySender<SpendResult>,
     pub(crate) queued_at: Instant,
     /// True if the spend was sent and may have been committed.
     pub(crate) is_ambiguous: bool,
@@ -43,8 +43,8 @@ impl Drop for Pending {
     }
 }
 
-/// The channel for the result. The receiver may be closed.
-type ReplySender = oneshot::Sender<Result<(), PostgresError>>;
+/// The result of a spend.
+pub(crate) type SpendResult = Result<(), PostgresError>;
 
 impl Spend {
     /// Returns the row id of the workspace and the epoch, in lock order.
@@ -55,6 +55,6 @@ impl Spend {
     /// Fails a spend that is not committed and never will be.
     pub(crate) fn fail(self, error: PostgresError) {
         self.state.lease().account.abort_spend(&self.hold);
-        let _ = self.reply.send(Err(error));
+        self.reply.send(Err(error));
     }
 }

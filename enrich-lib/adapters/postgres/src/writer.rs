@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrich_net::Replies;
 use enrich_store::statistics::CommitCounter;
 use enrich_store::{Backoff, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -171,21 +172,21 @@ impl Writer {
         }
     }
 
-    /// Reports committed spends to their callers. `settle` requeues the others as late, and `charge` rejects them. The account
-    /// stays locked while the result is sent, so that a caller that receives it finds the hold spent.
+    /// Reports committed spends to their callers. `settle` requeues the others as late, and `charge` rejects them.
     fn reply(&mut self, batch: Vec<Spend>, committed: Vec<bool>) {
+        let mut replies = Replies::default();
         for (spend, is_committed) in batch.into_iter().zip(committed) {
             match is_committed {
                 true => {
-                    let mut lease = spend.state.lease();
-                    lease.account.commit_spend(&spend.hold);
-                    let _ = spend.reply.send(Ok(()));
+                    spend.state.lease().account.commit_spend(&spend.hold);
+                    replies.add(spend.reply, Ok(()));
                 }
                 // No earlier statement can commit it either.
                 false if spend.is_late => spend.fail(PostgresError::LeaseEnded),
                 false => self.spends.push(Spend { is_late: true, ..spend }),
             }
         }
+        replies.send();
     }
 
     /// Handles a failed statement. Constraint violations are reported to the callers. The spends of a locked lease wait. Any

@@ -10,7 +10,7 @@ use enrich_lib::model::Timestamp;
 use enrich_lib::ports::Windows;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Window;
-use enrich_net::Connect;
+use enrich_net::{Connect, Replies, ReplySender, reply_channel};
 use enrich_store::sync::Mutex;
 use enrich_store::{ClockSkew, ServerClock};
 use tokio::sync::oneshot;
@@ -105,12 +105,12 @@ struct Batch {
 }
 
 /// The channel to a request that waits for its count.
-type Waiter = oneshot::Sender<Result<u64, WindowStoreError>>;
+type Waiter = ReplySender<Result<u64, WindowStoreError>>;
 
 impl Shared {
     /// Adds a request to the next round trip of `counter`. If none is in progress, the round trip starts at once.
     fn join(self: &Arc<Self>, counter: Counter) -> oneshot::Receiver<Result<u64, WindowStoreError>> {
-        let (waiter, count) = oneshot::channel();
+        let (waiter, count) = reply_channel();
         let mut batches = self.batches.lock();
         match batches.get_mut(&counter) {
             // A finished task has panicked or was aborted, and sends nothing.
@@ -131,9 +131,11 @@ impl Shared {
             let requests = waiters.len() as u64;
             let counted = self.round_trip(&counter, requests).await;
             let before = counted.map(|count| count - requests);
+            let mut replies = Replies::default();
             for (number, waiter) in (1..).zip(waiters) {
-                let _ = waiter.send(before.clone().map(|before| before + number));
+                replies.add(waiter, before.clone().map(|before| before + number));
             }
+            replies.send();
         }
     }
 
