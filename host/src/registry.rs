@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::activity::ConnectionActivity;
 use crate::limits::Limits;
@@ -264,22 +265,27 @@ fn network(address: IpAddr) -> IpAddr {
 pub(crate) struct Acceptor<L: Listener> {
     listener: L,
     registry: Arc<Registry>,
+    /// Cancelled when no further connection is accepted.
+    stopped: CancellationToken,
     /// An accepted connection that waits for a slot.
     waiting: Option<(L::Io, IpAddr)>,
 }
 
 impl<L: Listener> Acceptor<L> {
-    pub(crate) fn new(listener: L, registry: Arc<Registry>) -> Self {
-        Self { listener, registry, waiting: None }
+    pub(crate) fn new(listener: L, registry: Arc<Registry>, stopped: CancellationToken) -> Self {
+        Self { listener, registry, stopped, waiting: None }
     }
 
-    /// Accepts the next connection. Cancel safe.
+    /// Accepts the next connection. Cancel safe. Once it is stopped, it returns only a connection that it had accepted before.
     pub(crate) async fn accept(&mut self) -> (L::Io, Slot) {
         loop {
             let address = match &self.waiting {
                 Some((_, address)) => *address,
                 None => {
-                    let (io, peer) = listener::accept(&mut self.listener).await;
+                    let (io, peer) = tokio::select! { biased;
+                        () = self.stopped.cancelled() => std::future::pending().await,
+                        accepted = listener::accept(&mut self.listener) => accepted,
+                    };
                     self.waiting.insert((io, peer.ip())).1
                 }
             };

@@ -39,6 +39,9 @@ pub struct Services {
     pub observer: Arc<dyn Observer>,
     /// Reads the connections of the server.
     pub connections: ConnectionMonitor,
+    /// Another process holds the listening socket and accepts the connections that this server does not. A shutdown then stops
+    /// accepting at once. Otherwise, connections that wait in the backlog would be reset when the socket is closed.
+    pub is_socket_shared: bool,
     /// Adds a `date` header to replies. Simulations disable it because it shows the machine's clock, not the simulated one.
     pub date_header: bool,
 }
@@ -55,6 +58,7 @@ impl Services {
             tls: None,
             observer: Arc::new(()),
             connections: ConnectionMonitor::default(),
+            is_socket_shared: false,
             date_header: true,
         }
     }
@@ -62,12 +66,13 @@ impl Services {
 
 impl fmt::Debug for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, limits, client_address, tls, date_header, .. } = self;
+        let Self { service, limits, client_address, tls, is_socket_shared, date_header, .. } = self;
         f.debug_struct("Services")
             .field("service", service)
             .field("limits", limits)
             .field("client_address", client_address)
             .field("tls", &tls.is_some())
+            .field("is_socket_shared", is_socket_shared)
             .field("date_header", date_header)
             .finish_non_exhaustive()
     }
@@ -75,9 +80,9 @@ impl fmt::Debug for Services {
 
 /// Serves connections until `shutdown` resolves.
 ///
-/// For [`Limits::drain_timeout`], the server then still accepts connections and replies to requests, but announces in each
-/// reply that it closes the connection. Then it stops accepting, closes idle connections, and waits for requests and lookups
-/// in flight, at most for [`Limits::shutdown_timeout`].
+/// For [`Limits::drain_timeout`], the server then still replies to requests, but announces in each reply that it closes the
+/// connection. It also accepts connections, unless [`Services::is_socket_shared`]. Then it closes the listener and idle
+/// connections, and waits for requests and lookups in flight, at most for [`Limits::shutdown_timeout`].
 ///
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
 /// not cancel the lookups.
@@ -85,7 +90,8 @@ pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Fu
     let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
     services.connections.watch(&registry);
     let drain_timeout = services.limits.drain_timeout;
-    let mut acceptor = Acceptor::new(listener, registry.clone());
+    let mut acceptor =
+        Acceptor::new(listener, registry.clone(), phases.end_of_accepting(services.is_socket_shared));
     let accept = async move || acceptor.accept().await;
     tokio::join! { biased;
         phases.run(shutdown, &registry, drain_timeout),
@@ -110,6 +116,7 @@ pub(crate) async fn serve<Io>(
         tls,
         observer: next,
         connections: _,
+        is_socket_shared: _,
         date_header,
     } = services;
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());

@@ -12,7 +12,7 @@ use crate::registry::Registry;
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     is_draining: AtomicBool,
-    /// Cancelled first. Replies then announce the end of the connection, and connections are still accepted.
+    /// Cancelled first. Replies then announce the end of the connection.
     pub(crate) draining: CancellationToken,
     /// Cancelled last. Each connection then closes as soon as it has no request in flight.
     pub(crate) closing: CancellationToken,
@@ -27,6 +27,11 @@ impl Shutdown {
     /// Returns whether replies announce the end of the connection. Reading a token would lock a mutex for each request.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns the token that is cancelled when no further connection is accepted.
+    pub(crate) fn end_of_accepting(&self, is_socket_shared: bool) -> CancellationToken {
+        if is_socket_shared { self.draining.clone() } else { self.closing.clone() }
     }
 
     /// Waits for `signal`, then begins both phases.

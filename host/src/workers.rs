@@ -63,7 +63,8 @@ impl Workers {
         let _close_if_dropped = phases.closing.clone().drop_guard();
 
         let mut shutdown = pin!(phases.run(shutdown, &registry, services.limits.drain_timeout));
-        let mut acceptor = Acceptor::new(listener, registry.clone());
+        let mut acceptor =
+            Acceptor::new(listener, registry.clone(), phases.end_of_accepting(services.is_socket_shared));
         loop {
             tokio::select! { biased;
                 () = &mut shutdown => break,

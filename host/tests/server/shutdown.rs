@@ -110,6 +110,24 @@ async fn drops_connections_after_16_s() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leaves_new_connections_of_a_shared_socket_to_other_processes() {
+    let server = TestServer::with(|services| services.is_socket_shared = true);
+    let mut accepted = server.connect();
+    sleep(Duration::from_millis(1)).await;
+    server.stop.cancel();
+    sleep(Duration::from_millis(1)).await;
+    let mut waiting = server.connect();
+    sleep(Duration::from_millis(900)).await;
+    let reply = accepted.send(valid_request()).await;
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    drop(accepted);
+    // Reading ends when the server drops the connection that it has not accepted, together with the listener.
+    assert!(waiting.try_write(valid_request().as_bytes()).await.is_ok());
+    assert_eq!(waiting.read_to_end().await, "");
+    server.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn accepts_connections_for_1_s() {
     let server = TestServer::new();
     let mut idle = server.connect();

@@ -210,6 +210,7 @@ async fn serve(
             None => stores.usage(),
         },
         connections: node.connections.clone(),
+        is_socket_shared: matches!(settings.listen, Listen::Passed(_)),
         date_header: true,
     };
     info!(

@@ -97,7 +97,7 @@ fn new_server_continues_on_a_passed_socket() {
             server = serve_on(&enrich, &socket, name);
             clients.wait_for_more();
         }
-        clients.stop();
+        assert_eq!(clients.stop(), 0, "no connection is lost");
     });
 }
 
