@@ -40,6 +40,26 @@ async fn no_402_while_an_unresponsive_node_has_idle_credits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn locked_workspace_fails_holds_and_keeps_the_connection() {
+    let world = World::new().await;
+    world.workspace(10).await;
+    let node = world.node_with(LEASE, Duration::ZERO).await;
+    let held = world.holding(&node, 1).await;
+    node.ledger.settle(&held, Spend(1)).await.unwrap();
+    let connections = node.network.connections();
+    let locker = world.postgres.client(&world.database).await;
+    locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
+    let failed = world.hold(&node, 10).await.1.unwrap_err();
+    let backend = failed.downcast_ref::<StoreError>().and_then(StoreError::backend);
+    let is_lock_timeout =
+        |error: &PostgresError| matches!(error, PostgresError::Rejected { code, .. } if code == "55P03");
+    assert!(backend.is_some_and(is_lock_timeout), "{failed:?}");
+    locker.batch_execute("COMMIT").await.unwrap();
+    assert!(matches!(world.hold(&node, 9).await.1, Ok(Granted)));
+    assert_eq!(node.network.connections(), connections);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn node_without_heartbeat_stops_using_its_lease() {
     let world = World::new().await;
     world.workspace(10).await;

@@ -307,10 +307,12 @@ END $$;
 --   short     too few credits are free, and no node has idle ones
 --   ended     the session or the lease has ended
 --   unknown   the workspace does not exist
+--
+-- Fails if the workspace stays locked, before the statement timeout, at which the node would close its connection.
 CREATE FUNCTION lease_take(
     of_epoch bigint, workspace_id text, of_number bigint, known bigint, needs bigint, wants bigint, again boolean,
     OUT outcome text, OUT of_workspace bigint, OUT taken bigint
-) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $$
 DECLARE
     current bigint; -- the number of the stored lease
     gone    bigint;
