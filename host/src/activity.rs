@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use enrich_lib::model::LookupId;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -37,6 +38,8 @@ pub(crate) struct ConnectionActivity {
     has_changed: AtomicBool,
     lookups_started: AtomicU32,
     lookups_finished: AtomicU32,
+    /// The lookup in flight has timed out.
+    has_lookup_timed_out: AtomicBool,
     /// Set by the first lookup with a valid key.
     is_authenticated: AtomicBool,
     /// The other end: the client, or a proxy.
@@ -83,6 +86,7 @@ impl ConnectionActivity {
             has_changed: AtomicBool::new(false),
             lookups_started: AtomicU32::new(0),
             lookups_finished: AtomicU32::new(0),
+            has_lookup_timed_out: AtomicBool::new(false),
             is_authenticated: AtomicBool::new(false),
             peer,
             opened: Instant::now(),
@@ -92,9 +96,14 @@ impl ConnectionActivity {
     }
 
     /// Counts a lookup as in flight until the guard is dropped.
-    pub(crate) fn begin_lookup(&self) -> LookupInFlight<'_> {
+    pub(crate) fn begin_lookup(&self, id: LookupId) -> LookupInFlight<'_> {
         self.lookups_started.fetch_add(1, Ordering::Relaxed);
-        LookupInFlight(self)
+        LookupInFlight { activity: self, id }
+    }
+
+    /// Reports that the connection is closed because of the lookup in flight, which is then logged.
+    pub(crate) fn set_lookup_timed_out(&self) {
+        self.has_lookup_timed_out.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of the last lookup that started, or `None` if no lookup is in flight.
@@ -203,11 +212,27 @@ impl<P: Deref<Target = ConnectionActivity>> Drop for InFlight<P> {
 
 /// A guard that counts a lookup as in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct LookupInFlight<'a>(&'a ConnectionActivity);
+pub(crate) struct LookupInFlight<'a> {
+    activity: &'a ConnectionActivity,
+    id: LookupId,
+}
+
+impl LookupInFlight<'_> {
+    /// Logs that the client receives no reply.
+    pub(crate) fn log_timeout(&self) {
+        tracing::warn!(
+            lookup_id = %self.id,
+            "closed a connection or stream without a reply: the lookup timed out; its outcome is unknown"
+        );
+    }
+}
 
 impl Drop for LookupInFlight<'_> {
     fn drop(&mut self) {
-        self.0.lookups_finished.fetch_add(1, Ordering::Relaxed);
+        self.activity.lookups_finished.fetch_add(1, Ordering::Relaxed);
+        if self.activity.has_lookup_timed_out.load(Ordering::Relaxed) {
+            self.log_timeout();
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::{ConnectionActivity, ConnectionTimeout, InFlight, Wait};
-use crate::handler::{LookupTimedOut, RequestHandler};
+use crate::handler::RequestHandler;
 use crate::limits::Limits;
 use crate::registry::Slot;
 use crate::shutdown::Shutdown;
@@ -220,7 +220,11 @@ impl Connections {
                         suspended_since = None;
                         activity.begin_close();
                     }
-                    Wait::Head | Wait::Close | Wait::Lookup => {
+                    Wait::Lookup => {
+                        activity.set_lookup_timed_out();
+                        return End::Aborted;
+                    }
+                    Wait::Head | Wait::Close => {
                         log_timeout(wait);
                         return End::Aborted;
                     }
@@ -263,8 +267,7 @@ enum End {
 fn log_timeout(wait: Wait) {
     match wait {
         Wait::Head => tracing::debug!("timed out waiting for the head of a request"),
-        Wait::Idle => {}
-        Wait::Lookup => LookupTimedOut.log(),
+        Wait::Idle | Wait::Lookup => {}
         Wait::Close => {
             tracing::debug!("timed out waiting for the client to close its half of the connection")
         }

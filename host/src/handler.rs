@@ -32,12 +32,6 @@ pub(crate) struct RequestHandler {
 #[error("the lookup timed out; its outcome is unknown")]
 pub(crate) struct LookupTimedOut;
 
-impl LookupTimedOut {
-    pub(crate) fn log(&self) {
-        tracing::warn!("closed a connection or stream without a reply: {self}");
-    }
-}
-
 impl RequestHandler {
     /// Answers one request. The timeout of a lookup on HTTP/1 is that of its connection.
     pub(crate) async fn answer(
@@ -82,12 +76,12 @@ impl RequestHandler {
         version: Version,
         activity: &ConnectionActivity,
     ) -> Result<Response<Bytes>, LookupTimedOut> {
-        let _in_flight = activity.begin_lookup();
+        let in_flight = activity.begin_lookup(lookup.id());
         let response = if version < Version::HTTP_2 {
             lookup.await
         } else {
             let lookup = Box::pin(timeout(self.limits.lookup_timeout, lookup)).await;
-            lookup.map_err(|_| LookupTimedOut).inspect_err(LookupTimedOut::log)?
+            lookup.map_err(|_| LookupTimedOut).inspect_err(|_| in_flight.log_timeout())?
         };
         // A 500 may precede the check of the key.
         if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::INTERNAL_SERVER_ERROR) {

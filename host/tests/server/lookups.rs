@@ -228,6 +228,14 @@ impl Log {
     pub fn lines(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
+
+    /// Returns the ids of the lookups whose clients received no reply.
+    pub fn unanswered(&self) -> Vec<String> {
+        let lines = self.lines();
+        let unanswered = lines.lines().filter(|line| line.contains("without a reply"));
+        let ids = unanswered.map(|line| line.split_once("lookup_id=").unwrap().1);
+        ids.map(|id| id.split(' ').next().unwrap().to_owned()).collect()
+    }
 }
 
 impl Write for Log {

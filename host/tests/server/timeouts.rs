@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::client::{Client, request_head, valid_request};
 use crate::http2;
-use crate::lookups::Gate;
+use crate::lookups::{Gate, Log};
 use crate::test_server::{BODY, TestServer};
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,8 @@ async fn drops_connection_that_the_client_does_not_close_within_5_s() {
 /// The outcome of the lookup is unknown, so that every reply could be wrong.
 #[tokio::test(start_paused = true)]
 async fn closes_connection_without_a_reply_when_the_lookup_takes_more_than_60_s() {
-    let gate = Gate::default();
+    let (gate, log) = (Gate::default(), Log::default());
+    let _guard = log.capture();
     let server = TestServer::with_resolver(gate.clone());
     let mut client = server.connect();
     assert_eq!(client.send(valid_request().replace("enr_", "enr-")).await.status, 401);
@@ -143,6 +144,7 @@ async fn closes_connection_without_a_reply_when_the_lookup_takes_more_than_60_s(
     assert_eq!(client.read_to_end().await, "");
     let seconds = server.elapsed_seconds() - 20;
     assert!((60..=65).contains(&seconds), "{seconds} s");
+    assert_eq!(log.unanswered(), ["lookup_018bcfe5680071018101010101010101"]);
 
     gate.open();
     sleep(Duration::from_secs(1)).await;
@@ -179,12 +181,14 @@ async fn lookup_timeout_starts_after_the_body() {
 
 #[tokio::test(start_paused = true)]
 async fn resets_stream_when_the_lookup_takes_more_than_60_s() {
-    let gate = Gate::default();
+    let (gate, log) = (Gate::default(), Log::default());
+    let _guard = log.capture();
     let server = TestServer::with_resolver(gate.clone());
     let mut client = http2::Client::connect(&server).await;
     let error = client.try_send(http2::valid_request()).await.unwrap_err();
     assert!(format!("{error:?}").contains("INTERNAL_ERROR"), "{error:?}");
     assert_eq!(server.elapsed_seconds(), 60);
+    assert_eq!(log.unanswered(), ["lookup_018bcfe5680070008000000000000000"]);
     gate.open();
     sleep(Duration::from_secs(1)).await;
     assert_eq!((server.balance().held, server.balance().spent), (0, 1), "the lookup completes nevertheless");

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use enrich_lib::drive::Service;
 use enrich_lib::lookup::Request;
+use enrich_lib::model::LookupId;
 use enrich_lib::observe::Observer;
 use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
@@ -77,7 +78,7 @@ impl Endpoint {
                 Err(_) => wire::internal_error(arrival.id),
             }
         };
-        LookupFuture { lookup: Some(Box::pin(self.lookups.track_future(lookup))) }
+        LookupFuture { id: arrival.id, lookup: Some(Box::pin(self.lookups.track_future(lookup))) }
     }
 }
 
@@ -97,8 +98,16 @@ impl fmt::Debug for Endpoint {
 /// The lookup runs in the awaiting task, which saves spawning one. After a drop, the rest runs in a spawned task.
 #[must_use = "futures do nothing unless polled"]
 pub struct LookupFuture {
+    id: LookupId,
     /// `None` after completion.
     lookup: Option<Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>>,
+}
+
+impl LookupFuture {
+    /// Returns the id of the lookup.
+    pub fn id(&self) -> LookupId {
+        self.id
+    }
 }
 
 impl Future for LookupFuture {
@@ -128,6 +137,9 @@ impl Drop for LookupFuture {
 
 impl fmt::Debug for LookupFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookupFuture").field("is_finished", &self.lookup.is_none()).finish()
+        f.debug_struct("LookupFuture")
+            .field("id", &self.id)
+            .field("is_finished", &self.lookup.is_none())
+            .finish()
     }
 }
