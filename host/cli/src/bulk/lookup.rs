@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use enrich_store::Backoff;
+use hyper::StatusCode;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -56,8 +57,9 @@ impl LookupClient {
             let failed = match self.http.enrich(email).await {
                 Ok(response) => {
                     let class = match classify(&response) {
-                        ResponseClass::Final(LookupOutcome::Stop(StopReason::OutOfCredits))
-                            if !permit.credits_refused() =>
+                        ResponseClass::Final(LookupOutcome::Stop(_))
+                            if response.status == StatusCode::PAYMENT_REQUIRED
+                                && !permit.credits_refused() =>
                         {
                             ResponseClass::NotExecuted
                         }
@@ -105,17 +107,19 @@ enum ResponseClass {
 }
 
 fn classify(response: &Response) -> ResponseClass {
-    let stop = |reason| ResponseClass::Final(LookupOutcome::Stop(reason));
+    let stop = || {
+        let reason = StopReason::Refused(response.status, response.request_id_note());
+        ResponseClass::Final(LookupOutcome::Stop(reason))
+    };
     match response.status.as_u16() {
-        401 => stop(StopReason::KeyRefused),
-        402 => stop(StopReason::OutOfCredits),
+        401 | 402 => stop(),
         429 => ResponseClass::NotExecuted,
         502 => ResponseClass::Failed(temporary::LOOKUP_ERROR),
         503 => ResponseClass::Failed(temporary::RATE_LIMIT_UNAVAILABLE),
         500..=599 => ResponseClass::Failed(temporary::SERVER_ERROR),
         _ => match RowResult::parse(response) {
             Some(result) => ResponseClass::Final(LookupOutcome::Completed(result)),
-            None => stop(StopReason::UnexpectedResponse(response.status)),
+            None => stop(),
         },
     }
 }

@@ -7,11 +7,9 @@ use crate::failure::Failure;
 
 /// The failure of a lookup that applies to all further lookups.
 pub enum StopReason {
-    OutOfCredits,
-    KeyRefused,
     Unreachable(RequestError),
-    /// A response that the service never sends.
-    UnexpectedResponse(StatusCode),
+    /// The key is refused, no credits are left, or the service never sends such a response. With the note of its request id.
+    Refused(StatusCode, String),
 }
 
 /// A run that stopped early.
@@ -28,19 +26,19 @@ impl Stopped {
     }
 
     pub fn because(reason: StopReason, client: &Client) -> Self {
-        match reason {
-            StopReason::OutOfCredits => {
-                let what = "the workspace has no credits left";
-                Self::new("insufficient_credits", refusal(StatusCode::PAYMENT_REQUIRED, what, None))
+        let (status, request_id) = match reason {
+            StopReason::Unreachable(error) => return Self::new("unreachable", client.failure(error)),
+            StopReason::Refused(status, request_id) => (status, request_id),
+        };
+        let refused = |what: &str| refusal(status, format!("{what}{request_id}"), None);
+        match status {
+            StatusCode::UNAUTHORIZED => Self::new("unauthorized", refused("the server refused the API key")),
+            StatusCode::PAYMENT_REQUIRED => {
+                Self::new("insufficient_credits", refused("the workspace has no credits left"))
             }
-            StopReason::KeyRefused => {
-                let what = "the server refused the API key";
-                Self::new("unauthorized", refusal(StatusCode::UNAUTHORIZED, what, None))
-            }
-            StopReason::Unreachable(error) => Self::new("unreachable", client.failure(error)),
-            StopReason::UnexpectedResponse(status) => {
+            _ => {
                 let what = format!("the response with status {status} is not one of this service");
-                Self::new("unexpected_response", refusal(status, what, None).advise("check --url"))
+                Self::new("unexpected_response", refused(&what).advise("check --url"))
             }
         }
     }

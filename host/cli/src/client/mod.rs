@@ -62,6 +62,11 @@ impl Response {
     pub fn request_id(&self) -> Option<&str> {
         self.headers.get(wire::REQUEST_ID)?.to_str().ok()
     }
+
+    /// Returns the request id for the end of an error message, or an empty text.
+    pub fn request_id_note(&self) -> String {
+        self.request_id().map_or_else(String::new, |id| format!(" (request id {id})"))
+    }
 }
 
 impl Client {

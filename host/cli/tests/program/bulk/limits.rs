@@ -42,6 +42,12 @@ fn pauses_all_requests_after(status: u16, code: &'static str) {
     assert!((20..=23).contains(&pause), "what was in flight came still, and nothing else: {pause}");
 }
 
+/// Returns the request id in an error message.
+fn request_id(message: &str) -> &str {
+    let (_, id) = message.split_once(" (request id ").expect(message);
+    id.split_once(')').expect(message).0
+}
+
 #[test]
 fn stays_within_the_remaining_rate_limit() {
     let enrich = Enrich::new();
@@ -69,6 +75,7 @@ fn resumes_after_402_without_repeating_paid_rows() {
     for expected in ["no credits left", "enrich credits grant", "run the same command again to resume"] {
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
+    assert!(request_id(&ran.stderr).starts_with("lookup_"), "{}", ran.stderr);
     enrich.ok(&["credits", "grant", "demo", "100"]);
     super::eventually("the credits are there", || enrich.run(&args).success.then_some(()));
     let out = std::fs::read_to_string(enrich.path("out.csv")).unwrap();
@@ -93,7 +100,9 @@ fn stops_when_the_key_is_rejected() {
     let ran = enrich.run(&bulk(&server.url, "enr_wrong", &[file.to_str().unwrap(), "-o", "out.csv"]));
     assert!(ran.code == Some(3) && ran.stderr.contains("the server refused the API key"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("enr_wrong"));
-    assert_eq!(server.stop().matches("unauthorized").count(), 1, "one request finds out");
+    let log = server.stop();
+    assert_eq!(log.matches("unauthorized").count(), 1, "one request finds out");
+    assert!(log.contains(request_id(&ran.stderr)), "{}\n{log}", ran.stderr);
 }
 
 #[test]
