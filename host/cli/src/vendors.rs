@@ -1,5 +1,6 @@
 //! `enrich vendors`
 
+use std::path::Path;
 use std::time::Instant;
 
 use enrich_lib::email::Email;
@@ -7,20 +8,24 @@ use enrich_provider::{Provider, Trial};
 use enrich_sqlite::{DataDir, SqliteError};
 use serde_json::json;
 
-use crate::args::{Format, ServeArgs, TryArgs, VendorsCommand};
+use crate::args::{Format, ServeArgs, StoreArgs, TryArgs, VendorsCommand};
 use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
 use crate::settings::{Reading, Settings};
 use crate::sources::Sources;
+use crate::url::ServerUrl;
 
 pub fn run(command: VendorsCommand) -> Result<(), Failure> {
     let VendorsCommand::Try(TryArgs { name, email, config, store, format }) = command;
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
+    // The database is not a setting of the server here: it would also require `windows`, which no request uses.
+    let StoreArgs { data, database } = store;
+    let store = StoreArgs { data, database: None };
     let args = ServeArgs { config: Some(config), store, ..ServeArgs::default() };
     let settings = Settings::resolve(&args, &Reading::default())?;
-    check_opt_out(&settings, &email)?;
+    check_opt_out(&settings.data, database.as_ref().or(settings.locations.database.as_ref()), &email)?;
     let provider = find(&settings.sources, &name)?;
 
     let runtime = runtime::single_threaded()?;
@@ -45,12 +50,11 @@ fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
 }
 
 /// Fails if the person opted out of the people directory, or of the database. Succeeds if there is neither.
-fn check_opt_out(settings: &Settings, email: &Email) -> Result<(), Failure> {
-    let (data, database) = (&settings.data, settings.locations.database.as_ref());
+fn check_opt_out(data: &Path, database: Option<&ServerUrl>, email: &Email) -> Result<(), Failure> {
     if let (None, Err(SqliteError::NoData(_))) = (database, DataDir::open(data)) {
         return Ok(());
     }
-    let mut directory = Directory::open(data.clone(), database)?;
+    let mut directory = Directory::open(data.to_owned(), database)?;
     if directory.opt_out(email)?.is_some() {
         return Err(Failure::new("the person opted out; no vendor receives the email"));
     }

@@ -1,7 +1,9 @@
 //! `enrich vendors try`: a single request to a vendor.
 
-use crate::enrich::Enrich;
+use enrich_tests::servers::Postgres;
+
 use crate::enrich::vendor::{Behavior, Vendor};
+use crate::enrich::{Enrich, block_on};
 
 const EMAIL: &str = "Ada.Marlowe+news@gmail.com";
 
@@ -12,7 +14,11 @@ struct World {
 
 impl World {
     fn new(behavior: Behavior) -> Self {
-        let (enrich, vendor) = (Enrich::new(), Vendor::that(behavior));
+        Self::on(Enrich::new(), behavior)
+    }
+
+    fn on(enrich: Enrich, behavior: Behavior) -> Self {
+        let vendor = Vendor::that(behavior);
         enrich.file("acme.toml", vendor.description("acme"));
         enrich.file("acme.key", "s3cret");
         enrich.file("enrich.toml", "[[vendors]]\nuse = \"people\"\n[[vendors]]\nfile = \"acme.toml\"\n");
@@ -78,13 +84,26 @@ fn fails_with_the_vendors_status() {
 
 #[test]
 fn sends_no_opted_out_person() {
-    let world = World::new(Behavior::Matches("ada-marlowe"));
+    sends_until_opted_out(&World::new(Behavior::Matches("ada-marlowe")));
+}
+
+/// The database of the environment does not require the setting `windows`, which is for servers.
+#[test]
+fn sends_no_person_who_opted_out_in_the_database() {
+    let server = Postgres::shared();
+    let database = server.url(&block_on(server.create_database()));
+    sends_until_opted_out(&World::on(Enrich::with_database(database), Behavior::Matches("ada-marlowe")));
+}
+
+fn sends_until_opted_out(world: &World) {
     let people = world.enrich.file("people.csv", "email,linkedin_url\n");
     world.enrich.ok(&["people", "import", people.to_str().unwrap()]);
+    world.enrich.ok(&World::args("acme", &[]));
+    assert_eq!(world.vendor.requests().len(), 1);
     world.enrich.ok(&["people", "suppress", "adamarlowe@gmail.com"]);
     let refused = world.enrich.err(&World::args("acme", &[]));
     assert!(refused.contains("the person opted out"), "{refused}");
-    assert_eq!(world.vendor.requests(), [""; 0]);
+    assert_eq!(world.vendor.requests().len(), 1);
 }
 
 #[test]
