@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use enrich_postgres::{Admin, SharedOptOuts};
+use enrich_postgres::{Admin, Server, SharedOptOuts};
 use enrich_sqlite::People;
 use enrich_store::OptOut;
 use tracing::warn;
@@ -23,30 +23,40 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before another attempt to write to the directory.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Checks that the data directory has a key, if the database has one.
-pub async fn check_key(url: &ServerUrl, data: &Path) -> Result<(), Failure> {
-    let server = accounts::server(url)?;
-    let has_key = async { Admin::open(&server).await?.has_people_key().await };
-    if has_key.await.map_err(|error| at(url, error))? { directory::check_has_key(data) } else { Ok(()) }
+/// A connection to the database of all nodes, for the start of the server.
+pub struct Connection<'a> {
+    url: &'a ServerUrl,
+    server: Server,
+    admin: Admin,
 }
 
-/// Reads the opt-outs of all nodes.
-pub async fn open(url: &ServerUrl, people: &Arc<People>) -> Result<SharedOptOuts, Failure> {
-    let server = accounts::server(url)?;
-    let (sender, changes) = channel();
-    let own = people.opt_outs()?;
-    let opened = async {
-        let mut admin = Admin::open(&server).await?;
-        directory::add_opt_outs(&mut admin, people.hasher(), own).await?;
-        SharedOptOuts::open(server, TIMEOUT, people.hasher().clone(), move |read| {
-            let _ = sender.send(read); // the thread ends with the directory
-        })
-        .await
-    };
-    let opt_outs = opened.await.map_err(|error| at(url, error))?;
-    let people = Arc::downgrade(people);
-    thread::spawn(move || write(&people, changes));
-    Ok(opt_outs)
+impl<'a> Connection<'a> {
+    /// Connects, and checks that the data directory has a key if the database has one.
+    pub async fn open(url: &'a ServerUrl, data: &Path) -> Result<Self, Failure> {
+        let server = accounts::server(url)?;
+        let mut admin = Admin::open(&server).await.map_err(|error| at(url, error))?;
+        if admin.has_people_key().await.map_err(|error| at(url, error))? {
+            directory::check_has_key(data)?;
+        }
+        Ok(Self { url, server, admin })
+    }
+
+    /// Reads the opt-outs of all nodes.
+    pub async fn read(mut self, people: &Arc<People>) -> Result<SharedOptOuts, Failure> {
+        let (sender, changes) = channel();
+        let own = people.opt_outs()?;
+        let opened = async {
+            directory::add_opt_outs(&mut self.admin, people.hasher(), own).await?;
+            SharedOptOuts::open(self.server, TIMEOUT, people.hasher().clone(), move |read| {
+                let _ = sender.send(read); // the thread ends with the directory
+            })
+            .await
+        };
+        let opt_outs = opened.await.map_err(|error| at(self.url, error))?;
+        let people = Arc::downgrade(people);
+        thread::spawn(move || write(&people, changes));
+        Ok(opt_outs)
+    }
 }
 
 /// Writes the changes to the directory. Lookups do not depend on it.

@@ -67,13 +67,14 @@ impl Stores {
             Some(_) => no_people(data),
             None => error.into(),
         })?;
-        if let Some(url) = &locations.database {
-            opt_outs::check_key(url, data).await?;
-        }
+        let shared = match &locations.database {
+            Some(url) => Some(opt_outs::Connection::open(url, data).await?),
+            None => None,
+        };
         let directory = open_people(&dir, &settings.config.people)?;
         people_loaded(&dir).await?;
-        let shared = match &locations.database {
-            Some(url) => Some(Arc::new(opt_outs::open(url, &directory).await?)),
+        let shared = match shared {
+            Some(connection) => Some(Arc::new(connection.read(&directory).await?)),
             None => None,
         };
         let people = PeopleSource { directory, shared };
