@@ -112,8 +112,13 @@ impl WindowStoreError {
             Some("LATE") => Self::WindowExpired(detail.parse().unwrap_or_default()),
             Some("EARLY") => Self::WindowAhead(detail.parse().unwrap_or_default()),
             Some("WRONGTYPE") => Self::ForeignKey,
-            // A command in the script was denied.
-            Some("ERR") if detail.contains("user executing the script") => Self::NotAllowed,
+            // A command in the script was denied: by Redis up to 7.0, and by later versions and Valkey.
+            Some("ERR")
+                if detail.contains("user executing the script")
+                    || detail.starts_with("ACL failure in script") =>
+            {
+                Self::NotAllowed
+            }
             // `INCRBY` on a value that is not an integer.
             Some("ERR") if detail.contains("not an integer") => Self::ForeignKey,
             Some(code) => Self::ErrorReply(code.to_owned()),

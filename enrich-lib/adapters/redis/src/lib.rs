@@ -1,7 +1,8 @@
 //! Rate-limit windows shared by several nodes, counted by Redis or Valkey.
 //!
 //! [`RedisWindows`] implements the port [`Windows`](enrich_lib::ports::Windows). A count takes one atomic round trip on a
-//! multiplexed connection. The commands require Redis 6.2 or any version of Valkey; the tests run on Redis 7.0.
+//! multiplexed connection. The commands require Redis 6.2 or any version of Valkey; the tests run on Redis 7.0,
+//! and have run on Valkey 9.1 without TLS.
 //!
 //! # Guarantees
 //!
