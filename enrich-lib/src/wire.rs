@@ -1,10 +1,12 @@
 //! The HTTP mapping: from headers and body to a request, and from a reply to a response. It does no I/O, so that any server
 //! can use it.
 
+use std::mem;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::body::{Body, BodyError};
@@ -69,26 +71,48 @@ pub fn internal_error(request_id: LookupId) -> Response<Bytes> {
 /// Creates the input of a lookup from an HTTP request. A wrong content type replaces the body with an error, which is
 /// reported only after the checks of the key and the burst limit. The context has the trace of the request.
 pub fn request(headers: &HeaderMap, body: Body) -> Request {
-    let is_json = only(headers, &CONTENT_TYPE).is_some_and(is_json);
+    let Fields { content_type, authorization, traceparent, tracestate } = Fields::of(headers);
+    let trace = traceparent.flatten().and_then(|parent| trace(parent, tracestate.flatten()));
     Request {
-        key: only(headers, &AUTHORIZATION).and_then(bearer_key),
-        body: if is_json { body } else { Err(BodyError::ContentType) },
-        context: trace(headers).map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
+        key: authorization.flatten().and_then(bearer_key),
+        body: if content_type.flatten().is_some_and(is_json) { body } else { Err(BodyError::ContentType) },
+        context: trace.map(|trace| Arc::new(RequestContext { client: None, trace: Some(trace) })),
     }
 }
 
-/// Reads the trace of a request. An invalid `traceparent` is ignored, and with it `tracestate`. A `tracestate` in several
+/// Parses the trace of a request. An invalid `traceparent` is ignored, and with it `tracestate`. A `tracestate` in several
 /// lines is dropped.
-fn trace(headers: &HeaderMap) -> Option<TraceContext> {
-    let trace = TraceContext::parse(only(headers, &TRACEPARENT)?.to_str().ok()?)?;
-    let state = only(headers, &TRACESTATE).and_then(|state| state.to_str().ok());
+fn trace(parent: &HeaderValue, state: Option<&HeaderValue>) -> Option<TraceContext> {
+    let trace = TraceContext::parse(parent.to_str().ok()?)?;
+    let state = state.and_then(|state| state.to_str().ok());
     Some(trace.with_state(state.unwrap_or_default()))
 }
 
-/// Returns the value of a header, or `None` if it is missing or repeated.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    values.next().filter(|_| values.next().is_none())
+/// The headers of a request that a lookup uses. `None` if one is missing, and `Some(None)` if it is repeated.
+#[derive(Default)]
+struct Fields<'h> {
+    content_type: Option<Option<&'h HeaderValue>>,
+    authorization: Option<Option<&'h HeaderValue>>,
+    traceparent: Option<Option<&'h HeaderValue>>,
+    tracestate: Option<Option<&'h HeaderValue>>,
+}
+
+impl<'h> Fields<'h> {
+    /// Scans all headers once, which takes fewer instructions than a search for each name.
+    fn of(headers: &'h HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in headers {
+            let field = match name.as_str() {
+                "content-type" => &mut fields.content_type,
+                "authorization" => &mut fields.authorization,
+                "traceparent" => &mut fields.traceparent,
+                "tracestate" => &mut fields.tracestate,
+                _ => continue,
+            };
+            *field = Some(field.is_none().then_some(value));
+        }
+        fields
+    }
 }
 
 /// Parses `Authorization: Bearer <API_KEY>` (specification 5.1). The scheme is case-insensitive (RFC 9110, 11.1).
@@ -110,28 +134,35 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
     let mut text = Text::new();
     // No escapes are needed: ids are hex digits, and profile URLs have neither quotes nor backslashes.
     let id = reply.lookup_id.text();
+    let request_id = text.put(&[&id]);
+    let rate_limit = reply.rate_limit.map(|RateLimitStatus { limit, remaining, reset_seconds }| {
+        [limit.into(), remaining.into(), reset_seconds].map(|number| text.put_number(number))
+    });
     let body = match &reply.result {
         // Specification 2.2, 2.3 and 2.4.
-        Ok(Outcome::Found(url)) => {
-            let url = url.as_str().as_bytes();
-            text.take(&[
-                br#"{"lookup_id":""#,
-                &id,
-                br#"","status":"found","profile":{"linkedin_url":""#,
-                url,
-                br#""}}"#,
-            ])
+        Ok(Outcome::Found(url)) => text.put(&[
+            br#"{"lookup_id":""#,
+            &id,
+            br#"","status":"found","profile":{"linkedin_url":""#,
+            url.as_str().as_bytes(),
+            br#""}}"#,
+        ]),
+        Ok(Outcome::NotFound) => text.put(&[br#"{"lookup_id":""#, &id, br#"","status":"not_found"}"#]),
+        Err(refusal) => text.put(&error_parts(refusal.code())),
+    };
+    let text = Bytes::from(text.0);
+    let value = |range: Range<usize>| {
+        HeaderValue::from_maybe_shared(text.slice(range)).unwrap_or(HeaderValue::from_static(""))
+    };
+    let mut headers = match rate_limit.clone() {
+        None => json_headers(value(request_id)),
+        Some([limit, remaining, reset]) => {
+            with_rate_limit([JSON, value(request_id), value(limit), value(remaining), value(reset)])
         }
-        Ok(Outcome::NotFound) => text.take(&[br#"{"lookup_id":""#, &id, br#"","status":"not_found"}"#]),
-        Err(refusal) => text.take(&error_parts(refusal.code())),
     };
-    let mut headers = match reply.rate_limit {
-        None => json_headers(text.value(&id)),
-        Some(rate_limit) => with_rate_limit(&id, rate_limit, &mut text),
-    };
-    match (&reply.result, reply.rate_limit) {
-        (Err(Refusal::RateLimited), Some(rate_limit)) => {
-            headers.insert(RETRY_AFTER, text.number(rate_limit.reset_seconds));
+    match (&reply.result, rate_limit) {
+        (Err(Refusal::RateLimited), Some([.., reset])) => {
+            headers.insert(RETRY_AFTER, value(reset));
         }
         (Err(Refusal::RateLimitUnavailable), _) => {
             headers.insert(RETRY_AFTER, RETRY_AFTER_UNAVAILABLE);
@@ -142,38 +173,34 @@ pub fn response(reply: &Reply) -> Response<Bytes> {
         }
         _ => {}
     }
-    json(reply.status(), headers, body)
+    json(reply.status(), headers, text.slice(body))
 }
 
-/// Returns the headers of specification 8.2. Every reply after the count has them, so that clients can pace themselves.
-fn with_rate_limit(id: &[u8], rate_limit: RateLimitStatus, text: &mut Text) -> HeaderMap {
-    /// Cloning takes less than half the time of five insertions.
-    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
-        let mut headers = json_headers(HeaderValue::from_static(""));
-        for name in [RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET] {
-            headers.insert(name, HeaderValue::from_static("0"));
-        }
-        headers
+/// Returns the headers of specification 8.2, with values in the order of the names. Every reply after the count has them, so
+/// that clients can pace themselves.
+fn with_rate_limit(mut values: [HeaderValue; 5]) -> HeaderMap {
+    const NAMES: [HeaderName; 5] =
+        [CONTENT_TYPE, REQUEST_ID, RATELIMIT_LIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET];
+    const EMPTY: HeaderValue = HeaderValue::from_static("");
+    /// The headers without values, and the place of each in `NAMES`. Cloning takes less than half the time of five insertions, and
+    /// keeps the order of iteration.
+    static TEMPLATE: LazyLock<(HeaderMap, Vec<usize>)> = LazyLock::new(|| {
+        let headers: HeaderMap = NAMES.map(|name| (name, EMPTY)).into_iter().collect();
+        let place = |name: &HeaderName| NAMES.iter().position(|other| other == name);
+        let places = headers.keys().filter_map(place).collect();
+        (headers, places)
     });
-    let mut headers = HEADERS.clone();
-    for (name, value) in &mut headers {
-        if *name == REQUEST_ID {
-            *value = text.value(id);
-        } else if *name == RATELIMIT_LIMIT {
-            *value = text.number(rate_limit.limit.into());
-        } else if *name == RATELIMIT_REMAINING {
-            *value = text.number(rate_limit.remaining.into());
-        } else if *name == RATELIMIT_RESET {
-            *value = text.number(rate_limit.reset_seconds);
-        }
+    let (headers, places) = &*TEMPLATE;
+    let mut headers = headers.clone();
+    for (value, place) in headers.values_mut().zip(places) {
+        *value = mem::replace(&mut values[*place], EMPTY);
     }
     headers
 }
 
 fn error(status: u16, code: &str, request_id: LookupId) -> Response<Bytes> {
-    let mut text = Text::new();
-    let body = text.take(&error_parts(code));
-    json(status, json_headers(text.value(&request_id.text())), body)
+    let request_id = HeaderValue::from_bytes(&request_id.text()).unwrap_or(HeaderValue::from_static(""));
+    json(status, json_headers(request_id), error_parts(code).concat().into())
 }
 
 const fn error_parts(code: &str) -> [&[u8]; 3] {
@@ -191,28 +218,25 @@ fn json(status: u16, headers: HeaderMap, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// A buffer for the body and the header values of a reply, in one allocation.
-struct Text(BytesMut);
+/// The body and the header values of a reply, in one allocation.
+struct Text(Vec<u8>);
 
 impl Text {
     /// Sufficient for most replies. The buffer grows for others.
     const BYTES: usize = 256;
 
     fn new() -> Self {
-        Self(BytesMut::with_capacity(Self::BYTES))
+        Self(Vec::with_capacity(Self::BYTES))
     }
 
-    fn take(&mut self, parts: &[&[u8]]) -> Bytes {
+    /// Appends the parts and returns their place.
+    fn put(&mut self, parts: &[&[u8]]) -> Range<usize> {
+        let start = self.0.len();
         parts.iter().for_each(|part| self.0.extend_from_slice(part));
-        self.0.split().freeze()
+        start..self.0.len()
     }
 
-    fn number(&mut self, number: u64) -> HeaderValue {
-        self.value(itoa::Buffer::new().format(number).as_bytes())
-    }
-
-    fn value(&mut self, ascii: &[u8]) -> HeaderValue {
-        let text = self.take(&[ascii]);
-        HeaderValue::from_maybe_shared(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    fn put_number(&mut self, number: u64) -> Range<usize> {
+        self.put(&[itoa::Buffer::new().format(number).as_bytes()])
     }
 }
