@@ -146,14 +146,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let service = service_fn(|request| {
-            let in_flight = InFlight::new(activity);
-            async move {
-                let response = self.handler.answer(request, activity).await;
-                drop(in_flight);
-                response
-            }
-        });
+        let service = service_fn(|request| self.handler.answer(request, InFlight::new(activity)));
         let mut http = self.http1.serve_connection(TokioIo::new(stream), service);
         let (shut_down, shutdown) = (http1::Connection::graceful_shutdown, &self.shutdown.closing);
         let end = self.drive(Pin::new(&mut http), shut_down, shutdown, activity, since).await;
@@ -173,11 +166,7 @@ impl Connections {
     {
         let service = service_fn(|request| {
             let (handler, in_flight) = (self.handler.clone(), InFlight::new(activity.clone()));
-            async move {
-                let response = handler.answer(request, in_flight.activity()).await;
-                drop(in_flight);
-                response
-            }
+            async move { handler.answer(request, in_flight).await }
         });
         let http = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
         // A graceful shutdown of HTTP/2 still accepts the streams that the client opened before it received the GOAWAY frame.

@@ -1,5 +1,6 @@
 //! Request handling: checks the head, routes the request and passes it to the endpoint.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,14 +8,13 @@ use enrich_lib::refusal::Rejection;
 use enrich_lib::wire;
 use enrich_tower::{Endpoint, LookupFuture};
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::activity::ConnectionActivity;
+use crate::activity::{ConnectionActivity, InFlight};
 use crate::client_address::ClientAddress;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
@@ -33,41 +33,47 @@ pub(crate) struct RequestHandler {
 pub(crate) struct LookupTimedOut;
 
 impl RequestHandler {
-    /// Answers one request. The timeout of a lookup on HTTP/1 is that of its connection.
-    pub(crate) async fn answer(
+    /// Answers one request, which is in flight until then. The timeout of a lookup on HTTP/1 is that of its connection.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would store the request twice")]
+    pub(crate) fn answer<P>(
         &self,
-        request: hyper::Request<Incoming>,
-        activity: &ConnectionActivity,
-    ) -> Result<Response<Full<Bytes>>, LookupTimedOut> {
-        let (head, body) = request.into_parts();
-        let version = head.version;
-        // On HTTP/1, hyper reports an exact length for every body that is not chunked.
-        let is_chunked = version < Version::HTTP_2 && body.size_hint().exact().is_none();
-        let mut is_unread = !body.is_end_stream();
-        let mut response = match self.check(&head, is_chunked) {
-            Err(rejection) => self.endpoint.reject(rejection),
-            Ok(()) => {
-                // Read even if the key is invalid: an unread body would close the connection, which would make 401 replies
-                // distinguishable.
-                let body = self.endpoint.read_body(body).await;
-                is_unread = body.is_err();
-                let request = wire::request(&head.headers, body);
-                let request = match self.client_address.of(activity.peer, &head.headers) {
-                    Some(client) => request.from_client(client),
-                    None => request,
-                };
-                let lookup = self.endpoint.answer(request);
-                // Many requests wait at once, so each keeps only what it needs.
-                drop(head);
-                self.look_up(lookup, version, activity).await?
+        mut request: Request<Incoming>,
+        in_flight: InFlight<P>,
+    ) -> impl Future<Output = Result<Response<Full<Bytes>>, LookupTimedOut>>
+    where
+        P: Deref<Target = ConnectionActivity>,
+    {
+        async move {
+            let activity = in_flight.activity();
+            let version = request.version();
+            // On HTTP/1, hyper reports an exact length for every body that is not chunked.
+            let is_chunked = version < Version::HTTP_2 && request.body().size_hint().exact().is_none();
+            let mut is_unread = !request.body().is_end_stream();
+            let mut response = match self.check(&request, is_chunked) {
+                Err(rejection) => self.endpoint.reject(rejection),
+                Ok(()) => {
+                    // Read even if the key is invalid: an unread body would close the connection, which would make 401
+                    // replies distinguishable.
+                    let body = self.endpoint.read_body(request.body_mut()).await;
+                    is_unread = body.is_err();
+                    let input = wire::request(request.headers(), body);
+                    let input = match self.client_address.of(activity.peer, request.headers()) {
+                        Some(client) => input.from_client(client),
+                        None => input,
+                    };
+                    let lookup = self.endpoint.answer(input);
+                    // Many requests wait at once, so each keeps only what it needs.
+                    drop(request);
+                    self.look_up(lookup, version, activity).await?
+                }
+            };
+            // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
+            // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
+            if (is_unread || is_chunked || self.shutdown.is_draining()) && version < Version::HTTP_2 {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-        };
-        // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
-        // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
-        if (is_unread || is_chunked || self.shutdown.is_draining()) && version < Version::HTTP_2 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            Ok(response.map(Full::new))
         }
-        Ok(response.map(Full::new))
     }
 
     async fn look_up(
@@ -90,26 +96,27 @@ impl RequestHandler {
         Ok(response)
     }
 
-    fn check(&self, head: &Parts, is_chunked: bool) -> Result<(), Rejection> {
-        let is_well_formed = match head.version {
-            Version::HTTP_2 => fits(head, &self.limits),
-            Version::HTTP_10 if !head.headers.contains_key(HOST) => true,
-            _ => has_one_host(&head.headers),
+    fn check<B>(&self, request: &Request<B>, is_chunked: bool) -> Result<(), Rejection> {
+        let headers = request.headers();
+        let is_well_formed = match request.version() {
+            Version::HTTP_2 => fits(request, &self.limits),
+            Version::HTTP_10 if !headers.contains_key(HOST) => true,
+            _ => has_one_host(headers),
         };
-        if !is_well_formed || is_chunked && !is_only_chunked(&head.headers) {
+        if !is_well_formed || is_chunked && !is_only_chunked(headers) {
             return Err(Rejection::Malformed);
         }
-        wire::route(&head.method, head.uri.path())
+        wire::route(request.method(), request.uri().path())
     }
 }
 
 /// Checks an HTTP/2 head against the limits, with the size as defined in RFC 9113, 6.5.2. hyper enforces them on HTTP/1.
-fn fits(head: &Parts, limits: &Limits) -> bool {
+fn fits<B>(request: &Request<B>, limits: &Limits) -> bool {
     let line = |name: &str, value_bytes: usize| name.len() + value_bytes + 32;
-    let path_bytes = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    let lines = head.headers.iter().map(|(name, value)| line(name.as_str(), value.len()));
+    let path_bytes = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let lines = request.headers().iter().map(|(name, value)| line(name.as_str(), value.len()));
     let bytes = line(":path", path_bytes) + lines.sum::<usize>();
-    head.headers.len() <= limits.head_lines_max && bytes <= limits.head_bytes_max
+    request.headers().len() <= limits.head_lines_max && bytes <= limits.head_bytes_max
 }
 
 /// "A server MUST respond with a 400 status code to any HTTP/1.1 request message that lacks a Host header field and to
