@@ -34,8 +34,10 @@ impl<F: Future + Unpin> Future for WakeGated<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        let reused = this.flag.take().filter(|flag| flag.task.will_wake(cx.waker()));
-        let flag = this.flag.insert(reused.unwrap_or_else(|| Arc::new(WakeFlag::new(cx.waker()))));
+        let flag = match &this.flag {
+            Some(flag) if flag.task.will_wake(cx.waker()) => flag,
+            _ => this.flag.insert(Arc::new(WakeFlag::new(cx.waker()))),
+        };
         if !flag.is_woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
