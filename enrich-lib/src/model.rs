@@ -74,7 +74,7 @@ impl Arrival {
 pub struct LookupId(Uuid);
 
 impl LookupId {
-    const PREFIX: &[u8; 7] = b"lookup_";
+    const PREFIX: &str = "lookup_";
     const TEXT_OCTETS: usize = Self::PREFIX.len() + Simple::LENGTH;
 
     /// Creates the id of a lookup that arrived at `now`.
@@ -102,7 +102,7 @@ impl LookupId {
     pub(crate) fn text(&self) -> [u8; Self::TEXT_OCTETS] {
         let mut text = [0; Self::TEXT_OCTETS];
         let (prefix, digits) = text.split_at_mut(Self::PREFIX.len());
-        prefix.copy_from_slice(Self::PREFIX);
+        prefix.copy_from_slice(Self::PREFIX.as_bytes());
         self.0.simple().encode_lower(digits);
         text
     }
@@ -118,7 +118,7 @@ impl FromStr for LookupId {
     type Err = LookupIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("lookup_").filter(|digits| digits.len() == Simple::LENGTH);
+        let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == Simple::LENGTH);
         digits.and_then(|digits| Uuid::try_parse(digits).ok()).map(Self).ok_or(LookupIdError)
     }
 }
@@ -137,7 +137,8 @@ impl PartialOrd for LookupId {
 
 impl fmt::Display for LookupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(std::str::from_utf8(&self.text()).map_err(|_| fmt::Error)?)
+        f.write_str(Self::PREFIX)?;
+        f.write_str(self.0.simple().encode_lower(&mut [0; Simple::LENGTH]))
     }
 }
 
@@ -251,6 +252,12 @@ impl ProfileUrl {
         let mut url = String::with_capacity(Self::PREFIX.len() + name.len());
         url.push_str(Self::PREFIX);
         let bytes = name.as_bytes();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() | matches!(byte, b'-' | b'_');
+        // Checks every byte without early exit so that the loop vectorizes.
+        if bytes.iter().fold(true, |all, byte| all & is_plain(*byte)) {
+            url.push_str(name);
+            return Ok(Self(url));
+        }
         for (i, &byte) in bytes.iter().enumerate() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => url.push(char::from(byte)),
