@@ -123,14 +123,16 @@ impl<'a> Line<'a> {
 
     /// Writes the name of a field, before its value.
     fn put_name(&mut self, field: &Field) {
-        match (self.format, field.name()) {
-            (Format::Text, "message") => self.put(" "),
-            (Format::Text, name) => {
-                self.put(" ");
-                self.put(name);
-                self.put("=");
+        let name = field.name();
+        match self.format {
+            Format::Text => {
+                self.out.push(b' ');
+                if name != "message" {
+                    self.put(name);
+                    self.out.push(b'=');
+                }
             }
-            (Format::Json, name) => {
+            Format::Json => {
                 self.put(",\"");
                 self.put(name);
                 self.put("\":");
@@ -140,15 +142,23 @@ impl<'a> Line<'a> {
 
     fn put_quoted(&mut self, text: &str) {
         if is_plain(text.as_bytes()) {
-            self.put("\"");
+            self.out.push(b'"');
             self.put(text);
-            return self.put("\"");
+            return self.out.push(b'"');
         }
         // Writing to a vector does not fail.
         let _ = match self.format {
             Format::Text => write!(self.out, "{text:?}"),
             Format::Json => serde_json::to_writer(&mut *self.out, text).map_err(Into::into),
         };
+    }
+}
+
+/// Appends to the line. The adapter of `io::Write` takes more instructions.
+impl fmt::Write for Line<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text);
+        Ok(())
     }
 }
 
@@ -180,7 +190,7 @@ impl Visit for Line<'_> {
         self.put_name(field);
         let start = self.out.len();
         // Writing to a vector fails only if `value` cannot be formatted.
-        let _ = write!(self.out, "{value:?}");
+        let _ = fmt::Write::write_fmt(self, format_args!("{value:?}"));
         match (self.format, is_plain(&self.out[start..])) {
             (Format::Text, true) => {}
             (Format::Json, true) => {
