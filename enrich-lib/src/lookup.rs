@@ -197,23 +197,19 @@ impl<'p> Lookup<'p, Identified> {
             0 => Err(PortError::new("the window counted a request and is still at 0")),
             count => Ok(count),
         });
-        let (workspace, key) = (self.state.window.workspace().clone(), self.state.key);
-        match counted.map(|count| self.state.window.admit(count, self.arrival.now)) {
-            Ok(Ok(rate_limit)) => Ok(self.with(|Identified { key, body, context, .. }| Admitted {
-                workspace,
-                key,
-                rate_limit,
-                body,
-                context,
-            })),
-            Ok(Err(rate_limit)) => {
-                Err(Reply::refused(self.arrival.id, workspace, key, Some(rate_limit), Refusal::RateLimited))
+        let counted = counted.map(|count| self.state.window.admit(count, self.arrival.now));
+        let Identified { key, window, body, context } = self.state;
+        let workspace = window.into_workspace();
+        let (rate_limit, refusal, error) = match counted {
+            Ok(Ok(rate_limit)) => {
+                let state = Admitted { workspace, key, rate_limit, body, context };
+                return Ok(Lookup { policy: self.policy, arrival: self.arrival, state });
             }
-            Err(error) => {
-                let refusal = Refusal::RateLimitUnavailable;
-                Err(Reply::refused(self.arrival.id, workspace, key, None, refusal).with_error(error))
-            }
-        }
+            Ok(Err(rate_limit)) => (Some(rate_limit), Refusal::RateLimited, None),
+            Err(error) => (None, Refusal::RateLimitUnavailable, Some(error)),
+        };
+        let reply = Reply::refused(self.arrival.id, workspace, key, rate_limit, refusal);
+        Err(Reply { error, ..reply })
     }
 }
 

@@ -103,6 +103,11 @@ impl Window {
         &self.workspace
     }
 
+    /// Returns the workspace of a window that is no longer used.
+    pub(crate) fn into_workspace(self) -> WorkspaceId {
+        self.workspace
+    }
+
     /// Returns the window's number. The workspace and the number identify the counter.
     pub const fn number(&self) -> u64 {
         self.number
