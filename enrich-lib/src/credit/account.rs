@@ -121,7 +121,7 @@ impl Account {
     /// The hold expires [`Hold::ttl`] after the account's current time. Fails with [`AccountError::OtherHold`] if the lookup
     /// holds another number of credits, and with [`AccountError::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
-        if let Some((known, _)) = self.find(hold) {
+        if let Some((known, _)) = self.find(hold.lookup_id) {
             return match known.state {
                 State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
                 State::Held => Err(AccountError::OtherHold),
@@ -143,7 +143,7 @@ impl Account {
             Settlement::Release => self.release(hold),
             Settlement::Spend(credits) => {
                 if self.begin_spend(hold, credits)? == SpendStart::Begun {
-                    self.commit_spend(hold);
+                    self.commit_spend(hold.lookup_id);
                 }
                 Ok(())
             }
@@ -154,7 +154,7 @@ impl Account {
     ///
     /// Fails with [`AccountError::Ended`] if the hold was spent or a spend is in progress.
     pub fn release(&mut self, hold: &Hold) -> Result<(), AccountError> {
-        match self.find(hold) {
+        match self.find(hold.lookup_id) {
             Some((entry, held)) => match entry.state {
                 State::Held => {
                     *held -= entry.credits;
@@ -177,7 +177,7 @@ impl Account {
     /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`] if the hold was
     /// released, has expired, or was spent with another number of credits.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountError> {
-        let (entry, _) = self.find(hold).ok_or(AccountError::NoHold)?;
+        let (entry, _) = self.find(hold.lookup_id).ok_or(AccountError::NoHold)?;
         if credits > entry.credits {
             return Err(AccountError::OverHold);
         }
@@ -196,8 +196,8 @@ impl Account {
     }
 
     /// Commits a spend that has become durable (second step). Does nothing if no spend is in progress.
-    pub fn commit_spend(&mut self, hold: &Hold) {
-        if let Some((entry, held)) = self.find(hold)
+    pub fn commit_spend(&mut self, lookup_id: LookupId) {
+        if let Some((entry, held)) = self.find(lookup_id)
             && let State::Spending { credits, .. } = entry.state
         {
             entry.state = State::Spent(credits);
@@ -208,8 +208,8 @@ impl Account {
 
     /// Aborts one attempt to make a spend durable (second step). After the last attempt, the hold has ended, and its credits
     /// are available again: a spend that failed cannot succeed later.
-    pub fn abort_spend(&mut self, hold: &Hold) {
-        if let Some((entry, held)) = self.find(hold)
+    pub fn abort_spend(&mut self, lookup_id: LookupId) {
+        if let Some((entry, held)) = self.find(lookup_id)
             && let State::Spending { attempts, .. } = &mut entry.state
         {
             *attempts -= 1;
@@ -237,9 +237,9 @@ impl Account {
     }
 
     /// Returns the lookup's entry and the sum of all held credits.
-    fn find(&mut self, hold: &Hold) -> Option<(&mut Entry, &mut u64)> {
+    fn find(&mut self, lookup_id: LookupId) -> Option<(&mut Entry, &mut u64)> {
         let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
-        Some((entries.get_mut(hold.lookup_id)?, held))
+        Some((entries.get_mut(lookup_id)?, held))
     }
 
     fn remember(&mut self, hold: &Hold, credits: u64, state: State) {

@@ -17,7 +17,7 @@ fn hold_does_not_expire_during_spend() {
     assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Err(Ended));
     assert_balance(&account, [3, 2, 0]);
 
-    account.commit_spend(&hold(1, 2));
+    account.commit_spend(hold(1, 2).lookup_id);
     assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
     assert_balance(&account, [4, 0, 1]);
 }
@@ -34,7 +34,7 @@ fn slow_spend_keeps_its_hold() {
         account.advance(end);
         assert_balance(&account, [3, 2, 0]);
 
-        account.commit_spend(&hold(1, 2));
+        account.commit_spend(hold(1, 2).lookup_id);
         assert_balance(&account, [4, 0, 1]);
         assert_eq!(account.begin_spend(&hold(1, 2), 1), Ok(AlreadySpent));
     }
@@ -57,7 +57,7 @@ fn forgets_slow_spend_after_its_commit() {
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 1).unwrap();
     (10..200).for_each(|second| account.advance(at(second)));
-    account.commit_spend(&hold(1, 2));
+    account.commit_spend(hold(1, 2).lookup_id);
     account.advance(at(200) + 2 * Account::TOMBSTONE_TTL);
     assert!(account.is_at_rest());
     assert_balance(&account, [4, 0, 1]);
@@ -69,7 +69,7 @@ fn slow_spend_that_fails_releases_credits() {
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 1).unwrap();
     (10..200).for_each(|second| account.advance(at(second)));
-    account.abort_spend(&hold(1, 2));
+    account.abort_spend(hold(1, 2).lookup_id);
     account.advance(at(199) + Account::TOMBSTONE_TTL);
     assert_balance(&account, [5, 0, 0]);
 }
@@ -79,7 +79,7 @@ fn failed_spend_ends_its_hold() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 1).unwrap();
-    account.abort_spend(&hold(1, 2));
+    account.abort_spend(hold(1, 2).lookup_id);
     assert_balance(&account, [5, 0, 0]);
     assert_eq!(account.settle(&hold(1, 2), Settlement::Spend(1)), Err(Ended));
     assert_eq!(account.settle(&hold(1, 2), Settlement::Release), Ok(()));
@@ -97,7 +97,7 @@ fn failed_spend_after_expiry_leaves_other_holds() {
     account.hold(&hold(1, 2)).unwrap();
     account.begin_spend(&hold(1, 2), 2).unwrap();
     account.advance(at(10));
-    account.abort_spend(&hold(1, 2));
+    account.abort_spend(hold(1, 2).lookup_id);
     assert_balance(&account, [4, 1, 0]);
 }
 
@@ -106,11 +106,11 @@ fn failed_attempt_does_not_undo_concurrent_attempt() {
     let mut account = with_credits(5);
     account.hold(&hold(1, 1)).unwrap();
     assert_eq!([account.begin_spend(&hold(1, 1), 1), account.begin_spend(&hold(1, 1), 1)], [Ok(Begun); 2]);
-    account.abort_spend(&hold(1, 1));
+    account.abort_spend(hold(1, 1).lookup_id);
     assert_eq!(account.settle(&hold(1, 1), Settlement::Release), Err(Ended), "the other may yet succeed");
-    account.commit_spend(&hold(1, 1));
-    account.commit_spend(&hold(1, 1));
-    account.abort_spend(&hold(1, 1));
+    account.commit_spend(hold(1, 1).lookup_id);
+    account.commit_spend(hold(1, 1).lookup_id);
+    account.abort_spend(hold(1, 1).lookup_id);
     assert_balance(&account, [4, 0, 1]);
 }
 
@@ -120,11 +120,11 @@ fn last_failed_attempt_ends_the_hold() {
     account.hold(&hold(1, 1)).unwrap();
     account.begin_spend(&hold(1, 1), 1).unwrap();
     account.begin_spend(&hold(1, 1), 1).unwrap();
-    account.abort_spend(&hold(1, 1));
+    account.abort_spend(hold(1, 1).lookup_id);
     assert_balance(&account, [4, 1, 0]);
-    account.abort_spend(&hold(1, 1));
+    account.abort_spend(hold(1, 1).lookup_id);
     assert_balance(&account, [5, 0, 0]);
-    account.commit_spend(&hold(1, 1));
+    account.commit_spend(hold(1, 1).lookup_id);
     assert_balance(&account, [5, 0, 0]);
 }
 
@@ -134,6 +134,6 @@ fn rejects_concurrent_attempt_at_another_price() {
     account.hold(&hold(1, 3)).unwrap();
     account.begin_spend(&hold(1, 3), 2).unwrap();
     assert_eq!(account.begin_spend(&hold(1, 3), 1), Err(Ended));
-    account.abort_spend(&hold(1, 3));
+    account.abort_spend(hold(1, 3).lookup_id);
     assert_balance(&account, [5, 0, 0]);
 }

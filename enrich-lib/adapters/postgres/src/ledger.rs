@@ -275,11 +275,11 @@ impl Ledger {
             }
             if credits == 0 {
                 // A spend of 0 credits needs no commit.
-                lease.account.commit_spend(hold);
+                lease.account.commit_spend(hold.lookup_id);
                 return Ok(());
             }
             let Some(rowid) = lease.rowid else {
-                lease.account.abort_spend(hold);
+                lease.account.abort_spend(hold.lookup_id);
                 return Err(StoreError::UnknownWorkspace(hold.workspace.clone()).into());
             };
             rowid
@@ -290,7 +290,7 @@ impl Ledger {
         let _pending = Pending::count(&self.pending);
         let spend = Spend { state, rowid, hold, credits, reply, queued_at, is_ambiguous, is_late, _pending };
         if let Err(mpsc::error::SendError(Job::Spend(spend))) = self.queue.send(Job::Spend(spend)) {
-            spend.state.lease().account.abort_spend(&spend.hold);
+            spend.state.lease().account.abort_spend(spend.hold.lookup_id);
             return Err(StoreError::Stopped.into());
         }
         match result.await {

@@ -54,7 +54,7 @@ impl Spend {
 
     /// Fails a spend that is not committed and never will be.
     pub(crate) fn fail(self, error: PostgresError) {
-        self.state.lease().account.abort_spend(&self.hold);
+        self.state.lease().account.abort_spend(self.hold.lookup_id);
         self.reply.send(Err(error));
     }
 }

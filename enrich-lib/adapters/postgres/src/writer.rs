@@ -178,7 +178,7 @@ impl Writer {
         for (spend, is_committed) in batch.into_iter().zip(committed) {
             match is_committed {
                 true => {
-                    spend.state.lease().account.commit_spend(&spend.hold);
+                    spend.state.lease().account.commit_spend(spend.hold.lookup_id);
                     replies.add(spend.reply, Ok(()));
                 }
                 // No earlier statement can commit it either.

@@ -120,9 +120,9 @@ impl SpendTable {
                 return Ok(false);
             }
             for spend in &spends[..new] {
-                let billed = spend.billed_lookup();
-                change.add(billed.workspace, billed.lookup_id, billed.credits);
-                usage.add(&billed);
+                let lookup = &spend.lookup;
+                change.add(lookup.workspace, lookup.lookup_id, lookup.credits);
+                usage.add(lookup);
             }
         }
         self.totals.write(&tx, &mut change)?;

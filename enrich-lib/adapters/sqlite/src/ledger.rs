@@ -32,6 +32,7 @@ use crate::queue::{self, queue};
 use crate::shared::{Shared, WorkspaceState};
 use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
+use crate::usage::BilledLookup;
 use crate::writer::{Job, Writer};
 
 /// [`Keys`] and [`Credits`] of a data directory.
@@ -217,12 +218,19 @@ impl Ledger {
         }
         if credits == 0 {
             // A spend of zero credits needs no durable record.
-            account.commit_spend(hold);
+            account.commit_spend(hold.lookup_id);
             return Ok(None);
         }
         let is_acknowledged = self.durability == Durability::Relaxed && self.shared.unflushed.add();
         let queued_at = self.shared.elapsed();
-        let spend = Arc::new(Spend::new(state.clone(), hold.clone(), credits, queued_at, is_acknowledged));
+        let lookup = BilledLookup {
+            lookup_id: hold.lookup_id,
+            workspace: state.rowid,
+            key: hold.key,
+            at: hold.placed_at,
+            credits,
+        };
+        let spend = Arc::new(Spend::new(state.clone(), lookup, queued_at, is_acknowledged));
         let is_first = match self.queue.send(Job::Spend(QueuedSpend::new(spend.clone()))) {
             Ok(is_first) => is_first,
             Err(job) => {
@@ -238,7 +246,7 @@ impl Ledger {
             self.queue.notify();
         }
         if is_acknowledged {
-            account.commit_spend(hold);
+            account.commit_spend(hold.lookup_id);
             return Ok(None);
         }
         let notify_after = (is_first && is_strict).then_some(YIELDS);

@@ -11,6 +11,7 @@ use crate::column::{ms, parsed};
 use crate::error::SqliteError;
 use crate::shared::Shared;
 use crate::spend::Spend;
+use crate::usage::BilledLookup;
 use crate::withdrawals::Withdrawals;
 
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
@@ -57,12 +58,12 @@ pub(crate) fn insert_spends(tx: &Transaction<'_>, spends: &[Arc<Spend>]) -> Resu
     let mut places = 1..;
     let mut place = || places.next().unwrap_or_default();
     for spend in spends {
-        let Spend { state, hold, credits, .. } = &**spend;
-        insert.raw_bind_parameter(place(), hold.lookup_id.as_bytes())?;
-        insert.raw_bind_parameter(place(), state.rowid)?;
-        insert.raw_bind_parameter(place(), hold.key.number())?;
+        let BilledLookup { lookup_id, workspace, key, at, credits } = spend.lookup;
+        insert.raw_bind_parameter(place(), lookup_id.as_bytes())?;
+        insert.raw_bind_parameter(place(), workspace)?;
+        insert.raw_bind_parameter(place(), key.number())?;
         insert.raw_bind_parameter(place(), credits)?;
-        insert.raw_bind_parameter(place(), ms(hold.placed_at))?;
+        insert.raw_bind_parameter(place(), ms(at))?;
     }
     Ok(insert.raw_execute()?)
 }

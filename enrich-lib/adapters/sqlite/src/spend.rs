@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use enrich_lib::credit::{Account, Hold};
+use enrich_lib::credit::Account;
 
 use crate::shared::WorkspaceState;
 use crate::usage::BilledLookup;
@@ -16,8 +16,7 @@ use enrich_store::sync::Mutex;
 /// A spend that [`enrich_lib::credit::Account::begin_spend`] has begun.
 pub(crate) struct Spend {
     pub(crate) state: Arc<WorkspaceState>,
-    pub(crate) hold: Hold,
-    pub(crate) credits: u64,
+    pub(crate) lookup: BilledLookup,
     /// When it was queued, on the ledger's monotonic clock.
     pub(crate) queued_at: Duration,
     /// Acknowledged before it was durable (relaxed mode).
@@ -44,25 +43,12 @@ type PendingWake = (Arc<Spend>, Waker);
 impl Spend {
     pub(crate) fn new(
         state: Arc<WorkspaceState>,
-        hold: Hold,
-        credits: u64,
+        lookup: BilledLookup,
         queued_at: Duration,
         is_acknowledged: bool,
     ) -> Self {
         let result = if is_acknowledged { SpendResult::Taken } else { SpendResult::Pending(None) };
-        Self { state, hold, credits, queued_at, is_acknowledged, result: Mutex::new(result) }
-    }
-
-    /// Returns the spend as usage counts it.
-    pub(crate) fn billed_lookup(&self) -> BilledLookup {
-        let Self { state, hold, credits, .. } = self;
-        BilledLookup {
-            lookup_id: hold.lookup_id,
-            workspace: state.rowid,
-            key: hold.key,
-            at: hold.placed_at,
-            credits: *credits,
-        }
+        Self { state, lookup, queued_at, is_acknowledged, result: Mutex::new(result) }
     }
 
     /// Polls the result. Returns [`StoreError::Stopped`] if it was received before.
@@ -107,13 +93,13 @@ impl Spend {
     /// Ends a spend that is durable. `account` is its workspace's, which stays locked, so that a caller that receives the
     /// result finds the credits spent.
     pub(crate) fn succeed(self: &Arc<Self>, account: &mut Account, wakes: &mut WakeBatch) {
-        account.commit_spend(&self.hold);
+        account.commit_spend(self.lookup.lookup_id);
         self.complete(Ok(()), wakes);
     }
 
     /// Ends a spend that is not durable and never will be. A spend that was acknowledged before is lost.
     pub(crate) fn fail(self: &Arc<Self>, account: &mut Account, error: StoreError, wakes: &mut WakeBatch) {
-        account.abort_spend(&self.hold);
+        account.abort_spend(self.lookup.lookup_id);
         self.complete(Err(error), wakes);
     }
 

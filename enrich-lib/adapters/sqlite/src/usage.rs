@@ -42,7 +42,7 @@ impl Count {
     }
 }
 
-/// A spend, as usage counts it.
+/// The lookup of a spend.
 #[derive(Clone, Copy)]
 pub(crate) struct BilledLookup {
     pub(crate) lookup_id: LookupId,

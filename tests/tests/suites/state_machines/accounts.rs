@@ -206,8 +206,8 @@ impl AccountMachine {
                     SpendStart::AlreadySpent => "already spent",
                 });
             }
-            Step::Commit(_) => account.commit_spend(hold),
-            Step::Abort(_) => account.abort_spend(hold),
+            Step::Commit(_) => account.commit_spend(hold.lookup_id),
+            Step::Abort(_) => account.abort_spend(hold.lookup_id),
             Step::Crash => {
                 *account = Account::new(model.disk.granted, model.disk.spent())?;
                 account.advance(Clocks::from(model.lookups.now).elapsed);
