@@ -201,6 +201,8 @@ impl Writer {
             Ok(()) => {
                 let mut spends = mem::take(&mut self.unflushed);
                 spends.extend(new);
+                // Ids of one batch are close to each other, but in random order. Inserts in order find the same page again.
+                spends.sort_unstable_by_key(|spend| spend.lookup.lookup_id);
                 if !spends.is_empty() {
                     self.commit_error = None;
                     self.write(spends, &mut wakes);
