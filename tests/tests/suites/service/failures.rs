@@ -66,7 +66,8 @@ async fn replies_contain_no_error_details() {
             reply.assert_status(status);
             let reply = format!("{reply:?}").to_lowercase();
             let workspace = &client.workspace;
-            for secret in [FAULT_MESSAGE, "vault", "sqlite", "ada", workspace.id.as_str(), &workspace.key] {
+            for secret in [FAULT_MESSAGE, "vault", "sqlite", "marlowe", workspace.id.as_str(), &workspace.key]
+            {
                 assert!(!reply.contains(&secret.to_lowercase()), "{secret} in {reply}");
             }
         }
