@@ -5,11 +5,17 @@ use std::time::Duration;
 use enrich_lib::credit::HoldOutcome::{Granted, Insufficient};
 use enrich_lib::credit::Settlement::{Release, Spend};
 use enrich_lib::ports::Credits;
+use enrich_lib::refusal::PortError;
 use enrich_postgres::PostgresError;
 use enrich_store::StoreError;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::world::{LEASE, World, eventually};
+
+/// Returns the error of PostgreSQL because of which a port failed.
+fn database_error(error: &PortError) -> Option<&PostgresError> {
+    error.downcast_ref::<StoreError>().and_then(StoreError::backend)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credits_of_a_crashed_node_return_when_its_lease_expires() {
@@ -34,8 +40,7 @@ async fn no_402_while_an_unresponsive_node_has_idle_credits() {
     one.ledger.settle(&held, Spend(1)).await.unwrap();
     one.network.cut();
     let undecided = world.hold(&two, 1).await.1.unwrap_err();
-    let backend = undecided.downcast_ref::<StoreError>().and_then(StoreError::backend);
-    assert!(matches!(backend, Some(PostgresError::Undecided(_))), "{undecided:?}");
+    assert!(matches!(database_error(&undecided), Some(PostgresError::Undecided(_))), "{undecided:?}");
     eventually("the lease ends", async || matches!(world.hold(&two, 9).await.1, Ok(Granted))).await;
 }
 
@@ -50,10 +55,9 @@ async fn locked_workspace_fails_holds_and_keeps_the_connection() {
     let locker = world.postgres.client(&world.database).await;
     locker.batch_execute("BEGIN; SELECT FROM workspace FOR UPDATE").await.unwrap();
     let failed = world.hold(&node, 10).await.1.unwrap_err();
-    let backend = failed.downcast_ref::<StoreError>().and_then(StoreError::backend);
     let is_lock_timeout =
         |error: &PostgresError| matches!(error, PostgresError::Rejected { code, .. } if code == "55P03");
-    assert!(backend.is_some_and(is_lock_timeout), "{failed:?}");
+    assert!(database_error(&failed).is_some_and(is_lock_timeout), "{failed:?}");
     locker.batch_execute("COMMIT").await.unwrap();
     assert!(matches!(world.hold(&node, 9).await.1, Ok(Granted)));
     assert_eq!(node.network.connections(), connections);
