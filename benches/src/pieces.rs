@@ -14,10 +14,12 @@ use enrich_lib::email::{Email, EmailPolicy};
 use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::lookup::{Outcome, Reply};
 use enrich_lib::memory::{AccountTable, WindowTable};
-use enrich_lib::model::{Arrival, ProfileUrl, Timestamp};
+use enrich_lib::model::{Arrival, LookupId, ProfileUrl, Timestamp};
+use enrich_lib::observe::{Durations, Ending, LookupEvent, Observer, Step};
 use enrich_lib::ports::Windows;
 use enrich_lib::window::{Quota, Workspace};
 use enrich_lib::wire;
+use enrich_metrics::LookupMetrics;
 use enrich_sqlite::{DataDir, People};
 use futures_util::FutureExt;
 use http::HeaderMap;
@@ -49,11 +51,13 @@ pub enum Piece {
     Person,
     /// Serialization of the reply.
     Reply,
+    /// The metrics of a lookup, when 20,000 start per second.
+    Metrics,
 }
 
 impl Piece {
     /// All pieces, in the order of a lookup.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Arrival,
         Self::Key,
         Self::Window,
@@ -62,6 +66,7 @@ impl Piece {
         Self::Account,
         Self::Person,
         Self::Reply,
+        Self::Metrics,
     ];
 
     /// Returns the name in tables.
@@ -75,6 +80,7 @@ impl Piece {
             Self::Account => "account",
             Self::Person => "person",
             Self::Reply => "reply",
+            Self::Metrics => "metrics",
         }
     }
 }
@@ -92,6 +98,9 @@ pub struct Pieces {
     account: Account,
     people: People,
     reply: Reply,
+    metrics: Arc<LookupMetrics>,
+    /// A lookup whose ports are not timed, and one whose ports are.
+    events: [LookupEvent<'static>; 2],
     now: Timestamp,
     runs: u64,
     _dir: TempDir,
@@ -128,6 +137,8 @@ impl Pieces {
             windows: WindowTable::default(),
             account,
             people,
+            events: [None, Some(Duration::from_micros(90))].map(|port| event(reply.lookup_id, port)),
+            metrics: Arc::default(),
             reply,
             now,
             runs: 0,
@@ -149,6 +160,7 @@ impl Pieces {
             Piece::Account => self.spend_one(),
             Piece::Person => matches!(self.people.get(&self.email), Ok(Some(_))),
             Piece::Reply => black_box(wire::response(black_box(&self.reply))).status() == 200,
+            Piece::Metrics => self.count_lookup(),
         };
         assert!(succeeded, "{} failed", piece.name());
     }
@@ -177,6 +189,32 @@ impl Pieces {
             ttl: Duration::from_secs(30),
         };
         self.account.hold(&hold).is_ok() && self.account.settle(&hold, Settlement::Spend(1)).is_ok()
+    }
+
+    fn count_lookup(&mut self) -> bool {
+        self.runs += 1;
+        let metrics: &dyn Observer = black_box(&*self.metrics);
+        let is_timed = metrics.times_ports(Duration::from_micros(50 * self.runs));
+        metrics.finished(&self.events[usize::from(is_timed)]);
+        true
+    }
+}
+
+/// Returns a finished lookup, whose port calls took the given time.
+fn event(lookup_id: LookupId, port: Option<Duration>) -> LookupEvent<'static> {
+    let total = Duration::from_micros(450);
+    LookupEvent {
+        lookup_id,
+        context: None,
+        workspace: None,
+        key: None,
+        ending: Ending::Found,
+        step: Step::Settle,
+        credits_spent: 1,
+        source: None,
+        is_cached: false,
+        durations: Durations { keys: port, windows: port, hold: port, resolver: port, settle: port, total },
+        error: None,
     }
 }
 

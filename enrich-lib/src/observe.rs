@@ -53,8 +53,10 @@ pub trait Observer: Send + Sync {
         let _ = (request_id, rejection);
     }
 
-    /// Returns whether to time each port call, which takes one more clock reading per call. Defaults to `true`.
-    fn times_ports(&self) -> bool {
+    /// Returns whether to time the port calls of a lookup, which takes one more clock reading per call. `started_at` is the
+    /// [time](Self::now) at which the lookup started. Defaults to `true`.
+    fn times_ports(&self, started_at: Duration) -> bool {
+        let _ = started_at;
         true
     }
 }
@@ -67,7 +69,7 @@ impl Observer for () {
 
     fn finished(&self, _: &LookupEvent<'_>) {}
 
-    fn times_ports(&self) -> bool {
+    fn times_ports(&self, _: Duration) -> bool {
         false
     }
 }
@@ -218,7 +220,7 @@ pub(crate) struct Recorder<'o, O: Observer + ?Sized> {
 impl<'o, O: Observer + ?Sized> Recorder<'o, O> {
     pub(crate) fn start(observer: &'o O, lookup_id: LookupId, context: Option<Arc<RequestContext>>) -> Self {
         let now = catch_panic(|| observer.now()).unwrap_or_default();
-        let times_ports = catch_panic(|| observer.times_ports()).unwrap_or_default();
+        let times_ports = catch_panic(|| observer.times_ports(now)).unwrap_or_default();
         let (step, durations) = (Step::Receive, Durations::default());
         Self {
             observer,

@@ -37,7 +37,7 @@ impl Observer for Log {
         self.started.elapsed()
     }
 
-    fn times_ports(&self) -> bool {
+    fn times_ports(&self, _: Duration) -> bool {
         tracing::enabled!(target: "enrich::lookup", tracing::Level::DEBUG)
     }
 
@@ -101,8 +101,8 @@ impl Observer for LogAndPass {
         self.log.now()
     }
 
-    fn times_ports(&self) -> bool {
-        self.log.times_ports() || self.next.times_ports()
+    fn times_ports(&self, started_at: Duration) -> bool {
+        self.log.times_ports(started_at) || self.next.times_ports(started_at)
     }
 
     fn finished(&self, lookup: &LookupEvent<'_>) {

@@ -191,7 +191,7 @@ impl Observer for PanicsIn {
         Duration::ZERO
     }
 
-    fn times_ports(&self) -> bool {
+    fn times_ports(&self, _: Duration) -> bool {
         self.call(Method::TimesPorts);
         true
     }

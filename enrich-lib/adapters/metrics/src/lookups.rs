@@ -40,14 +40,19 @@ const PORTS: [&str; 5] = ["keys", "windows", "hold", "resolver", "settle"];
 /// The number of shards. More threads share shards.
 const SHARDS: usize = 16;
 
+/// The time between two lookups whose port calls are timed.
+const TIMING_INTERVAL: Duration = Duration::from_millis(10);
+
 /// An [`Observer`] that counts lookups by outcome, their durations and those of their port calls, failures of ports, and spent
 /// credits.
 ///
-/// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards.
+/// Each thread counts in its own shard, so that threads do not contend; a scrape adds up all shards. Timing the port calls of a
+/// lookup takes four more clock readings, so at most one lookup in 10 ms is timed.
 pub struct LookupMetrics {
     shards: [Shard; SHARDS],
-    times_ports: bool,
-    started: Instant,
+    /// The earliest start of the next lookup whose ports are timed, in nanoseconds after `origin`.
+    timed_from: AtomicU64,
+    origin: Instant,
 }
 
 /// The counts of one thread. Aligned to cache lines, so that shards do not share any.
@@ -62,19 +67,12 @@ struct Shard {
 }
 
 impl Default for LookupMetrics {
-    /// Times ports.
     fn default() -> Self {
-        Self { shards: Default::default(), times_ports: true, started: Instant::now() }
+        Self { shards: Default::default(), timed_from: AtomicU64::new(0), origin: Instant::now() }
     }
 }
 
 impl LookupMetrics {
-    /// Omits the durations of port calls, which saves four clock readings per lookup.
-    #[must_use]
-    pub fn without_ports(self) -> Self {
-        Self { times_ports: false, ..self }
-    }
-
     /// Adds the metrics to a registry.
     pub fn register(self: &Arc<Self>, registry: &mut Registry) {
         registry.register_collector(Box::new(LookupCollector(self.clone())));
@@ -95,33 +93,57 @@ impl LookupMetrics {
     }
 }
 
-impl Observer for LookupMetrics {
-    fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn finished(&self, event: &LookupEvent<'_>) {
-        let (shard, durations) = (self.shard(), event.durations);
-        shard.outcomes[outcome_index(event.ending)].fetch_add(1, Ordering::Relaxed);
-        shard.durations.record_duration(durations.total);
-        if event.credits_spent > 0 {
-            shard.credits.fetch_add(event.credits_spent, Ordering::Relaxed);
-        }
-        let Durations { keys, windows, hold, resolver, settle, .. } = durations;
-        for (port, duration) in zip(&shard.ports, [keys, windows, hold, resolver, settle]) {
+// Few lookups have timed ports or a failure. Inlined, recording them would cost all others twenty instructions.
+impl Shard {
+    #[cold]
+    fn record_ports(&self, durations: &Durations) {
+        let Durations { keys, windows, hold, resolver, settle, .. } = *durations;
+        for (port, duration) in zip(&self.ports, [keys, windows, hold, resolver, settle]) {
             if let Some(duration) = duration {
                 port.record_duration(duration);
             }
         }
-        if event.error.is_some()
-            && let Some(port) = port_index(event.step)
-        {
-            shard.failures[port].fetch_add(1, Ordering::Relaxed);
-        }
     }
 
-    fn times_ports(&self) -> bool {
-        self.times_ports
+    #[cold]
+    fn record_failure(&self, step: Step) {
+        if let Some(port) = port_index(step) {
+            self.failures[port].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Observer for LookupMetrics {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn times_ports(&self, started_at: Duration) -> bool {
+        let started_at = started_at.as_nanos() as u64;
+        let is_timed = started_at >= self.timed_from.load(Ordering::Relaxed);
+        if is_timed {
+            // Lookups that start at the same time on several threads may all be timed, which does no harm.
+            self.timed_from.store(started_at + TIMING_INTERVAL.as_nanos() as u64, Ordering::Relaxed);
+        }
+        is_timed
+    }
+
+    fn finished(&self, event: &LookupEvent<'_>) {
+        let shard = self.shard();
+        // Most lookups need no jump table.
+        let outcome = if event.ending == Ending::Found { 0 } else { outcome_index(event.ending) };
+        shard.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
+        shard.durations.record_duration(event.durations.total);
+        if event.credits_spent > 0 {
+            shard.credits.fetch_add(event.credits_spent, Ordering::Relaxed);
+        }
+        // The first port is `keys`.
+        if event.durations.keys.is_some() {
+            shard.record_ports(&event.durations);
+        }
+        if event.error.is_some() {
+            shard.record_failure(event.step);
+        }
     }
 }
 
@@ -140,6 +162,7 @@ fn shard_index() -> usize {
     })
 }
 
+#[inline(never)]
 const fn outcome_index(ending: Ending) -> usize {
     match ending {
         Ending::Found => 0,
@@ -189,9 +212,14 @@ impl Collector for LookupCollector {
         )?;
 
         let ports = PORTS.map(|port| [("port", port)]);
-        let timed = ports.iter().enumerate().filter(|_| metrics.times_ports);
+        let timed = ports.iter().enumerate();
         let timed = timed.map(|(i, labels)| (&labels[..], metrics.histogram(|shard| &shard.ports[i])));
-        out.histogram("enrich_port_duration_seconds", "Duration of a call of a port.", 1e9, timed)?;
+        out.histogram(
+            "enrich_port_duration_seconds",
+            "Duration of a call of a port, timed in at most one lookup in 10 ms.",
+            1e9,
+            timed,
+        )?;
 
         let failures = ports.iter().enumerate();
         let failures = failures.map(|(i, labels)| (&labels[..], metrics.sum(|shard| &shard.failures[i])));
@@ -204,7 +232,7 @@ impl Collector for LookupCollector {
 
 impl fmt::Debug for LookupMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookupMetrics").field("times_ports", &self.times_ports).finish_non_exhaustive()
+        f.debug_struct("LookupMetrics").finish_non_exhaustive()
     }
 }
 

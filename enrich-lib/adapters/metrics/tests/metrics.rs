@@ -21,7 +21,7 @@ use enrich_lib::wire;
 use enrich_metrics::{LookupMetrics, VendorMetrics};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio::time::{sleep, timeout};
+use tokio::time::{advance, sleep, timeout};
 
 /// A vendor that finds Ada, is unavailable for Bea, and takes a second.
 struct Vendor;
@@ -58,7 +58,7 @@ struct World {
 }
 
 impl World {
-    fn new(lookups: LookupMetrics) -> Self {
+    fn new() -> Self {
         let acme = Workspace { id: "acme".parse().unwrap(), quota: Quota::default() };
         let (key, keys, credits) = (ApiKey::generate(|| 7), KeyTable::default(), AccountTable::default());
         credits.grant(&acme.id, 10).unwrap();
@@ -71,7 +71,7 @@ impl World {
             credits: Arc::new(credits),
             resolver: vendors.observe("alpha", Arc::new(Vendor)),
         };
-        Self { service, key, lookups: Arc::new(lookups), vendors, count: AtomicU8::new(0) }
+        Self { service, key, lookups: Arc::default(), vendors, count: AtomicU8::new(0) }
     }
 
     async fn look_up(&self, email: &str) {
@@ -102,7 +102,7 @@ fn assert_lines(text: &str, lines: &[&str]) {
 
 #[tokio::test(start_paused = true)]
 async fn counts_lookups_ports_and_vendor_requests() {
-    let world = World::new(LookupMetrics::default());
+    let world = World::new();
     world.look_up("ada@gmail.com").await;
     world.look_up("cleo@gmail.com").await;
     world.look_up("bea@gmail.com").await;
@@ -139,7 +139,7 @@ async fn counts_lookups_ports_and_vendor_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn counts_a_cancelled_lookup_and_its_request() {
-    let world = World::new(LookupMetrics::default());
+    let world = World::new();
     assert!(timeout(Duration::from_millis(300), world.look_up("ada@gmail.com")).await.is_err());
     let lines = [
         "enrich_lookups_total{outcome=\"abandoned\"} 1",
@@ -151,17 +151,30 @@ async fn counts_a_cancelled_lookup_and_its_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_has_its_port() {
-    let mut world = World::new(LookupMetrics::default().without_ports());
+    let mut world = World::new();
     world.service.windows = Arc::new(NoWindows);
     world.look_up("ada@gmail.com").await;
-    let text = world.scrape();
-    assert_lines(&text, &["enrich_port_failures_total{port=\"windows\"} 1"]);
-    assert!(!text.contains("enrich_port_duration_seconds"), "{text}");
+    assert_lines(&world.scrape(), &["enrich_port_failures_total{port=\"windows\"} 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_the_ports_of_one_lookup_in_10_ms() {
+    let world = World::new();
+    for _ in 0..8 {
+        world.look_up("not an email").await;
+        advance(Duration::from_millis(5)).await;
+    }
+    let lines = [
+        "enrich_lookup_duration_seconds_count 8",
+        "enrich_port_duration_seconds_count{port=\"keys\"} 4",
+        "enrich_port_duration_seconds_count{port=\"windows\"} 4",
+    ];
+    assert_lines(&world.scrape(), &lines);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_vendor_that_is_opened_again_continues_its_counts() {
-    let mut world = World::new(LookupMetrics::default());
+    let mut world = World::new();
     world.look_up("ada@gmail.com").await;
     world.service.resolver = world.vendors.observe("alpha", Arc::new(Vendor));
     world.look_up("ada@gmail.com").await;
@@ -171,7 +184,7 @@ async fn a_vendor_that_is_opened_again_continues_its_counts() {
 #[test]
 fn adds_up_the_counts_of_all_threads() {
     const THREADS: u64 = 40;
-    let world = Arc::new(World::new(LookupMetrics::default()));
+    let world = Arc::new(World::new());
     let look_up = |world: Arc<World>| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         std::thread::spawn(move || runtime.block_on(world.look_up("bea")))

@@ -17,8 +17,8 @@ impl Observer for Observers {
         self.metrics.now()
     }
 
-    fn times_ports(&self) -> bool {
-        self.metrics.times_ports()
+    fn times_ports(&self, started_at: Duration) -> bool {
+        self.metrics.times_ports(started_at)
     }
 
     fn finished(&self, event: &LookupEvent<'_>) {

@@ -187,7 +187,7 @@ impl Observer for Accounts {
         Duration::ZERO // not used
     }
 
-    fn times_ports(&self) -> bool {
+    fn times_ports(&self, _: Duration) -> bool {
         false
     }
 

@@ -64,7 +64,8 @@ fn counts_lookups_by_outcome_and_spent_credits() {
     for (port, calls) in [("keys", 5.0), ("windows", 5.0), ("hold", 4.0), ("resolver", 3.0), ("settle", 3.0)]
     {
         let metric = format!("enrich_port_duration_seconds_count{{port=\"{port}\"}}");
-        assert_eq!(scrape.value(&metric), Some(calls), "{port}");
+        // Of lookups within 10 ms, only the first is timed.
+        assert!(scrape.value(&metric).is_some_and(|count| (1.0..=calls).contains(&count)), "{port}");
     }
     assert_eq!(scrape.value("enrich_commit_spends_sum"), Some(2.0));
     assert_eq!(
