@@ -36,7 +36,7 @@ pub(crate) fn rows(
     values: impl Params,
     is_served: bool,
 ) -> Result<Vec<WorkspaceRow>, SqliteError> {
-    let mut select = db.prepare(&format!(
+    let mut select = db.prepare_cached(&format!(
         "SELECT a.granted, a.spent, a.held, w.id, w.created_at, {PROPERTIES}
          FROM account a JOIN workspace w USING (rowid) WHERE {condition} ORDER BY w.id"
     ))?;
@@ -99,8 +99,8 @@ pub(crate) fn change(
 /// Errors: [`StoreError::WorkspaceDeleted`].
 pub(crate) fn live_rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
     let rowid = rowid(db, workspace)?;
-    let select = "SELECT deleted_at IS NOT NULL FROM workspace WHERE rowid = ?";
-    if db.query_row(select, [rowid], |row| row.get(0))? {
+    let mut select = db.prepare_cached("SELECT deleted_at IS NOT NULL FROM workspace WHERE rowid = ?")?;
+    if select.query_row([rowid], |row| row.get(0))? {
         return Err(StoreError::WorkspaceDeleted(workspace.clone()).into());
     }
     Ok(rowid)
@@ -108,8 +108,8 @@ pub(crate) fn live_rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64
 
 /// Returns the row of a workspace.
 pub(crate) fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, SqliteError> {
-    let select = "SELECT rowid FROM workspace WHERE id = ?";
-    let row = db.query_row(select, [workspace.as_str()], |row| row.get(0)).optional()?;
+    let mut select = db.prepare_cached("SELECT rowid FROM workspace WHERE id = ?")?;
+    let row = select.query_row([workspace.as_str()], |row| row.get(0)).optional()?;
     row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
 }
 
