@@ -1,9 +1,10 @@
-//! Dependencies between crates, imports between modules, sizes of files, and released migrations.
+//! Dependencies between crates, imports between modules, sizes of files, profiles, and released migrations.
 
 mod dependencies;
 mod files;
 mod imports;
 mod migrations;
+mod profiles;
 
 use std::path::{Path, PathBuf};
 
