@@ -88,7 +88,7 @@ impl Postgres {
     pub async fn create_database(&self) -> String {
         self.template.get_or_init(|| self.make_template()).await;
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")).await;
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
         name
     }
 

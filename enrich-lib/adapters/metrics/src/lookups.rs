@@ -34,6 +34,9 @@ const OUTCOMES: [&str; 13] = [
     "abandoned",
 ];
 
+/// The index of "found".
+const FOUND: usize = 0;
+
 /// The ports, in the order in which a lookup calls them.
 const PORTS: [&str; 5] = ["keys", "windows", "hold", "resolver", "settle"];
 
@@ -130,8 +133,8 @@ impl Observer for LookupMetrics {
 
     fn finished(&self, event: &LookupEvent<'_>) {
         let shard = self.shard();
-        // Most lookups need no jump table.
-        let outcome = if event.ending == Ending::Found { 0 } else { outcome_index(event.ending) };
+        // Most lookups find a person, and need no jump table.
+        let outcome = if event.ending == Ending::Found { FOUND } else { outcome_index(event.ending) };
         shard.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
         shard.durations.record_duration(event.durations.total);
         if event.credits_spent > 0 {
@@ -162,10 +165,11 @@ fn shard_index() -> usize {
     })
 }
 
+// Inlined, its jump table would cost every lookup six instructions.
 #[inline(never)]
 const fn outcome_index(ending: Ending) -> usize {
     match ending {
-        Ending::Found => 0,
+        Ending::Found => FOUND,
         Ending::NotFound => 1,
         Ending::Refused(Refusal::InvalidRequest(_)) => 2,
         Ending::Refused(Refusal::InvalidEmail(_)) => 3,
