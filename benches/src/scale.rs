@@ -156,9 +156,9 @@ impl Scale<'_> {
     }
 
     fn serve(&self, enrich: &EnrichCommand<'_>) -> io::Result<Process> {
-        let Some((servers, ours)) = self.cores else { return enrich.serve() };
+        let Some((servers, ours)) = self.cores else { return enrich.serve(&[]) };
         machine::pin(servers)?;
-        let server = enrich.serve();
+        let server = enrich.serve(&[]);
         machine::pin(ours)?;
         server
     }

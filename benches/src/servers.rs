@@ -116,8 +116,13 @@ impl Server {
         self.keys.main = enrich.create_workspace("bench", u32::MAX)?;
         self.keys.limited = enrich.create_workspace("limited", 1)?;
         enrich.import_people(PEOPLE)?;
-        for _ in 0..if self.kind == ServerKind::PostgresTwoNodes { 2 } else { 1 } {
-            self.nodes.push(enrich.serve()?);
+        if self.kind == ServerKind::PostgresTwoNodes {
+            // Together, two nodes have as many workers as one node on a machine with two cores.
+            for _ in 0..2 {
+                self.nodes.push(enrich.serve(&["--workers", "1"])?);
+            }
+        } else {
+            self.nodes.push(enrich.serve(&[])?);
         }
         Ok(())
     }
@@ -244,10 +249,10 @@ impl<'a> EnrichCommand<'a> {
         std::fs::remove_file(file)
     }
 
-    /// Starts a server.
-    pub fn serve(&self) -> io::Result<Process> {
+    /// Starts a server with these arguments.
+    pub fn serve(&self, args: &[&str]) -> io::Result<Process> {
         let mut command = self.configure(self.launcher.command(&self.launcher.enrich()));
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
         if let Some(config) = self.config {
             let file = self.dir.join("enrich.toml");
             std::fs::write(&file, config)?;
