@@ -116,13 +116,11 @@ impl Server {
         self.keys.main = enrich.create_workspace("bench", u32::MAX)?;
         self.keys.limited = enrich.create_workspace("limited", 1)?;
         enrich.import_people(PEOPLE)?;
-        if self.kind == ServerKind::PostgresTwoNodes {
-            // Together, two nodes have as many workers as one node on a machine with two cores.
-            for _ in 0..2 {
-                self.nodes.push(enrich.serve(&["--workers", "1"])?);
-            }
-        } else {
-            self.nodes.push(enrich.serve(&[])?);
+        // Together, two nodes have as many workers as one node on a machine with two cores.
+        let (nodes, args): (_, &[_]) =
+            if self.kind == ServerKind::PostgresTwoNodes { (2, &["--workers", "1"]) } else { (1, &[]) };
+        for _ in 0..nodes {
+            self.nodes.push(enrich.serve(args)?);
         }
         Ok(())
     }

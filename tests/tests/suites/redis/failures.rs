@@ -69,9 +69,12 @@ async fn hanging_redis_times_out_and_its_connection_is_dropped() {
     let counted = recovered(&windows, &window).await;
     assert!((2..=3).contains(&counted), "{counted}");
     assert_eq!(redis.ask::<u64>(&format!("GET {}", key(&window))), counted);
-    // Redis closes its end when it reads that the client has closed the other.
-    eventually("the connection is closed", || connections(&redis).iter().all(|id| !before.contains(id)))
-        .await;
+    wait_until_closed(&redis, &before).await;
+}
+
+/// Waits until Redis has read that the client has closed these connections.
+async fn wait_until_closed(redis: &Redis, ids: &[String]) {
+    eventually("the connection is closed", || connections(redis).iter().all(|id| !ids.contains(id))).await;
 }
 
 /// Returns the ids of all connections except the operator's.
@@ -107,9 +110,7 @@ async fn rejects_a_replica_until_it_accepts_writes() {
         assert_eq!(cause(count(&windows, &window).await.unwrap_err()), WindowStoreError::ReadOnly);
     }
     // The adapter reconnects, because the host name may resolve to the new master by now.
-    // Redis closes its end when it reads that the client has closed the other.
-    eventually("the connection is closed", || connections(&redis).iter().all(|id| !before.contains(id)))
-        .await;
+    wait_until_closed(&redis, &before).await;
     redis.ask::<()>("REPLICAOF NO ONE");
     assert_eq!(recovered(&windows, &window).await, 2);
 }
