@@ -23,6 +23,7 @@
 //! - `log`: one log event per lookup
 //! - `handler`: one request, served by the [`Endpoint`](enrich_tower::Endpoint)
 //! - `connection`: one connection
+//! - `outbox`: the output of a thread's connections
 //! - `server`: the accept loop and the graceful shutdown, [`run`]
 //! - [`workers`]: the server on several threads
 
@@ -37,6 +38,7 @@ mod limits;
 mod listener;
 mod log;
 mod monitor;
+mod outbox;
 mod registry;
 mod replies;
 mod server;

@@ -16,8 +16,10 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::log::Log;
+use crate::outbox::Outbox;
 use crate::registry::{Acceptor, Registry, Slot};
 use crate::server::{Services, serve};
 use crate::shutdown::Shutdown;
@@ -98,8 +100,20 @@ impl Worker {
         phases: Arc<Shutdown>,
     ) -> Self {
         let (sender, mut receiver) = unbounded_channel();
-        let accept = async move || receive(&mut receiver).await;
-        running.spawn_on(serve(accept, services, log, phases), thread);
+        let outbox = Arc::new(Outbox::default());
+        let sending = AbortOnDropHandle::new(thread.spawn(outbox.clone().run()));
+        let streams = outbox.clone();
+        let accept = async move || {
+            let (stream, slot) = receive(&mut receiver).await;
+            (streams.stream(stream), slot)
+        };
+        let served = serve(accept, services, log, phases);
+        let serving = async move {
+            served.await;
+            outbox.send();
+            drop(sending);
+        };
+        running.spawn_on(serving, thread);
         Self { sender, connections: Arc::new(()) }
     }
 }

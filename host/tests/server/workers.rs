@@ -14,7 +14,8 @@ use enrich_lib::ports::Resolver;
 use enrich_lib::query::Query;
 use enrich_lib::refusal::PortError;
 use enrich_lib::resolver::Answer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncWriteExt, empty, join};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -56,6 +57,31 @@ async fn connections_max_applies_to_all_threads_together() {
         closed += usize::from(timeout(Duration::from_millis(5), client.read_to_end()).await.is_ok());
     }
     assert_eq!(closed, 6 + 60 - 4);
+}
+
+/// The replies do not fit into the buffers of the sockets.
+#[tokio::test]
+async fn client_that_reads_late_receives_all_replies() {
+    const REQUESTS: usize = 60_000;
+
+    let server = Server::start(|services| services.arrivals = Arc::new(SystemArrivals)).await;
+    server.accounts.grant(&workspace(), 1_000_000).unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let (input, mut output) = socket.connect(server.address).await.unwrap().into_split();
+    let mut sending = tokio::spawn(async move {
+        output.write_all(valid_request().repeat(REQUESTS).as_bytes()).await.unwrap();
+        output
+    });
+    let sent_at_once = timeout(Duration::from_millis(500), &mut sending).await;
+    assert!(sent_at_once.is_err(), "the server reads requests although it cannot send the replies");
+    let mut client = Client::new(join(input, empty()));
+    for n in 0..REQUESTS {
+        let reply = client.read_reply().await;
+        assert!([200, 429].contains(&reply.status), "reply {n}: {reply:?}");
+    }
+    drop(sending.await.unwrap());
+    assert_eq!(client.read_to_end().await, "");
 }
 
 /// A client that receives no announcement may send a request at any time.
