@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::entries::Entries;
-use super::expiry_queue::ExpiryQueue;
+use rustc_hash::FxHashMap;
+
+use super::ended::{EndedLookups, Outcome};
 use super::{AccountError, Balance, Hold, HoldOutcome, Settlement};
 use crate::model::{LookupId, whole_ms};
 
@@ -23,29 +24,25 @@ pub struct Account {
 struct Lookups {
     /// The sum of the credits that they hold.
     held: u64,
-    entries: Entries<Entry>,
-    /// Each lookup is in one of two queues: in `expiring` until its hold expires, then in `tombstones` until it is forgotten.
-    expiring: ExpiryQueue,
-    tombstones: ExpiryQueue,
+    holds: FxHashMap<LookupId, TrackedHold>,
+    /// A lower bound of the times at which the holds expire. Meaningless without holds.
+    next_expiry_ms: u64,
+    ended: EndedLookups,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TrackedHold {
     credits: u64,
-    state: State,
+    expires_at_ms: u64,
+    /// The spend in progress. The hold cannot expire or be released meanwhile.
+    spend: Option<PendingSpend>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Held,
-    /// A spend is in progress, with this number of attempts to make it durable. The hold cannot expire meanwhile.
-    Spending {
-        credits: u64,
-        attempts: u32,
-    },
-    Spent(u64),
-    /// Released, expired, or spent without success. A tombstone for a late hold or a late spend.
-    Ended,
+#[derive(Clone, Copy, Debug)]
+struct PendingSpend {
+    credits: u64,
+    /// The number of attempts in progress to make it durable.
+    attempts: u32,
 }
 
 /// The outcome of [`Account::begin_spend`].
@@ -100,7 +97,10 @@ impl Account {
 
     /// Returns `true` if the lookup's hold is tracked or its end is still remembered.
     pub fn tracks(&self, lookup_id: LookupId) -> bool {
-        self.lookups.as_ref().is_some_and(|lookups| lookups.entries.get(lookup_id).is_some())
+        let tracks = |lookups: &Lookups| {
+            lookups.holds.contains_key(&lookup_id) || lookups.ended.get(lookup_id).is_some()
+        };
+        self.lookups.as_deref().is_some_and(tracks)
     }
 
     /// Returns `true` if no hold is tracked and no ended hold is remembered.
@@ -108,11 +108,11 @@ impl Account {
         self.lookups.is_none()
     }
 
-    /// Returns the time at which [`Account::advance`] next has work to do, if any.
+    /// Returns a time at which to call [`Account::advance`] next, if it has work to do. The work may be due later, but not earlier.
     pub fn next_due(&self) -> Option<Duration> {
         let lookups = self.lookups.as_ref()?;
-        let due_ms =
-            [&lookups.expiring, &lookups.tombstones].into_iter().filter_map(ExpiryQueue::next_due).min();
+        let expiry_ms = (!lookups.holds.is_empty()).then_some(lookups.next_expiry_ms);
+        let due_ms = expiry_ms.into_iter().chain(lookups.ended.next_forgotten_at_ms()).min();
         due_ms.map(Duration::from_millis)
     }
 
@@ -121,17 +121,19 @@ impl Account {
     /// The hold expires [`Hold::ttl`] after the account's current time. Fails with [`AccountError::OtherHold`] if the lookup
     /// holds another number of credits, and with [`AccountError::Ended`] if the hold was settled or has expired.
     pub fn hold(&mut self, hold: &Hold) -> Result<HoldOutcome, AccountError> {
-        if let Some((known, _)) = self.find(hold.lookup_id) {
-            return match known.state {
-                State::Held if known.credits == hold.credits => Ok(HoldOutcome::Granted),
-                State::Held => Err(AccountError::OtherHold),
-                State::Spending { .. } | State::Spent(_) | State::Ended => Err(AccountError::Ended),
-            };
+        if let Some(lookups) = &self.lookups {
+            match lookups.holds.get(&hold.lookup_id) {
+                Some(TrackedHold { spend: Some(_), .. }) => return Err(AccountError::Ended),
+                Some(known) if known.credits == hold.credits => return Ok(HoldOutcome::Granted),
+                Some(_) => return Err(AccountError::OtherHold),
+                None if lookups.ended.get(hold.lookup_id).is_some() => return Err(AccountError::Ended),
+                None => {}
+            }
         }
         if hold.credits > self.available() {
             return Ok(HoldOutcome::Insufficient);
         }
-        self.remember(hold, hold.credits, State::Held);
+        self.lookups.get_or_insert_default().hold(hold, self.now_ms);
         Ok(HoldOutcome::Granted)
     }
 
@@ -154,21 +156,21 @@ impl Account {
     ///
     /// Fails with [`AccountError::Ended`] if the hold was spent or a spend is in progress.
     pub fn release(&mut self, hold: &Hold) -> Result<(), AccountError> {
-        match self.find(hold.lookup_id) {
-            Some((entry, held)) => match entry.state {
-                State::Held => {
-                    *held -= entry.credits;
-                    entry.state = State::Ended;
-                    Ok(())
+        let now_ms = self.now_ms;
+        let lookups = self.lookups.get_or_insert_default();
+        match lookups.holds.get(&hold.lookup_id) {
+            Some(TrackedHold { spend: Some(_), .. }) => return Err(AccountError::Ended),
+            Some(_) => lookups.end(hold.lookup_id, Outcome::Unspent),
+            None => match lookups.ended.get(hold.lookup_id) {
+                Some(Outcome::Spent(_)) => return Err(AccountError::Ended),
+                Some(Outcome::Unspent) => {}
+                None => {
+                    let forget_at_ms = after(after(now_ms, hold.ttl), Self::TOMBSTONE_TTL);
+                    lookups.ended.insert(hold.lookup_id, Outcome::Unspent, forget_at_ms);
                 }
-                State::Ended => Ok(()),
-                State::Spending { .. } | State::Spent(_) => Err(AccountError::Ended),
             },
-            None => {
-                self.remember(hold, hold.credits, State::Ended);
-                Ok(())
-            }
         }
+        Ok(())
     }
 
     /// Begins a spend. Durable stores settle a spend in two steps, of which this is the first. Until the second step, the
@@ -177,31 +179,31 @@ impl Account {
     /// Fails with [`AccountError::NoHold`], with [`AccountError::OverHold`], or with [`AccountError::Ended`] if the hold was
     /// released, has expired, or was spent with another number of credits.
     pub fn begin_spend(&mut self, hold: &Hold, credits: u64) -> Result<SpendStart, AccountError> {
-        let (entry, _) = self.find(hold.lookup_id).ok_or(AccountError::NoHold)?;
-        if credits > entry.credits {
+        let lookups = self.lookups.as_mut().ok_or(AccountError::NoHold)?;
+        let Some(known) = lookups.holds.get_mut(&hold.lookup_id) else {
+            return match lookups.ended.get(hold.lookup_id) {
+                Some(Outcome::Spent(before)) if before == credits => Ok(SpendStart::AlreadySpent),
+                Some(_) => Err(AccountError::Ended),
+                None => Err(AccountError::NoHold),
+            };
+        };
+        if credits > known.credits {
             return Err(AccountError::OverHold);
         }
-        match &mut entry.state {
-            State::Held => {
-                entry.state = State::Spending { credits, attempts: 1 };
-                Ok(SpendStart::Begun)
-            }
-            State::Spending { credits: before, attempts } if *before == credits => {
-                *attempts += 1;
-                Ok(SpendStart::Begun)
-            }
-            State::Spent(before) if *before == credits => Ok(SpendStart::AlreadySpent),
-            State::Spending { .. } | State::Spent(_) | State::Ended => Err(AccountError::Ended),
+        let spend = known.spend.get_or_insert(PendingSpend { credits, attempts: 0 });
+        if spend.credits != credits {
+            return Err(AccountError::Ended);
         }
+        spend.attempts += 1;
+        Ok(SpendStart::Begun)
     }
 
     /// Commits a spend that has become durable (second step). Does nothing if no spend is in progress.
     pub fn commit_spend(&mut self, lookup_id: LookupId) {
-        if let Some((entry, held)) = self.find(lookup_id)
-            && let State::Spending { credits, .. } = entry.state
+        if let Some(lookups) = &mut self.lookups
+            && let Some(&mut PendingSpend { credits, .. }) = lookups.pending_spend(lookup_id)
         {
-            entry.state = State::Spent(credits);
-            *held -= entry.credits;
+            lookups.end(lookup_id, Outcome::Spent(credits));
             self.spent += credits;
         }
     }
@@ -209,13 +211,12 @@ impl Account {
     /// Aborts one attempt to make a spend durable (second step). After the last attempt, the hold has ended, and its credits
     /// are available again: a spend that failed cannot succeed later.
     pub fn abort_spend(&mut self, lookup_id: LookupId) {
-        if let Some((entry, held)) = self.find(lookup_id)
-            && let State::Spending { attempts, .. } = &mut entry.state
+        if let Some(lookups) = &mut self.lookups
+            && let Some(PendingSpend { attempts, .. }) = lookups.pending_spend(lookup_id)
         {
             *attempts -= 1;
             if *attempts == 0 {
-                entry.state = State::Ended;
-                *held -= entry.credits;
+                lookups.end(lookup_id, Outcome::Unspent);
             }
         }
     }
@@ -230,64 +231,65 @@ impl Account {
         self.now_ms = now_ms;
         if let Some(lookups) = &mut self.lookups {
             lookups.advance(now_ms);
-            if lookups.entries.is_empty() {
+            if lookups.holds.is_empty() && lookups.ended.is_empty() {
                 self.lookups = None;
             }
         }
     }
-
-    /// Returns the lookup's entry and the sum of all held credits.
-    fn find(&mut self, lookup_id: LookupId) -> Option<(&mut Entry, &mut u64)> {
-        let Lookups { entries, held, .. } = &mut **self.lookups.as_mut()?;
-        Some((entries.get_mut(lookup_id)?, held))
-    }
-
-    fn remember(&mut self, hold: &Hold, credits: u64, state: State) {
-        let entry = Entry { credits, state };
-        let lookups = self.lookups.get_or_insert_default();
-        lookups.held += entry.held();
-        lookups.entries.insert(hold.lookup_id, entry);
-        lookups.expiring.push(self.now_ms.saturating_add(whole_ms(hold.ttl)), hold.lookup_id);
-    }
 }
 
 impl Lookups {
+    fn hold(&mut self, hold: &Hold, now_ms: u64) {
+        let expires_at_ms = after(now_ms, hold.ttl);
+        self.next_expiry_ms =
+            if self.holds.is_empty() { expires_at_ms } else { self.next_expiry_ms.min(expires_at_ms) };
+        self.held += hold.credits;
+        let tracked = TrackedHold { credits: hold.credits, expires_at_ms, spend: None };
+        self.holds.insert(hold.lookup_id, tracked);
+    }
+
+    fn pending_spend(&mut self, id: LookupId) -> Option<&mut PendingSpend> {
+        self.holds.get_mut(&id)?.spend.as_mut()
+    }
+
+    /// Ends a hold.
+    fn end(&mut self, id: LookupId, outcome: Outcome) {
+        if let Some(TrackedHold { credits, expires_at_ms, .. }) = self.holds.remove(&id) {
+            self.held -= credits;
+            self.ended.insert(id, outcome, after(expires_at_ms, Account::TOMBSTONE_TTL));
+        }
+    }
+
     fn advance(&mut self, now_ms: u64) {
+        if !self.holds.is_empty() && self.next_expiry_ms <= now_ms {
+            self.expire_due(now_ms);
+        }
+        self.ended.forget_due(now_ms);
+        if self.holds.len() < self.holds.capacity() / 8 {
+            self.holds.shrink_to(2 * self.holds.len());
+        }
+    }
+
+    fn expire_due(&mut self, now_ms: u64) {
         // A spend in progress is left as it is and checked again at this time.
-        let later = |due_ms: u64| due_ms.saturating_add(whole_ms(Account::TOMBSTONE_TTL));
-        let again_at = later(now_ms);
-        while let Some((due, id)) = self.expiring.pop_due(now_ms) {
-            let Some(entry) = self.entries.get_mut(id) else { continue };
-            match entry.state {
-                State::Spending { .. } => self.tombstones.push(again_at, id),
-                State::Held => {
-                    self.held -= entry.credits;
-                    entry.state = State::Ended;
-                    self.tombstones.push(later(due), id);
+        let again_at_ms = after(now_ms, Account::TOMBSTONE_TTL);
+        let mut due = Vec::new();
+        self.next_expiry_ms = u64::MAX;
+        for (id, hold) in &mut self.holds {
+            if hold.expires_at_ms <= now_ms {
+                if hold.spend.is_none() {
+                    due.push(*id);
+                    continue;
                 }
-                State::Spent(_) | State::Ended => self.tombstones.push(later(due), id),
+                hold.expires_at_ms = again_at_ms;
             }
+            self.next_expiry_ms = self.next_expiry_ms.min(hold.expires_at_ms);
         }
-        let mut spending = Vec::new();
-        while let Some((_, id)) = self.tombstones.pop_due(now_ms) {
-            match self.entries.get(id) {
-                Some(Entry { state: State::Spending { .. }, .. }) => spending.push(id),
-                _ => self.held -= self.entries.remove(id).map_or(0, |entry| entry.held()),
-            }
-        }
-        // Pushed last, because `again_at` is due at once at the largest time.
-        spending.into_iter().for_each(|id| self.tombstones.push(again_at, id));
-        self.expiring.shrink();
-        self.tombstones.shrink();
+        due.into_iter().for_each(|id| self.end(id, Outcome::Unspent));
     }
 }
 
-impl Entry {
-    /// Returns the number of credits still held.
-    fn held(&self) -> u64 {
-        match self.state {
-            State::Held | State::Spending { .. } => self.credits,
-            State::Spent(_) | State::Ended => 0,
-        }
-    }
+/// Returns the time `ttl` after `ms`.
+fn after(ms: u64, ttl: Duration) -> u64 {
+    ms.saturating_add(whole_ms(ttl))
 }

@@ -11,8 +11,7 @@
 //! the arithmetic for one workspace. It is also the model that every store is tested against.
 
 mod account;
-mod entries;
-mod expiry_queue;
+mod ended;
 
 use std::time::Duration;
 

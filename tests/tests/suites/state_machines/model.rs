@@ -141,7 +141,7 @@ impl AccountModel {
                     // A pending spend does not expire. It is checked again later.
                     Fate::Spending { .. } => {
                         known.ends_at = self.now + Account::TOMBSTONE_TTL;
-                        known.forgotten_at = known.ends_at;
+                        known.forgotten_at = known.ends_at + Account::TOMBSTONE_TTL;
                     }
                     Fate::Unknown | Fate::Spent(_) | Fate::Over => {}
                 }
