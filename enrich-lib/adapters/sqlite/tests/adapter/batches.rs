@@ -28,6 +28,18 @@ fn splits_many_spends_into_batches_of_bounded_size() {
     assert_eq!(totals(world.on_disk()), (0, 0, 2_000));
 }
 
+/// A log that is never copied would fill the disk.
+#[test]
+fn starts_a_long_log_again() {
+    let world = World::with_credits(10);
+    let fill = "PRAGMA wal_autocheckpoint = 0; CREATE TABLE filler AS SELECT zeroblob(50000000)";
+    world.sql().execute_batch(fill).unwrap();
+    world.spend(&world.hold(1)).unwrap();
+    world.spend(&world.hold(2)).unwrap();
+    assert_eq!(commits(&world), 1);
+    assert_eq!(world.on_disk().spent, 2);
+}
+
 #[test]
 fn updates_workspace_rows_after_some_thousand_spends() {
     let files = Files::new();
