@@ -45,6 +45,9 @@ impl Service {
     }
 
     /// Runs one lookup. The order of the statements is the order of the checks.
+    ///
+    /// Each port call has its own block, so that the future has room for one state of the lookup instead of all. Thousands of
+    /// lookups wait at once.
     async fn walk<O>(
         &self,
         arrival: Arrival,
@@ -54,20 +57,35 @@ impl Service {
     where
         O: Observer + ?Sized,
     {
-        let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
-        let found = recorder.call(Step::Identify, self.keys.find(lookup.key())).await;
-        let lookup = lookup.identify(found)?; // 401, 500
-        let counted = recorder.call(Step::Admit, self.windows.count(lookup.window())).await;
-        let lookup = lookup.admit(counted)?; // 429, 503
+        let identified = {
+            let lookup = Lookup::receive(&self.policy, arrival, request)?; // 401
+            let found = recorder.call(Step::Identify, self.keys.find(lookup.key())).await;
+            lookup.identify(found)? // 401, 500
+        };
+        let admitted = {
+            let lookup = identified;
+            let counted = recorder.call(Step::Admit, self.windows.count(lookup.window())).await;
+            lookup.admit(counted)? // 429, 503
+        };
         recorder.enter(Step::Validate);
-        let lookup = lookup.validate()?; // 400 ×3
-        let held = recorder.call(Step::Fund, self.credits.hold(lookup.hold())).await;
-        let lookup = lookup.fund(held)?; // 402, 500
-        let found = recorder.call(Step::Resolve, self.resolver.find(lookup.query())).await;
-        let lookup = lookup.resolve(found); // no `?`: a granted hold is always settled
-        let settling = self.credits.settle(lookup.hold(), lookup.settlement());
-        let settled = recorder.call(Step::Settle, settling).await;
-        Ok(lookup.settle(settled)) // 200, 404, 500, 502
+        let validated = admitted.validate()?; // 400 ×3
+        let funded = {
+            let lookup = validated;
+            let held = recorder.call(Step::Fund, self.credits.hold(lookup.hold())).await;
+            lookup.fund(held)? // 402, 500
+        };
+        let resolved = {
+            let lookup = funded;
+            let found = recorder.call(Step::Resolve, self.resolver.find(lookup.query())).await;
+            lookup.resolve(found) // no `?`: a granted hold is always settled
+        };
+        let reply = {
+            let lookup = resolved;
+            let settling = self.credits.settle(lookup.hold(), lookup.settlement());
+            let settled = recorder.call(Step::Settle, settling).await;
+            lookup.settle(settled) // 200, 404, 500, 502
+        };
+        Ok(reply)
     }
 }
 

@@ -143,3 +143,28 @@ impl fmt::Debug for LookupFuture {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use enrich_lib::key::ApiKey;
+    use enrich_lib::lookup::Policy;
+    use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
+
+    use super::*;
+
+    /// The allocator has a slower path for larger blocks, and thousands of lookups wait at once.
+    #[test]
+    fn a_lookup_takes_less_than_a_kibibyte() {
+        let service = Service {
+            policy: Policy::default().into(),
+            keys: Arc::<KeyTable>::default(),
+            windows: Arc::<WindowTable>::default(),
+            credits: Arc::<AccountTable>::default(),
+            resolver: Arc::<Directory>::default(),
+        };
+        let key = Some(ApiKey::generate(|| 1).digest());
+        let request = Request { key, body: Ok(Bytes::new()), context: None };
+        let lookup = Arc::new(Endpoint::new(service)).answer(request).lookup.take().unwrap();
+        assert!(size_of_val(&*lookup) <= 1_024, "{} bytes", size_of_val(&*lookup));
+    }
+}
