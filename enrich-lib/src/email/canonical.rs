@@ -2,7 +2,7 @@
 //!
 //! Applies only rules that a provider documents. A rule too many would return another person's profile.
 
-use super::lower;
+use super::Email;
 
 /// The differences that a provider ignores in a local part.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,23 +16,23 @@ enum Ignores {
 }
 
 /// Converts an address to lower case and applies its provider's documented rules.
-pub(super) fn canonical(local: &str, domain: &str) -> String {
-    let domain = lower(domain);
+pub(super) fn canonical(email: &Email) -> String {
+    let (local, domain) = (email.local_part(), email.lower(email.domain()));
     let (domain, ignores) = rules(&domain);
     let has_dots = ignores != Ignores::TagAndDots;
     // The text before a tag must be a mailbox name itself: not empty, and not `ada.`.
     let is_name = |name: &str| !(name.is_empty() || has_dots && name.ends_with('.'));
-    let tag = || local.bytes().position(|byte| byte == b'+').filter(|&at| is_name(&local[..at]));
-    let name = if ignores == Ignores::Case { local } else { &local[..tag().unwrap_or(local.len())] };
+    let tag = if ignores == Ignores::Case { None } else { email.tag() };
+    let tag = tag.filter(|&at| is_name(&local[..at]));
+    let name = email.lower(&local[..tag.unwrap_or(local.len())]);
 
     let mut address = String::with_capacity(name.len() + 1 + domain.len());
-    let mut rest = name;
+    let mut rest = &*name;
     while !has_dots && let Some(dot) = rest.bytes().position(|byte| byte == b'.') {
         address.push_str(&rest[..dot]);
         rest = &rest[dot + 1..];
     }
     address.push_str(rest);
-    address.make_ascii_lowercase();
     address.push('@');
     address.push_str(domain);
     address

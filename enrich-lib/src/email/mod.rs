@@ -4,6 +4,7 @@
 //! address is supported (else `unsupported_email`), and `canonical` decides which addresses belong to one person.
 
 mod canonical;
+mod classes;
 mod support;
 mod syntax;
 
@@ -13,6 +14,8 @@ use std::fmt;
 pub use support::{EmailPolicy, Unsupported};
 pub use syntax::EmailError;
 
+use self::classes::{Class, NON_ASCII, PLUS, UPPER_CASE};
+
 /// A well-formed email address (RFC 5321, 4.1.2, `Mailbox`).
 ///
 /// An email is personal data: this type has no `Display`, and its `Debug` redacts it.
@@ -21,6 +24,8 @@ pub struct Email {
     address: String,
     /// The position of the `@` between the local part and the domain.
     at: usize,
+    /// The classes of its bytes. Most addresses have only lower-case letters, and need no conversions and no searches.
+    classes: Class,
 }
 
 impl Email {
@@ -29,8 +34,8 @@ impl Email {
 
     /// Parses an address, without trimming spaces or decoding. A failure results in 400 `invalid_email`.
     pub fn parse(text: &str) -> Result<Self, EmailError> {
-        let at = syntax::check(text)?;
-        Ok(Self { address: text.to_owned(), at })
+        let (at, classes) = syntax::check(text)?;
+        Ok(Self { address: text.to_owned(), at, classes })
     }
 
     /// Returns the address as it was given.
@@ -51,16 +56,22 @@ impl Email {
     /// Returns the canonical form of all addresses that reach the same mailbox. It serves as a directory's key and is never
     /// shown.
     pub fn canonical(&self) -> String {
-        canonical::canonical(self.local_part(), self.domain())
+        canonical::canonical(self)
     }
-}
 
-/// Converts to lower case. Most addresses are in lower case already and are not copied.
-fn lower(text: &str) -> Cow<'_, str> {
-    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        text.to_ascii_lowercase().into()
-    } else {
-        text.into()
+    fn is_ascii(&self) -> bool {
+        self.classes & NON_ASCII == 0
+    }
+
+    /// Converts a part of the address to lower case.
+    fn lower<'a>(&self, part: &'a str) -> Cow<'a, str> {
+        if self.classes & UPPER_CASE == 0 { part.into() } else { part.to_ascii_lowercase().into() }
+    }
+
+    /// Returns the position of the first `+` in the local part.
+    fn tag(&self) -> Option<usize> {
+        let position = || self.local_part().bytes().position(|byte| byte == b'+');
+        if self.classes & PLUS == 0 { None } else { position() }
     }
 }
 

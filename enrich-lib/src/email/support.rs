@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
-use super::{Email, lower};
+use super::Email;
 
 /// The reason why an address is not supported. Messages do not contain the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -70,7 +70,7 @@ impl Default for EmailPolicy {
 impl EmailPolicy {
     /// Checks that `email` is supported. A failure results in 400 `unsupported_email`.
     pub fn check(&self, email: &Email) -> Result<(), Unsupported> {
-        if !email.as_str().is_ascii() {
+        if !email.is_ascii() {
             return Err(Unsupported::Internationalised);
         }
         if email.local_part().starts_with('"') {
@@ -79,7 +79,7 @@ impl EmailPolicy {
         if email.domain().starts_with('[') {
             return Err(Unsupported::AddressLiteral);
         }
-        let domain = lower(email.domain());
+        let domain = email.lower(email.domain());
         let is_listed = kinds(&domain);
         if !has_public_form(&domain) || is_listed(SPECIAL_USE) {
             return Err(Unsupported::NotPublic);
@@ -90,7 +90,7 @@ impl EmailPolicy {
         if self.refuse_disposable && (is_listed(DISPOSABLE) || self.lists_as_disposable(&domain)) {
             return Err(Unsupported::Disposable);
         }
-        if self.refuse_roles && is_role(email.local_part()) {
+        if self.refuse_roles && is_role(email) {
             return Err(Unsupported::Role);
         }
         match &self.providers_allowed {
@@ -111,9 +111,9 @@ fn has_public_form(domain: &str) -> bool {
     top.is_some_and(|top| !top.iter().all(u8::is_ascii_digit))
 }
 
-fn is_role(local: &str) -> bool {
-    let tag = local.bytes().position(|byte| byte == b'+');
-    ROLES.contains(&*lower(&local[..tag.unwrap_or(local.len())]))
+fn is_role(email: &Email) -> bool {
+    let local = email.local_part();
+    ROLES.contains(&*email.lower(&local[..email.tag().unwrap_or(local.len())]))
 }
 
 /// Returns an iterator over `domain` and its parent domains.

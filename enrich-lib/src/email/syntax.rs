@@ -5,6 +5,8 @@ use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
+use super::classes::{ATEXT, Class, DOT, HYPHEN, LET_DIG, class, classes_of};
+
 /// The reason why a text is not an email address. Messages do not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EmailError {
@@ -29,22 +31,30 @@ const LOCAL_OCTETS_MAX: usize = 64; // RFC 5321, 4.5.3.1.1
 const DOMAIN_OCTETS_MAX: usize = 253; // RFC 1035, 2.3.4, as text
 const LABEL_OCTETS_MAX: usize = 63; // RFC 1035, 2.3.4
 
-/// Checks an address and returns the position of its `@`.
-pub(super) fn check(text: &str) -> Result<usize, EmailError> {
+/// Checks an address. Returns the position of its `@` and the classes of its bytes.
+pub(super) fn check(text: &str) -> Result<(usize, Class), EmailError> {
     if text.len() > super::Email::OCTETS_MAX {
         return Err(EmailError::TooLong);
     }
-    let first_at = || text.bytes().position(|byte| byte == b'@');
-    let at = if text.starts_with('"') { quoted_end(text) } else { first_at() }.ok_or(EmailError::NoAt)?;
-    let (local, domain) = (&text[..at], &text[at + 1..]);
-    if local.len() > LOCAL_OCTETS_MAX || !(local.starts_with('"') || is_dot_string(local)) {
+    let is_quoted = text.starts_with('"');
+    let (at, in_local) = if is_quoted {
+        let at = quoted_end(text).ok_or(EmailError::NoAt)?;
+        (at, classes_of(&text.as_bytes()[..at]))
+    } else {
+        dot_string(text.as_bytes())?
+    };
+    if at > LOCAL_OCTETS_MAX {
         return Err(EmailError::LocalPart);
     }
-    let domain_fits = match domain.strip_prefix('[') {
-        Some(literal) => literal.strip_suffix(']').is_some_and(is_address_literal),
-        None => is_domain(domain),
+    let domain = &text[at + 1..];
+    let in_domain = match domain.strip_prefix('[') {
+        Some(literal) => {
+            let is_literal = literal.strip_suffix(']').is_some_and(is_address_literal);
+            is_literal.then(|| classes_of(domain.as_bytes()))
+        }
+        None => classes_of_domain(domain.as_bytes()),
     };
-    if domain_fits { Ok(at) } else { Err(EmailError::Domain) }
+    Ok((at, in_local | in_domain.ok_or(EmailError::Domain)?))
 }
 
 /// Parses `Quoted-string = DQUOTE *QcontentSMTP DQUOTE` followed by `@`, and returns the position of the `@`.
@@ -61,59 +71,48 @@ fn quoted_end(text: &str) -> Option<usize> {
     None
 }
 
-/// `Dot-string = Atom *("." Atom)`
-fn is_dot_string(local: &str) -> bool {
-    let mut is_in_atom = false;
-    for byte in local.bytes() {
-        let ends_atom = byte == b'.' && is_in_atom;
-        is_in_atom = is(ATEXT, byte);
-        if !(is_in_atom || ends_atom) {
-            return false;
+/// Parses `Dot-string = Atom *("." Atom)` followed by `@`. Returns the position of the `@` and the classes of the bytes before it.
+fn dot_string(text: &[u8]) -> Result<(usize, Class), EmailError> {
+    let (mut seen, mut is_in_atom) = (0, false);
+    for (at, byte) in text.iter().enumerate() {
+        let class = class(*byte);
+        let ends_atom = class == DOT && is_in_atom;
+        if class & ATEXT == 0 && !ends_atom {
+            return match (byte, is_in_atom) {
+                (b'@', true) => Ok((at, seen)),
+                _ if text[at..].contains(&b'@') => Err(EmailError::LocalPart),
+                _ => Err(EmailError::NoAt),
+            };
         }
+        is_in_atom = !ends_atom;
+        seen |= class;
     }
-    is_in_atom
+    Err(EmailError::NoAt)
 }
 
-/// `Domain = sub-domain *("." sub-domain)`
-fn is_domain(domain: &str) -> bool {
-    domain.len() <= DOMAIN_OCTETS_MAX && domain.as_bytes().split(|byte| *byte == b'.').all(is_label)
-}
-
-/// `sub-domain = Let-dig [Ldh-str]`
-fn is_label(label: &[u8]) -> bool {
-    let [first, .., last] = label else { return label.iter().any(|byte| is(LET_DIG, *byte)) };
-    label.len() <= LABEL_OCTETS_MAX
-        && is(LET_DIG, *first)
-        && is(LET_DIG, *last)
-        && label.iter().all(|byte| *byte == b'-' || is(LET_DIG, *byte))
-}
-
-/// A class of bytes: the bits in [`CLASSES`] of which a byte has at least one.
-type Class = u8;
-const LET_DIG: Class = 0b01;
-const SYMBOL: Class = 0b10;
-const ATEXT: Class = 0b11; // letters, digits and symbols
-
-const fn is(class: Class, byte: u8) -> bool {
-    CLASSES[byte as usize] & class != 0
-}
-
-/// The class of each byte. Non-ASCII bytes count as letters.
-const CLASSES: [Class; 256] = {
-    let mut classes = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let c = byte as u8;
-        classes[byte] = if c.is_ascii_alphanumeric() || !c.is_ascii() { LET_DIG } else { 0 };
-        byte += 1;
+/// Parses `Domain = sub-domain *("." sub-domain)`, where `sub-domain = Let-dig [Ldh-str]`. Returns the classes of its bytes.
+fn classes_of_domain(domain: &[u8]) -> Option<Class> {
+    let (mut seen, mut last, mut label_octets) = (0, DOT, 0);
+    for byte in domain {
+        let class = class(*byte);
+        if class & (LET_DIG | HYPHEN | DOT) == 0 || class & LET_DIG == 0 && last == DOT {
+            return None;
+        }
+        label_octets += 1;
+        if class == DOT {
+            if last & HYPHEN != 0 {
+                return None;
+            }
+            label_octets = 0;
+        }
+        if label_octets > LABEL_OCTETS_MAX {
+            return None;
+        }
+        last = class;
+        seen |= class;
     }
-    let (symbols, mut at) = (b"!#$%&'*+-/=?^_`{|}~", 0);
-    while at < symbols.len() {
-        classes[symbols[at] as usize] = SYMBOL;
-        at += 1;
-    }
-    classes
-};
+    (domain.len() <= DOMAIN_OCTETS_MAX && last & LET_DIG != 0).then_some(seen)
+}
 
 /// Checks for `IPv4-address-literal` or `IPv6-address-literal`, the only literals that are registered for RFC 5321.
 fn is_address_literal(literal: &str) -> bool {
