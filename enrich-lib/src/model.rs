@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl Arrival {
 /// digits.
 ///
 /// Ids sort by arrival time. Clients treat them as opaque.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LookupId(Uuid);
 
 impl LookupId {
@@ -108,7 +109,6 @@ impl LookupId {
     }
 }
 
-/// Compares the bytes as one integer, because maps of ids compare often.
 /// The error for a text that is not a [`LookupId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected `lookup_` and 32 hexadecimal digits")]
@@ -123,6 +123,14 @@ impl FromStr for LookupId {
     }
 }
 
+/// Hashes the bytes as one integer, which takes fewer instructions than as a slice.
+impl Hash for LookupId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(self.0.as_u128());
+    }
+}
+
+/// Compares the bytes as one integer, because maps of ids compare often.
 impl Ord for LookupId {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.as_u128().cmp(&other.0.as_u128())
