@@ -11,6 +11,7 @@
 //! - `scripted_clients`: clients with almost no cost
 //! - `load`: the load generator
 //! - `machine`: CPU and memory statistics
+//! - `disk`: the latency of the disk
 //! - `server_kind`: the kinds of measured servers
 //! - `servers`: the measured servers
 //! - `workload`: the workloads whose instructions are counted
@@ -38,6 +39,8 @@ pub mod scripted_clients;
 pub mod load;
 
 pub mod machine;
+
+pub mod disk;
 
 pub mod server_kind;
 

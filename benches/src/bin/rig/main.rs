@@ -18,6 +18,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use enrich_benches::disk::DiskLatency;
 use enrich_benches::load::{Load, Pace};
 use enrich_benches::machine::{self, CoreUsage};
 use enrich_benches::scale::Scale;
@@ -146,6 +147,7 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
     let mut table = Table::new(servers.iter().map(Server::label));
     let requests: Vec<_> = servers.iter().map(|server| server.requests(options.case)).collect();
     let mut discarded = 0;
+    let mut disk = DiskLatency::new()?;
     // The first round is a warm-up.
     let mut is_warm = false;
     while table.rounds() < options.rounds && discarded <= options.rounds {
@@ -157,6 +159,9 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
             is_rig_limited |=
                 options.rate.is_none() && server_busy < SERVER_BUSY_MIN && rig_busy > RIG_BUSY_MAX;
             round.push(result);
+        }
+        if options.rate.is_some() {
+            disk.measure(options.time / 4)?;
         }
         match (is_warm, is_rig_limited) {
             (false, _) => is_warm = true,
@@ -172,6 +177,9 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
         table.rounds(),
         options.time.as_secs_f64()
     );
+    if options.rate.is_some() {
+        println!("{disk}\n");
+    }
     if discarded > 0 {
         println!("{discarded} rounds were discarded because the rig was the bottleneck\n");
     }
