@@ -32,9 +32,13 @@ pub fn run_on_thread(mut work: Work) {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             thread::park();
-            sleep(PAUSE.take());
-            // Threads that wait for a processor queue their spends first, for fewer and larger commits.
-            thread::yield_now();
+            let pause = PAUSE.take();
+            if pause.is_zero() {
+                // Threads that wait for a processor queue their spends first, for fewer and larger commits.
+                thread::yield_now();
+            } else {
+                sleep(pause);
+            }
         }
     });
 }
@@ -60,9 +64,7 @@ pub(crate) async fn pause(time: Duration) {
 
 #[expect(clippy::disallowed_methods, reason = "only the writer's own thread sleeps")]
 fn sleep(time: Duration) {
-    if !time.is_zero() {
-        thread::sleep(time);
-    }
+    thread::sleep(time);
 }
 
 struct Unpark(Thread);

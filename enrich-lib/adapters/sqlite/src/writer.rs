@@ -48,9 +48,12 @@ const BATCH_MAX: usize = 512;
 /// spend, of one of 64.
 const FLUSH_DELAY: Duration = Duration::from_millis(4);
 
-/// The length of the write-ahead log at which it is copied into the database: 41 MB. Commits wait for the copy, for 2 to 5 ms on a
-/// busy disk. At 20,000 spends per second, a log of 1,000 frames is full after 0.1 s, so 2 to 4 % of the spends would wait.
+/// The length of the write-ahead log at which it is copied into the database: 41 MB. Commits wait for the copy. At low rates, it
+/// takes 2 ms, because many frames are versions of few pages; a shorter log would only be copied more often.
 const CHECKPOINT_FRAMES: i32 = 10_000;
+
+/// The number of spends in the log at which it is copied. At high rates, they fill many pages: a full log would take 40 ms.
+const CHECKPOINT_SPENDS: usize = 20_000;
 
 /// How long a strict writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
 const GAP: Duration = Duration::from_millis(3);
@@ -83,6 +86,8 @@ pub(crate) struct Writer {
     last_gap: Duration,
     /// The length of the write-ahead log after the last commit.
     log_frames: Arc<AtomicI32>,
+    /// The number of spends in the log since the last copy.
+    log_spends: usize,
     checkpointed: Result<(), SqliteError>,
     /// Receives the result when the writer has ended.
     ended: oneshot::Sender<Result<(), SqliteError>>,
@@ -127,6 +132,7 @@ impl Writer {
             held_written: FxHashMap::default(),
             last_gap,
             log_frames,
+            log_spends: 0,
             checkpointed: Ok(()),
             ended,
         })
@@ -135,8 +141,8 @@ impl Writer {
     pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
         let mut batch = Vec::new();
         while !self.shared.has_failed() && jobs.take(&mut batch, BATCH_MAX).await {
-            let mut spends = Vec::new();
-            let mut ticks = Vec::new();
+            let is_full = batch.len() == BATCH_MAX; // more jobs may be queued
+            let (mut spends, mut ticks) = (Vec::new(), Vec::new());
             for job in batch.drain(..) {
                 match job {
                     Job::Spend(spend) => spends.extend(spend.begin()),
@@ -149,10 +155,12 @@ impl Writer {
             for (now, done) in ticks.into_iter().filter(|(_, done)| !done.is_closed()) {
                 let _ = done.send(self.tick(now));
             }
-            if self.log_frames.load(Ordering::Relaxed) >= CHECKPOINT_FRAMES {
+            let log_frames = self.log_frames.load(Ordering::Relaxed);
+            if log_frames >= CHECKPOINT_FRAMES || self.log_spends >= CHECKPOINT_SPENDS {
+                self.log_spends = 0;
                 self.checkpointed = self.checkpoint();
             }
-            if self.durability == Durability::Relaxed {
+            if self.durability == Durability::Relaxed && !is_full {
                 pause(FLUSH_DELAY).await;
             } else if has_ticked && self.gap_is_due() {
                 pause(GAP).await;
@@ -230,6 +238,7 @@ impl Writer {
         match self.check_sync(written) {
             Ok(()) => {
                 self.shared.commits.record(spends.len());
+                self.log_spends += spends.len();
                 // The account has spent the credits of unflushed spends already.
                 for spend in spends.iter().filter(|spend| !spend.is_acknowledged) {
                     spend.succeed(&mut self.shared.account(&spend.state), wakes);

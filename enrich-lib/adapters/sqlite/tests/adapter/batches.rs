@@ -40,6 +40,18 @@ fn starts_a_long_log_again() {
     assert_eq!(world.on_disk().spent, 2);
 }
 
+/// A copy of a full log would delay spends for ten times as long.
+#[test]
+fn starts_the_log_again_after_many_spends() {
+    let world = World::with_credits(21_000);
+    let holds: Vec<_> = (0..21_000).map(|n| world.hold(n)).collect();
+    let _queued: Vec<_> = holds.iter().map(|hold| world.queue_spend(hold)).collect();
+    world.write();
+    let left = commits(&world);
+    assert!((1..=4).contains(&left), "{left} of more than 40 commits are in the log");
+    assert_eq!(totals(world.on_disk()), (0, 0, 21_000));
+}
+
 #[test]
 fn updates_workspace_rows_after_some_thousand_spends() {
     let files = Files::new();
