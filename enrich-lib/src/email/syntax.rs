@@ -36,8 +36,7 @@ pub(super) fn check(text: &str) -> Result<(usize, Class), EmailError> {
     if text.len() > super::Email::OCTETS_MAX {
         return Err(EmailError::TooLong);
     }
-    let is_quoted = text.starts_with('"');
-    let (at, in_local) = if is_quoted {
+    let (at, in_local) = if text.starts_with('"') {
         let at = quoted_end(text).ok_or(EmailError::NoAt)?;
         (at, classes_of(&text.as_bytes()[..at]))
     } else {
@@ -95,17 +94,12 @@ fn classes_of_domain(domain: &[u8]) -> Option<Class> {
     let (mut seen, mut last, mut label_octets) = (0, DOT, 0);
     for byte in domain {
         let class = class(*byte);
-        if class & (LET_DIG | HYPHEN | DOT) == 0 || class & LET_DIG == 0 && last == DOT {
-            return None;
-        }
-        label_octets += 1;
-        if class == DOT {
-            if last & HYPHEN != 0 {
-                return None;
-            }
-            label_octets = 0;
-        }
-        if label_octets > LABEL_OCTETS_MAX {
+        let is_valid = match class {
+            DOT => last & LET_DIG != 0,
+            _ => class & LET_DIG != 0 || class & HYPHEN != 0 && last != DOT,
+        };
+        label_octets = if class == DOT { 0 } else { label_octets + 1 };
+        if !is_valid || label_octets > LABEL_OCTETS_MAX {
             return None;
         }
         last = class;
