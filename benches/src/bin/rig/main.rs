@@ -147,7 +147,8 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
     let mut table = Table::new(servers.iter().map(Server::label));
     let requests: Vec<_> = servers.iter().map(|server| server.requests(options.case)).collect();
     let mut discarded = 0;
-    let mut disk = DiskLatency::new()?;
+    // The latency of the disk matters if requests do not wait for each other.
+    let mut disk = options.rate.map(|_| DiskLatency::new()).transpose()?;
     // The first round is a warm-up.
     let mut is_warm = false;
     while table.rounds() < options.rounds && discarded <= options.rounds {
@@ -160,7 +161,7 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
                 options.rate.is_none() && server_busy < SERVER_BUSY_MIN && rig_busy > RIG_BUSY_MAX;
             round.push(result);
         }
-        if options.rate.is_some() {
+        if let Some(disk) = &mut disk {
             disk.measure(options.time / 4)?;
         }
         match (is_warm, is_rig_limited) {
@@ -177,7 +178,7 @@ fn compare_with(options: &Comparison, servers: &[Server], connections: usize) ->
         table.rounds(),
         options.time.as_secs_f64()
     );
-    if options.rate.is_some() {
+    if let Some(disk) = disk {
         println!("{disk}\n");
     }
     if discarded > 0 {
