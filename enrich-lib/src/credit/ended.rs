@@ -58,7 +58,11 @@ impl EndedLookups {
         let forgotten_at_ms = forget_at_ms.checked_next_multiple_of(1_000).unwrap_or(u64::MAX);
         let number = number_of(id);
         let at = self.find(number).unwrap_or_else(|at| {
-            self.0.insert(at, Arrivals { number, groups: Vec::new() });
+            // Most accounts have few lookups, and one group in an interval.
+            if self.0.is_empty() {
+                self.0.reserve_exact(1);
+            }
+            self.0.insert(at, Arrivals { number, groups: Vec::with_capacity(1) });
             at
         });
         let is_same =
