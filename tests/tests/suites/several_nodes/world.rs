@@ -131,7 +131,14 @@ impl<'a> World<'a> {
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
         let config = Config { lease: LEASE, timeout, ..Config::default() };
-        let ledger = Arc::new(Ledger::open(server, config, START).await.unwrap());
+        let mut opened = None;
+        // A loaded machine may take longer than the timeout of one attempt.
+        eventually("the node starts", async || {
+            opened = Ledger::open(server.clone(), config.clone(), START).await.ok();
+            opened.is_some()
+        })
+        .await;
+        let ledger = Arc::new(opened.unwrap());
         let (started, ticking) = (Instant::now(), ledger.clone());
         let ticks = tokio::spawn(async move {
             loop {
