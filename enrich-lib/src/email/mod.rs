@@ -70,8 +70,10 @@ impl Email {
 
     /// Returns the position of the first `+` in the local part.
     fn tag(&self) -> Option<usize> {
-        let position = || self.local_part().bytes().position(|byte| byte == b'+');
-        if self.classes & PLUS == 0 { None } else { position() }
+        if self.classes & PLUS == 0 {
+            return None;
+        }
+        self.local_part().bytes().position(|byte| byte == b'+')
     }
 }
 
