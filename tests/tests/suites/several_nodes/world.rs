@@ -14,7 +14,7 @@ use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
-use enrich_postgres::{Admin, Config, Connect, Ledger, Server, Stream};
+use enrich_postgres::{Admin, Config, Connect, Ledger, PostgresError, Server, Stream};
 use enrich_tests::contract::START;
 use enrich_tests::servers::Postgres;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -131,11 +131,13 @@ impl<'a> World<'a> {
 
     async fn node_on(server: Server, network: Network, timeout: Duration, ahead: Duration) -> Node {
         let config = Config { lease: LEASE, timeout, ..Config::default() };
-        let mut opened = None;
+        let mut opened = Ledger::open(server.clone(), config.clone(), START).await;
         // A loaded machine may take longer than the timeout of one attempt.
         eventually("the node starts", async || {
-            opened = Ledger::open(server.clone(), config.clone(), START).await.ok();
-            opened.is_some()
+            if let Err(PostgresError::TimedOut(_)) = opened {
+                opened = Ledger::open(server.clone(), config.clone(), START).await;
+            }
+            !matches!(opened, Err(PostgresError::TimedOut(_)))
         })
         .await;
         let ledger = Arc::new(opened.unwrap());

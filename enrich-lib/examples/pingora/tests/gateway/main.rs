@@ -33,7 +33,9 @@ fn reply_head_equals_hosts_except_for_pingora_headers() {
     let varies = ["ratelimit-reset: ", "request-id: lookup_", "Date: "];
     let (varying, lines): (Vec<_>, Vec<_>) =
         reply.head.lines().partition(|line| varies.iter().any(|name| line.starts_with(name)));
-    assert_eq!(varying.len(), varies.len(), "{varying:?}");
+    for name in varies {
+        assert_eq!(varying.iter().filter(|line| line.starts_with(name)).count(), 1, "{name}");
+    }
     assert_eq!(
         lines,
         [
