@@ -1,6 +1,5 @@
 //! Transactions of spends, and the outcomes of a commit.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, ffi};
@@ -59,18 +58,12 @@ pub(crate) fn commit(tx: Transaction<'_>) -> Result<(), CommitError> {
 pub(crate) fn discard_failed_commit(db: &mut Connection) -> Result<(), CommitError> {
     let overwritten = overwrite_failed_commit(db);
     if let Err(CommitError::Rejected(_) | CommitError::InDoubt(_)) = overwritten
-        && is_log_complete(db).unwrap_or(false)
+        && wal::ends_at_last_commit(db).unwrap_or(false)
     {
         // On a full disk, not even the first frame was written.
         return Ok(());
     }
     overwritten
-}
-
-fn is_log_complete(db: &mut Connection) -> Result<bool, SqliteError> {
-    let Some(database) = db.path().map(PathBuf::from) else { return Ok(false) };
-    let _lock = begin(db)?;
-    wal::ends_at_last_commit(&database).map_err(SqliteError::file(database))
 }
 
 /// Overwrites the first frame that a failed commit may have left in the write-ahead log. The checksum of each frame includes

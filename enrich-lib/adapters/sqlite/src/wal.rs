@@ -1,64 +1,46 @@
-//! The write-ahead log, read from its file (<https://sqlite.org/walformat.html>).
+//! The write-ahead log (<https://sqlite.org/walformat.html>).
+//!
+//! No function here opens a file: closing any descriptor of a file releases all POSIX locks that the process has on it, those of
+//! SQLite included.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs;
 use std::path::Path;
 
+use rusqlite::Connection;
+
+use crate::error::SqliteError;
+
 const HEADER_BYTES: u64 = 32;
-const FRAME_HEADER_BYTES: usize = 24;
+const FRAME_HEADER_BYTES: u64 = 24;
 
 /// Returns whether the database file has a write-ahead log with content.
 pub(crate) fn has_content(database: &Path) -> bool {
-    fs::metadata(with_suffix(database, "-wal")).is_ok_and(|meta| meta.len() > 0)
+    bytes(database).is_ok_and(|bytes| bytes > 0)
 }
 
-/// Returns whether no frame follows the last commit: recovery after a crash then finds no other one. The caller must be in a
-/// write transaction that has written nothing, so that no other process writes.
-pub(crate) fn ends_at_last_commit(database: &Path) -> io::Result<bool> {
-    let index = Index::read(database)?;
-    let mut log = File::open(with_suffix(database, "-wal"))?;
-    let frame_bytes = FRAME_HEADER_BYTES + index.page_bytes;
-    log.seek(SeekFrom::Start(HEADER_BYTES + u64::from(index.frames) * frame_bytes as u64))?;
-    let mut frame = Vec::new();
-    log.take(frame_bytes as u64).read_to_end(&mut frame)?;
-    // A complete frame may be left from before the log was restarted. Such a frame has other salts.
-    Ok(frame.len() < frame_bytes || frame[8..16] != index.salts)
+/// Returns whether the log is too short for a frame after the last commit, so that recovery after a crash finds no other commit.
+///
+/// Returns `false` after a restart of the log, which keeps its length.
+pub(crate) fn ends_at_last_commit(db: &Connection) -> Result<bool, SqliteError> {
+    let Some(database) = db.path().map(Path::new) else { return Ok(false) };
+    // Before the frames: if another process commits in between, it overwrites the frame in question.
+    let bytes = bytes(database).map_err(SqliteError::file(database))?;
+    let frames: i64 = db.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1))?;
+    // -1 without a log.
+    let Ok(frames) = u64::try_from(frames) else { return Ok(false) };
+    let page_bytes: u64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    Ok(bytes < HEADER_BYTES + (frames + 1) * (FRAME_HEADER_BYTES + page_bytes))
 }
 
-/// The header of the index, in shared memory. Its numbers have the byte order of the machine.
-struct Index {
-    page_bytes: usize,
-    /// The number of frames up to the last commit.
-    frames: u32,
-    salts: [u8; 8],
-}
-
-impl Index {
-    fn read(database: &Path) -> io::Result<Self> {
-        let mut header = [0; 48];
-        File::open(with_suffix(database, "-shm"))?.read_exact(&mut header)?;
-        let page_bytes = match u16::from_ne_bytes([header[14], header[15]]) {
-            1 => 65_536,
-            bytes => usize::from(bytes),
-        };
-        let [a, b, c, d] = [16, 17, 18, 19].map(|at| header[at]);
-        let mut salts = [0; 8];
-        salts.copy_from_slice(&header[32..40]);
-        Ok(Self { page_bytes, frames: u32::from_ne_bytes([a, b, c, d]), salts })
-    }
-}
-
-fn with_suffix(database: &Path, suffix: &str) -> OsString {
-    let mut path = database.as_os_str().to_owned();
-    path.push(suffix);
-    path
+fn bytes(database: &Path) -> std::io::Result<u64> {
+    let mut path = OsString::from(database);
+    path.push("-wal");
+    Ok(fs::metadata(path)?.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::Connection;
-
     use super::*;
 
     #[test]
@@ -67,23 +49,19 @@ mod tests {
         let path = dir.path().join("test.db");
         let db = Connection::open(&path).unwrap();
         db.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n); INSERT INTO t VALUES (1);").unwrap();
-        assert!(ends_at_last_commit(&path).unwrap());
+        assert!(ends_at_last_commit(&db).unwrap());
 
-        // Repeats the last frame: its salts are current. Its checksum is not, but only recovery needs to know.
-        let log = with_suffix(&path, "-wal");
-        let mut bytes = std::fs::read(&log).unwrap();
-        let last = bytes[bytes.len() - FRAME_HEADER_BYTES - 4_096..].to_vec();
-        bytes.extend(&last);
-        std::fs::write(&log, &bytes).unwrap();
-        assert!(!ends_at_last_commit(&path).unwrap());
-        bytes.truncate(bytes.len() - 1);
-        std::fs::write(&log, &bytes).unwrap();
-        assert!(ends_at_last_commit(&path).unwrap(), "the frame is incomplete");
+        let log = fs::OpenOptions::new().append(true).open(dir.path().join("test.db-wal")).unwrap();
+        let end = log.metadata().unwrap().len();
+        log.set_len(end + FRAME_HEADER_BYTES + 4_095).unwrap();
+        assert!(ends_at_last_commit(&db).unwrap(), "the frame is incomplete");
+        log.set_len(end + FRAME_HEADER_BYTES + 4_096).unwrap();
+        assert!(!ends_at_last_commit(&db).unwrap());
 
-        // A restarted log keeps old frames.
-        db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
         db.execute("INSERT INTO t VALUES (2)", []).unwrap();
-        assert!(std::fs::metadata(&log).unwrap().len() as usize >= bytes.len() - last.len());
-        assert!(ends_at_last_commit(&path).unwrap());
+        assert!(ends_at_last_commit(&db).unwrap(), "the commit overwrote the frame");
+        db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+        db.execute("INSERT INTO t VALUES (3)", []).unwrap();
+        assert!(!ends_at_last_commit(&db).unwrap(), "the log has old frames");
     }
 }

@@ -1,5 +1,6 @@
 //! A small disk that can be filled and emptied.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,18 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(&self.mounted_at).status();
     }
+}
+
+/// Returns the locks that a process holds for as long as it has an SQLite file open, each with its file: the one on the shared
+/// memory of a write-ahead log, and the shared one on the database. Others last for one transaction.
+pub fn lasting_locks(pid: u32) -> BTreeSet<String> {
+    const SHARED_MEMORY: u64 = 128;
+    const DATABASE: u64 = 0x4000_0000 + 2;
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let of_process = fields.filter(|lock| lock[1] == "POSIX" && lock[4] == pid.to_string());
+    let lasting = of_process.filter(|lock| matches!(lock[6].parse(), Ok(SHARED_MEMORY | DATABASE)));
+    lasting.map(|lock| lock[3..].join(" ")).collect()
 }
 
 /// Set in a process that has its own mount namespace.

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::disk::{Disk, lasting_locks, on_machines_that_mount};
 use crate::enrich::{Client, Enrich, Reply, Server, eventually};
 use serde_json::json;
 
@@ -42,6 +42,31 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
         assert_eq!(shop.credits()["held"], 0);
         assert_eq!(shop.spent(), 2 * CLIENTS as u64);
         assert_eq!(shop.credits()["available"], GRANTED - 2 * CLIENTS as u64);
+    });
+}
+
+#[test]
+fn commands_do_not_disturb_a_server_whose_disk_was_full() {
+    on_machines_that_mount("disk_full::commands_do_not_disturb_a_server_whose_disk_was_full", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&[]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        let locks = lasting_locks(server.pid());
+        assert!(!locks.is_empty(), "SQLite locks the files that it has open");
+
+        for round in 1..=3 {
+            shop.disk.fill();
+            assert_all(&ask_at_once(&server, &shop.key), 500);
+            shop.disk.make_room();
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+            assert_eq!(lasting_locks(server.pid()), locks, "round {round}");
+        }
+        // Without its lock, the server would end at one of these: the next process would truncate the shared memory.
+        for _ in 0..20 {
+            shop.enrich.ok(&["credits", "grant", "poor", "1"]);
+            assert_all(&ask_at_once(&server, &shop.key), 200);
+        }
+        server.stop();
     });
 }
 
