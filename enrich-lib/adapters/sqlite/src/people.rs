@@ -171,10 +171,10 @@ impl People {
         }
     }
 
-    /// Fails if lookups in memory fail, because the last [`People::refresh`] could not read the opt-outs.
+    /// Fails if lookups fail, because the last [`People::refresh`] could not read the opt-outs.
     pub fn check(&self) -> Result<(), SqliteError> {
         match &self.storage {
-            Storage::Disk(_) => Ok(()),
+            Storage::Disk(readers) => readers.check(),
             Storage::Memory(index) => index.check(),
         }
     }
