@@ -44,6 +44,16 @@ impl Disk {
         lock(&self.state).set_log_error(None);
     }
 
+    /// Lets `count` more reads succeed. All later ones fail until [`Disk::repair_reads`].
+    pub fn fail_reads_after(&self, count: u32) {
+        lock(&self.state).set_reads_left(Some(count));
+    }
+
+    /// Ends the failure of reads.
+    pub fn repair_reads(&self) {
+        lock(&self.state).set_reads_left(None);
+    }
+
     /// Returns whether the disk has power.
     pub fn is_on(&self) -> bool {
         lock(&self.state).is_on()

@@ -57,6 +57,8 @@ pub(crate) struct State {
     steps_left: Option<u32>,
     /// The next error of a log, after a number of other writes or syncs of logs.
     log_error: Option<(LogError, u32)>,
+    /// Number of reads that succeed before all others fail.
+    reads_left: Option<u32>,
     nodes: BTreeMap<Inode, Node>,
     names: BTreeMap<String, Inode>,
     /// The directory entries that survive any cut.
@@ -82,6 +84,7 @@ impl State {
             is_on: true,
             steps_left: None,
             log_error: None,
+            reads_left: None,
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -106,6 +109,10 @@ impl State {
 
     pub(crate) fn set_log_error(&mut self, error: Option<(LogError, u32)>) {
         self.log_error = error;
+    }
+
+    pub(crate) fn set_reads_left(&mut self, count: Option<u32>) {
+        self.reads_left = count;
     }
 
     /// Returns whether this operation on a file of `kind` fails. Counts it.
@@ -179,6 +186,9 @@ impl State {
         offset: usize,
         buffer: &mut [u8],
     ) -> Result<usize, DiskError> {
+        if let Some(left) = &mut self.reads_left {
+            *left = left.checked_sub(1).ok_or(DiskError)?;
+        }
         Ok(self.node(inode)?.content.read(offset, buffer))
     }
 

@@ -17,7 +17,8 @@ use crate::withdrawals::Withdrawals;
 /// Number of spends in a multi-row `INSERT`. It takes half as long per spend as single-row statements.
 pub(crate) const ROWS: usize = 16;
 
-/// Applies the withdrawals of other processes, and their grants with a rowid greater than `seen`.
+/// Applies the withdrawals of other processes, and their grants with a rowid greater than `seen`. If it fails, the next call
+/// completes it.
 pub(crate) fn read_grants(
     db: &Connection,
     shared: &Shared,
@@ -25,7 +26,8 @@ pub(crate) fn read_grants(
     seen: &mut i64,
 ) -> Result<(), SqliteError> {
     // Withdrawals first: one that ends between the two queries is found by the next tick.
-    let mut changed = withdrawals.read(db, shared)?;
+    withdrawals.read(db, shared)?;
+    let mut changed = withdrawals.ended().to_vec();
     let mut select = db.prepare_cached(
         "SELECT max(g.rowid), w.id FROM credit_grant g JOIN workspace w ON w.rowid = g.workspace
          WHERE g.rowid > ? GROUP BY w.rowid ORDER BY w.rowid",
@@ -46,6 +48,7 @@ pub(crate) fn read_grants(
         let missing = granted.saturating_sub(withdrawals.taken(state.rowid) + account.balance().granted);
         account.grant(missing)?;
     }
+    withdrawals.compared();
     *seen = last;
     Ok(())
 }

@@ -23,9 +23,13 @@ use crate::shared::{Shared, WorkspaceState};
 /// How long a withdrawal waits for its command. Longer than a command waits for the withdrawal.
 const ABANDONED_AFTER: Duration = Duration::from_secs(30);
 
-/// The withdrawals in progress, by row.
 #[derive(Default)]
-pub(crate) struct Withdrawals(BTreeMap<i64, Withdrawal>);
+pub(crate) struct Withdrawals {
+    /// The withdrawals in progress, by row.
+    in_progress: BTreeMap<i64, Withdrawal>,
+    /// The workspaces of withdrawals whose row was deleted. Their accounts must be compared with the grants.
+    ended: Vec<Arc<WorkspaceState>>,
+}
 
 struct Withdrawal {
     state: Arc<WorkspaceState>,
@@ -45,44 +49,52 @@ impl Withdrawals {
         Ok(Self::default())
     }
 
-    /// Takes the credits of new requests, and forgets the withdrawals whose row was deleted. Returns the workspaces of these,
-    /// whose accounts must be compared with the grants.
-    pub(crate) fn read(
-        &mut self,
-        db: &Connection,
-        shared: &Shared,
-    ) -> Result<Vec<Arc<WorkspaceState>>, SqliteError> {
+    /// Takes the credits of new requests, and ends the withdrawals whose row was deleted. Changes nothing if it fails.
+    pub(crate) fn read(&mut self, db: &Connection, shared: &Shared) -> Result<(), SqliteError> {
         let mut select = db.prepare_cached(
             "SELECT t.rowid, w.id, t.credits FROM withdrawal t JOIN workspace w ON w.rowid = t.workspace ORDER BY t.rowid",
         )?;
-        let mut rows = select.query([])?;
-        let mut present = BTreeMap::new();
-        while let Some(row) = rows.next()? {
-            let (rowid, id): (i64, WorkspaceId) = (row.get(0)?, parsed(row, 1, |id: String| id.parse())?);
-            let withdrawal = match self.0.remove(&rowid) {
-                Some(known) => known,
-                None => Withdrawal::begin(shared.workspace(&id)?, row.get(2)?, shared.elapsed()),
-            };
-            present.insert(rowid, withdrawal);
+        let requests = select
+            .query_map([], |row| Ok((row.get(0)?, parsed(row, 1, |id: String| id.parse())?, row.get(2)?)))?;
+        let requests = requests.map(|request| {
+            let (rowid, id, credits): (i64, WorkspaceId, u64) = request?;
+            Ok((rowid, shared.workspace(&id)?, credits))
+        });
+        let requests = requests.collect::<Result<Vec<_>, SqliteError>>()?;
+        let mut before = std::mem::take(&mut self.in_progress);
+        for (rowid, state, credits) in requests {
+            let known = before.remove(&rowid);
+            let withdrawal = known.unwrap_or_else(|| Withdrawal::begin(state, credits, shared.elapsed()));
+            self.in_progress.insert(rowid, withdrawal);
         }
-        let ended = std::mem::replace(&mut self.0, present);
-        Ok(ended.into_values().map(|withdrawal| withdrawal.state).collect())
+        self.ended.extend(before.into_values().map(|withdrawal| withdrawal.state));
+        Ok(())
+    }
+
+    /// Returns the workspaces whose accounts must be compared with the grants. Call [`Withdrawals::compared`] afterwards.
+    pub(crate) fn ended(&self) -> &[Arc<WorkspaceState>] {
+        &self.ended
+    }
+
+    /// Records that the accounts of [`Withdrawals::ended`] were compared with the grants.
+    pub(crate) fn compared(&mut self) {
+        self.ended.clear();
     }
 
     /// Returns the credits that were taken out of the account.
     pub(crate) fn taken(&self, workspace: i64) -> u64 {
-        let of_workspace = self.0.values().filter(|withdrawal| withdrawal.state.rowid == workspace);
+        let of_workspace = self.in_progress.values().filter(|withdrawal| withdrawal.state.rowid == workspace);
         of_workspace.map(|withdrawal| withdrawal.taken).sum()
     }
 
     /// Returns whether [`Withdrawals::write`] has something to do at `now`.
     pub(crate) fn has_unwritten(&self, now: Duration) -> bool {
-        self.0.values().any(|withdrawal| !withdrawal.is_written) || self.has_abandoned(now)
+        self.in_progress.values().any(|withdrawal| !withdrawal.is_written) || self.has_abandoned(now)
     }
 
     /// Returns whether the command of a withdrawal has ended without deleting its row.
     pub(crate) fn has_abandoned(&self, now: Duration) -> bool {
-        self.0.values().any(|withdrawal| withdrawal.is_abandoned(now))
+        self.in_progress.values().any(|withdrawal| withdrawal.is_abandoned(now))
     }
 
     /// Shows the available credits to the commands, and deletes abandoned requests. Call [`Withdrawals::written`] after the
@@ -90,7 +102,7 @@ impl Withdrawals {
     pub(crate) fn write(&self, tx: &Transaction<'_>, now: Duration) -> Result<(), SqliteError> {
         let mut update = tx.prepare_cached("UPDATE withdrawal SET available = ? WHERE rowid = ?")?;
         let mut delete = tx.prepare_cached("DELETE FROM withdrawal WHERE rowid = ?")?;
-        for (rowid, withdrawal) in &self.0 {
+        for (rowid, withdrawal) in &self.in_progress {
             if withdrawal.is_abandoned(now) {
                 delete.execute([rowid])?;
             } else if !withdrawal.is_written {
@@ -102,7 +114,7 @@ impl Withdrawals {
 
     /// Records the commit of [`Withdrawals::write`].
     pub(crate) fn written(&mut self) {
-        self.0.values_mut().for_each(|withdrawal| withdrawal.is_written = true);
+        self.in_progress.values_mut().for_each(|withdrawal| withdrawal.is_written = true);
     }
 }
 

@@ -301,15 +301,13 @@ impl Writer {
         let used = self.advance(now.elapsed);
         self.shared.keys.clear_unknown();
         // This process deletes the rows of abandoned withdrawals, which the detector does not report.
-        let mut has_changed = self.withdrawals.has_abandoned(now.elapsed);
-        self.detector.on_change(&self.db, || {
-            self.shared.keys.clear();
-            has_changed = true;
-            Ok(())
-        })?;
-        if has_changed {
+        if self.withdrawals.has_abandoned(now.elapsed) {
             rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)?;
         }
+        self.detector.on_change(&self.db, || {
+            self.shared.keys.clear();
+            rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)
+        })?;
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
         flushed.and(checkpointed).and(self.write_statistics(&used))
     }

@@ -1,0 +1,141 @@
+//! Reads that fail for a while, from any of them on. Afterwards, the server has the state of the disk again.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use enrich_lib::email::Email;
+use enrich_lib::model::{ProfileUrl, Timestamp, WorkspaceId};
+use enrich_lib::window::Quota;
+use enrich_power::{Disk, SyncFault};
+use enrich_sqlite::{Admin, DataDir, Ledger, People, SqliteError, Work};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+const START: Timestamp = Timestamp::from_unix_ms(1_700_000_000_000);
+
+/// More reads than any tick or refresh in these tests needs.
+const READS: u32 = 40;
+
+#[test]
+fn opt_outs_take_effect_after_reads_failed() {
+    for reads in 0..READS {
+        let machine = Machine::new();
+        let people = People::open(&machine.dir, 0.8, [7; 16]).unwrap();
+        let emails = ["ada.marlowe@gmail.com", "bea@gmail.com"].map(|email| Email::parse(email).unwrap());
+        let mut import = people.import().unwrap();
+        for email in &emails {
+            import.add(email, &ProfileUrl::from_name("ada").unwrap(), 0.9).unwrap();
+        }
+        import.finish().unwrap();
+        people.refresh().unwrap();
+
+        machine.disk.fail_reads_after(reads);
+        let failed = emails.iter().any(|email| people.get(email).is_err());
+        assert_eq!(people.refresh().is_err(), people.check().is_err());
+        machine.disk.repair_reads();
+
+        people.suppress(&emails, START).unwrap();
+        people.refresh().unwrap();
+        people.check().unwrap();
+        for email in &emails {
+            assert_eq!(people.get(email).unwrap(), None, "failed: {failed}, after {reads} reads");
+        }
+    }
+}
+
+#[test]
+fn grants_and_withdrawals_are_applied_after_reads_failed() {
+    for reads in 0..READS {
+        let machine = Machine::new();
+        let demo: WorkspaceId = "demo".parse().unwrap();
+        let mut admin = Admin::open(&machine.dir).unwrap();
+        admin.create_workspace(&demo, Quota::default(), 10, START).unwrap();
+        let mut server = Server::start(&machine.dir);
+        // The account is in memory from here on.
+        assert_eq!(server.available(&demo), 10);
+
+        let withdrawal = request_withdrawal(&machine, 4);
+        server.tick_while_reads_fail(&machine.disk, reads);
+        server.tick().unwrap();
+        assert_eq!(server.available(&demo), 6, "requested, after {reads} reads");
+
+        admin.grant(&demo, 5, START).unwrap();
+        server.tick_while_reads_fail(&machine.disk, reads);
+        server.tick().unwrap();
+        assert_eq!(server.available(&demo), 11, "granted, after {reads} reads");
+
+        machine.sql().execute("DELETE FROM withdrawal WHERE rowid = ?", [withdrawal]).unwrap();
+        server.tick_while_reads_fail(&machine.disk, reads);
+        server.tick().unwrap();
+        assert_eq!(server.available(&demo), 15, "given up, after {reads} reads");
+    }
+}
+
+/// A data directory on a simulated disk.
+struct Machine {
+    // Field order matters: the disk is unmounted before its directory is deleted.
+    disk: Disk,
+    dir: DataDir,
+    _tmp: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let tmp = TempDir::new().unwrap();
+        let dir = DataDir::create(tmp.path().join("data")).unwrap();
+        let disk = Disk::mount(dir.path(), 512, SyncFault::None, 1);
+        Self { disk, dir, _tmp: tmp }
+    }
+
+    fn sql(&self) -> Connection {
+        Connection::open(self.dir.path().join("accounts.db")).unwrap()
+    }
+}
+
+/// Requests credits of the workspace `demo`, as a command does, and returns the row.
+fn request_withdrawal(machine: &Machine, credits: u64) -> i64 {
+    let sql = machine.sql();
+    let insert =
+        "INSERT INTO withdrawal (workspace, credits) SELECT rowid, ? FROM workspace WHERE id = 'demo'";
+    sql.execute(insert, [credits]).unwrap();
+    sql.last_insert_rowid()
+}
+
+/// A ledger whose writer runs only during a tick.
+struct Server {
+    ledger: Ledger,
+    writer: Work,
+}
+
+impl Server {
+    fn start(dir: &DataDir) -> Self {
+        let mut writer = None;
+        let ledger = Ledger::open(dir, START, |work| writer = Some(work)).unwrap();
+        Self { ledger, writer: writer.unwrap() }
+    }
+
+    fn tick(&mut self) -> Result<(), SqliteError> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut tick = pin!(self.ledger.tick(START));
+        assert!(tick.as_mut().poll(&mut context).is_pending());
+        assert!(self.writer.as_mut().poll(&mut context).is_pending(), "the writer does not end");
+        match tick.poll(&mut context) {
+            Poll::Ready(ticked) => ticked,
+            Poll::Pending => panic!("the tick is still pending after the writer ran"),
+        }
+    }
+
+    /// Ticks twice on a disk whose reads fail after the first `reads`.
+    fn tick_while_reads_fail(&mut self, disk: &Disk, reads: u32) {
+        disk.fail_reads_after(reads);
+        for _ in 0..2 {
+            // An error is reported, and the next tick tries again.
+            let _ = self.tick();
+        }
+        disk.repair_reads();
+    }
+
+    fn available(&self, workspace: &WorkspaceId) -> u64 {
+        self.ledger.balance(workspace).unwrap().available
+    }
+}
