@@ -10,6 +10,8 @@
 //! * `state_machines`: random steps against a model
 //! * `architecture`, `public_api`: dependencies, imports and public items
 //!
+//! With the feature `servers`, `contract`, `models`, `redis` and `several_nodes` start PostgreSQL and Redis.
+//!
 //! `vendors.rs` is a binary of its own, because it captures the log of its process.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
@@ -17,9 +19,12 @@
 mod architecture;
 mod contract;
 mod golden;
+#[cfg(feature = "servers")]
 mod models;
 mod public_api;
+#[cfg(feature = "servers")]
 mod redis;
 mod service;
+#[cfg(feature = "servers")]
 mod several_nodes;
 mod state_machines;

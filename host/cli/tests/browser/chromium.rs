@@ -101,7 +101,7 @@ impl Browser {
         let axe = AXE.get_or_init(|| {
             let path = root().join("target/npm/node_modules/axe-core/axe.min.js");
             std::fs::read_to_string(&path)
-                .unwrap_or_else(|error| panic!("{}: {error}; run `./test browser`", path.display()))
+                .unwrap_or_else(|error| panic!("{}: {error}; run `./test`", path.display()))
         });
         self.client.execute(axe, vec![]).await.unwrap();
         let run = "const done = arguments[0]; axe.run().then(results => done(results.violations), error => done(String(error)));";
@@ -152,7 +152,7 @@ impl Driver {
         let mut command = Command::new("chromedriver");
         // The browser is in the same process group, and survives chromedriver.
         let command = command.arg("--port=0").process_group(0).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("chromedriver is installed; run `./test browser`");
+        let mut child = command.spawn().expect("chromedriver is installed; run `./test`");
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut lines = stdout.lines().map_while(Result::ok);
         let port = lines.find_map(|line| {

@@ -1,4 +1,4 @@
-//! The web application in Chromium, by WebDriver. Needs `chromium`, `chromedriver` and axe-core, which `./test browser`
+//! The web application in Chromium, by WebDriver. Needs `chromium`, `chromedriver` and axe-core, which `./test`
 //! installs. Screenshots of all pages are written to `target/console`.
 //!
 //! - `chromium`: the browser

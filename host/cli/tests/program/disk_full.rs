@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::enrich::disk::{Disk, lasting_locks, on_machines_that_mount};
+use crate::enrich::disk::{Disk, lasting_locks, with_mounts};
 use crate::enrich::{Client, Enrich, Reply, Server, eventually};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ const EMAIL: &str = "ada.marlowe@gmail.com";
 
 #[test]
 fn full_disk_fails_lookups_for_free_until_it_has_space() {
-    on_machines_that_mount("disk_full::full_disk_fails_lookups_for_free_until_it_has_space", || {
+    with_mounts("disk_full::full_disk_fails_lookups_for_free_until_it_has_space", || {
         let shop = Shop::new();
         let server = shop.enrich.serve(&[]);
         assert_all(&ask_at_once(&server, &shop.key), 200);
@@ -47,7 +47,7 @@ fn full_disk_fails_lookups_for_free_until_it_has_space() {
 
 #[test]
 fn commands_do_not_disturb_a_server_whose_disk_was_full() {
-    on_machines_that_mount("disk_full::commands_do_not_disturb_a_server_whose_disk_was_full", || {
+    with_mounts("disk_full::commands_do_not_disturb_a_server_whose_disk_was_full", || {
         let shop = Shop::new();
         let server = shop.enrich.serve(&[]);
         assert_all(&ask_at_once(&server, &shop.key), 200);
@@ -72,40 +72,37 @@ fn commands_do_not_disturb_a_server_whose_disk_was_full() {
 
 #[test]
 fn relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups() {
-    on_machines_that_mount(
-        "disk_full::relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups",
-        || {
-            let shop = Shop::new();
-            let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            let mut answered = CLIENTS as u64;
-            eventually("they are written", || (shop.spent() == answered).then_some(()));
+    with_mounts("disk_full::relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups", || {
+        let shop = Shop::new();
+        let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        let mut answered = CLIENTS as u64;
+        eventually("they are written", || (shop.spent() == answered).then_some(()));
 
-            shop.disk.fill();
-            // The server acknowledges some lookups before it detects the error, and refuses all later ones.
-            let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
-            eventually("a refusal", || {
-                let status = ask();
-                answered += u64::from(status == 200);
-                (status == 500).then_some(())
-            });
-            assert_all(&ask_at_once(&server, &shop.key), 500);
-            shop.what_costs_nothing_is_answered(&server);
-            assert_eq!(shop.spent(), CLIENTS as u64);
+        shop.disk.fill();
+        // The server acknowledges some lookups before it detects the error, and refuses all later ones.
+        let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
+        eventually("a refusal", || {
+            let status = ask();
+            answered += u64::from(status == 200);
+            (status == 500).then_some(())
+        });
+        assert_all(&ask_at_once(&server, &shop.key), 500);
+        shop.what_costs_nothing_is_answered(&server);
+        assert_eq!(shop.spent(), CLIENTS as u64);
 
-            shop.disk.make_room();
-            assert_all(&ask_at_once(&server, &shop.key), 200);
-            answered += CLIENTS as u64;
-            let log = server.stop();
-            assert!(log.contains("full"), "the operator is expected why: {log}");
-            assert_eq!(shop.spent(), answered, "as many as were answered with 200");
-        },
-    );
+        shop.disk.make_room();
+        assert_all(&ask_at_once(&server, &shop.key), 200);
+        answered += CLIENTS as u64;
+        let log = server.stop();
+        assert!(log.contains("full"), "the operator is expected why: {log}");
+        assert_eq!(shop.spent(), answered, "as many as were answered with 200");
+    });
 }
 
 #[test]
 fn import_larger_than_the_disk_changes_nothing() {
-    on_machines_that_mount("disk_full::import_larger_than_the_disk_changes_nothing", || {
+    with_mounts("disk_full::import_larger_than_the_disk_changes_nothing", || {
         let shop = Shop::new();
         let server = shop.enrich.serve(&[]);
         assert_all(&ask_at_once(&server, &shop.key), 200);

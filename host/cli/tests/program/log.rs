@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Client, Enrich, Server, eventually};
 use rustix::fs::{Mode, OFlags};
@@ -37,9 +37,10 @@ fn serves_as_usual_when_stderr_is_a_full_pipe() {
     serves_as_usual(writer);
 }
 
+#[cfg(feature = "tools")]
 #[test]
 fn serves_as_usual_when_stderr_is_a_file_on_a_full_disk() {
-    on_machines_that_mount("log::serves_as_usual_when_stderr_is_a_file_on_a_full_disk", || {
+    with_mounts("log::serves_as_usual_when_stderr_is_a_file_on_a_full_disk", || {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::mount(dir.path().join("disk"));
         let log = File::create(dir.path().join("disk/log")).unwrap();
@@ -115,9 +116,10 @@ fn reports_dropped_lines_when_a_pipe_has_a_reader_again() {
     assert_eq!(log.matches("lookup_id=").count() + dropped, LOOKUPS, "{log}");
 }
 
+#[cfg(feature = "tools")]
 #[test]
 fn reports_dropped_lines_when_a_disk_has_room_again() {
-    on_machines_that_mount("log::reports_dropped_lines_when_a_disk_has_room_again", || {
+    with_mounts("log::reports_dropped_lines_when_a_disk_has_room_again", || {
         const LOOKUPS: usize = 100;
         let world = World::new();
         let disk = Disk::mount(world.enrich.path("disk"));

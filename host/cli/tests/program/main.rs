@@ -1,11 +1,16 @@
 //! The program `enrich` as its users run it: commands, the server, and their behaviour under faults.
 //!
-//! `cargo test -p enrich SUITE::` runs one suite, for example `config::` or `bulk::`. Two tests are binaries of their own,
+//! `cargo test -p enrich SUITE::` runs one suite, for example `config::` or `bulk::`. The features `servers` and `tools` add the tests
+//! that start other programs, and fail if one is not installed. Two tests are binaries of their own,
 //! because they would slow down all others: `many_connections` opens 10,000 connections and raises the limit on open files of its
 //! process, and `cluster` runs three nodes with PostgreSQL and Redis for minutes.
 
 #![allow(clippy::unwrap_used, reason = "everything here runs inside a test, where a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing in a test is public")]
+#![cfg_attr(
+    not(all(feature = "servers", feature = "tools")),
+    allow(dead_code, unused_imports, reason = "used by tests that are not compiled")
+)]
 
 #[path = "../enrich/mod.rs"]
 mod enrich;
@@ -18,10 +23,13 @@ mod client_tls;
 mod clocks;
 mod commands;
 mod config;
+#[cfg(feature = "servers")]
 mod copy;
 mod crash;
+#[cfg(feature = "servers")]
 mod database;
 mod deploy;
+#[cfg(feature = "tools")]
 mod disk_full;
 mod docs;
 mod exit_codes;
@@ -30,11 +38,14 @@ mod fake;
 mod golden;
 mod log;
 mod metrics;
+#[cfg(feature = "servers")]
 mod monitoring;
 mod open_files;
+#[cfg(feature = "servers")]
 mod opt_outs;
 mod output;
 mod people;
+#[cfg(feature = "servers")]
 mod redis;
 mod reload;
 mod restart;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, Scrape, wait_until_failed, wait_until_ready};
-use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::disk::{Disk, with_mounts};
 use crate::enrich::vendor::{Behavior, Vendor};
 use crate::enrich::{Enrich, Server, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
@@ -80,6 +80,7 @@ fn counts_lookups_by_outcome_and_spent_credits() {
     }
 }
 
+#[cfg(feature = "servers")]
 #[test]
 fn shows_a_store_that_is_down_and_the_failed_port() {
     let (enrich, key) = Enrich::with_key(10, 500);
@@ -144,9 +145,10 @@ fn counts_requests_of_a_vendor_and_shows_its_breaker() {
     assert!(!scrape.text().contains("s3cret"));
 }
 
+#[cfg(feature = "tools")]
 #[test]
 fn counts_failed_commits_and_shows_the_free_space() {
-    on_machines_that_mount("metrics::counts_failed_commits_and_shows_the_free_space", || {
+    with_mounts("metrics::counts_failed_commits_and_shows_the_free_space", || {
         let enrich = Enrich::new();
         let disk = Disk::mount(enrich.data());
         let key = enrich.make_key(10, 500);
@@ -181,6 +183,7 @@ fn counts_lost_log_lines() {
     });
 }
 
+#[cfg(feature = "servers")]
 #[test]
 fn shows_leases_held_credits_and_clocks_of_a_node() {
     let postgres = Postgres::start();

@@ -47,6 +47,7 @@ fn running_server_finds_fetched_people_within_a_second() {
     assert_eq!(status(&server, &key, BEA), 200);
 }
 
+#[cfg(feature = "servers")]
 #[test]
 fn nodes_of_a_database_do_not_fetch_people_who_opted_out() {
     let url = Postgres::shared().url(&block_on(Postgres::shared().create_database()));

@@ -87,6 +87,7 @@ fn sends_no_opted_out_person() {
     sends_until_opted_out(&World::new(Behavior::Matches("ada-marlowe")));
 }
 
+#[cfg(feature = "servers")]
 /// The database of the environment does not require the setting `windows`, which is for servers.
 #[test]
 fn sends_no_person_who_opted_out_in_the_database() {
