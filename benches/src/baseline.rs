@@ -1,11 +1,11 @@
-//! The accepted measurements, in a checked-in file with which `./test` compares new ones.
+//! The accepted measurements, in a checked-in file with which `./test nightly` compares new ones.
 
 use std::fmt;
 use std::process::Command;
 use std::str::FromStr;
 
 /// The command that rewrites the baseline.
-pub const ACCEPT_COMMAND: &str = "./test instructions -- --accept";
+pub const ACCEPT_COMMAND: &str = "target/release/instructions --accept";
 
 /// Maximum relative change before the baseline of a case must be accepted again. Instruction counts vary by 0.5 % between runs;
 /// system calls vary more.

@@ -1,13 +1,13 @@
 //! Compares servers in alternating rounds, so that other load on the machine affects all of them equally.
 //!
 //! ```sh
-//! cargo build --profile dist -p enrich -p enrich-benches --bins --features enrich-benches/rig # the rig builds nothing
-//! target/dist/rig                                       # the servers and the rig share all cores
-//! target/dist/rig --pin                                 # one core for the servers, another for the rig
-//! target/dist/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
-//! target/dist/rig --pin --soak 180                      # before and after the first holds expire
-//! target/dist/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
-//! target/dist/rig --pin --scale --svg benches/scale.svg # growth with workspaces, people and connections
+//! cargo build --release -p enrich -p enrich-benches --bins --features enrich-benches/rig # the rig builds nothing
+//! target/release/rig                                       # the servers and the rig share all cores
+//! target/release/rig --pin                                 # one core for the servers, another for the rig
+//! target/release/rig --pin --case rate-limited             # the cost of a refusal, compared with a bare 404
+//! target/release/rig --pin --soak 180                      # before and after the first holds expire
+//! target/release/rig --pin --rate 20000                    # latencies at a rate that all servers can sustain
+//! target/release/rig --pin --scale --svg benches/scale.svg # growth with workspaces, people and connections
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]

@@ -1,10 +1,9 @@
-//! Dependencies between crates, imports between modules, sizes of files, profiles, and released migrations.
+//! Dependencies between crates, imports between modules, sizes of files, and released migrations.
 
 mod dependencies;
 mod files;
 mod imports;
 mod migrations;
-mod profiles;
 
 use std::path::{Path, PathBuf};
 

@@ -106,7 +106,7 @@ fn rejects_unknown_commands_flags_and_targets() {
         "enrich key create acme",
         "X=1 enrich serve --listn 80 > log",
         "true && enrich key revoke",
-        "cargo run --release --bin enrich -- serve --smaple",
+        "cargo run -- serve --smaple",
         "cargo test -p no-such-package",
         "./no-such-script",
     ] {

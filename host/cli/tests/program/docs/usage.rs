@@ -136,7 +136,9 @@ impl Usage {
                 return Err(format!("the workspace has no {}", pair[1]));
             }
         }
-        let is_enrich = cargo.windows(2).any(|pair| pair[0] == "--bin" && pair[1] == "enrich");
+        // The default of `cargo run`.
+        let is_enrich = cargo.get(1).is_some_and(|word| word == "run")
+            && !cargo.iter().any(|word| ["--bin", "--example"].contains(&word.as_str()));
         if is_enrich { self.check_enrich(args.get(1..).unwrap_or_default()) } else { Ok(()) }
     }
 
@@ -144,11 +146,10 @@ impl Usage {
     fn check_program(&self, page: &Page, program: &str) -> Result<(), String> {
         let root = repository();
         let here = root.join(&page.path);
-        let is_there =
-            match ["target/release/", "target/dist/"].iter().find_map(|dir| program.strip_prefix(dir)) {
-                Some(name) => self.targets.contains(name),
-                None => root.join(program).exists() || here.parent().unwrap().join(program).exists(),
-            };
+        let is_there = match program.strip_prefix("target/release/") {
+            Some(name) => self.targets.contains(name),
+            None => root.join(program).exists() || here.parent().unwrap().join(program).exists(),
+        };
         let is_ours = program.contains('/') && !program.starts_with('/');
         if is_there || !is_ours { Ok(()) } else { Err(format!("there is no {program}")) }
     }
