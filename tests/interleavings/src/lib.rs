@@ -7,7 +7,7 @@
 //! as a deadlock.
 //!
 //! ```sh
-//! RUSTC_WORKSPACE_WRAPPER=tests/interleavings/rustc cargo test -p enrich-interleavings
+//! RUSTC_WORKSPACE_WRAPPER=$PWD/tests/interleavings/rustc cargo test -p enrich-interleavings
 //! ```
 //!
 //! `SCHEDULES=100000` sets the number of schedules, `SHUTTLE_RANDOM_SEED=7` the seed. A failure prints its schedule. To
@@ -61,7 +61,7 @@ fn run(scheduler: impl Scheduler + 'static, test: fn()) {
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| Runner::new(scheduler, config).run(test)));
     if let Err(failure) = outcome {
         eprintln!(
-            "to replay the schedule above:\n    REPLAY=SCHEDULE RUSTC_WORKSPACE_WRAPPER=tests/interleavings/rustc cargo test -p enrich-interleavings TEST"
+            "to replay the schedule above:\n    REPLAY=SCHEDULE RUSTC_WORKSPACE_WRAPPER=$PWD/tests/interleavings/rustc cargo test -p enrich-interleavings TEST"
         );
         panic::resume_unwind(failure);
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL servers: a private one for a test that stops or kills it, or one shared by all tests of a process.
+//! PostgreSQL servers: a private one for a test that stops or kills it, or one shared by all tests of a run.
 
 use std::env;
 use std::os::unix::fs::chown;
@@ -19,22 +19,35 @@ use tokio_postgres::{Client, NoTls};
 
 use super::process::free_port;
 
-/// A PostgreSQL server. It stops when this value is dropped or the test process ends.
+/// A PostgreSQL server. It stops when this value is dropped or the test process ends, unless another process has started it.
 #[derive(Debug)]
 pub struct Postgres {
-    settings: Vec<String>,
     port: u16,
+    databases: AtomicU32,
+    template: OnceCell<()>,
+    process: Option<ServerProcess>,
+    dir: PathBuf,
+}
+
+#[derive(Debug)]
+struct ServerProcess {
+    settings: Vec<String>,
     server: Child,
     /// A shell that stops the server and deletes its files when its standard input closes, in case the test process is
     /// killed.
     watch: Child,
-    databases: AtomicU32,
-    template: OnceCell<()>,
-    files: TempDir,
+    _files: TempDir,
 }
 
 /// The template database of all test databases.
 const TEMPLATE: &str = "enrich";
+
+/// The environment variable with the directory and the port (`PORT:DIRECTORY`) of the server that the tests of a run share. The
+/// setup script of nextest, which runs each test in its own process, sets it.
+const SHARED: &str = "ENRICH_TEST_POSTGRES";
+
+/// Settings of the shared server.
+const SHARED_SETTINGS: [&str; 1] = ["max_connections=300"];
 
 /// The timeout for starting the server.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,52 +62,62 @@ impl Postgres {
 
     /// Starts a server with `settings` (`name=value`) and additional `files` (name, content) in its data directory.
     pub fn start_with(settings: &[&str], files: &[(&str, &str)]) -> Self {
-        let dir = new_directory();
-        let data = dir.path().join("data");
-        let made = program("initdb")
-            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(&data)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        for (name, text) in files {
-            let path = data.join(name);
-            std::fs::write(&path, text).unwrap();
-            own(&path);
-            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            std::fs::set_permissions(&path, private).unwrap();
-        }
-        Self::serve_in(dir, settings)
+        Self::serve_in(initialize(files), settings)
     }
 
     /// Starts a server on the data directory in `dir`.
     pub(super) fn serve_in(dir: TempDir, settings: &[&str]) -> Self {
         let port = free_port();
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let (server, watch) = serve(dir.path(), port, &settings);
-        let (databases, template) = (AtomicU32::new(0), OnceCell::new());
-        let this = Self { settings, port, server, watch, databases, template, files: dir };
+        let (server, watch) = serve(dir.path(), port, &settings, Lifetime::Process);
+        let at = dir.path().to_owned();
+        let this = Self::new(at, port, Some(ServerProcess { settings, server, watch, _files: dir }));
         this.wait_until_it_answers();
         this
     }
 
-    /// Returns the server that the tests of this process share. Tests must not stop, kill or reconfigure it.
+    fn new(dir: PathBuf, port: u16, process: Option<ServerProcess>) -> Self {
+        Self { port, databases: AtomicU32::new(0), template: OnceCell::new(), process, dir }
+    }
+
+    /// Returns the server that all tests share. Tests must not stop, kill or reconfigure it.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<Postgres> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start_with(&["max_connections=300"], &[]))
+        static SERVER: OnceLock<Postgres> = OnceLock::new();
+        SERVER.get_or_init(|| match env::var(SHARED) {
+            Ok(address) => {
+                let (port, dir) = address.split_once(':').unwrap();
+                Self::new(dir.into(), port.parse().unwrap(), None)
+            }
+            Err(_) => Self::start_with(&SHARED_SETTINGS, &[]),
+        })
+    }
+
+    /// Starts a server that runs until the process `of` ends, and returns its address for [`Postgres::shared`] as a variable.
+    pub fn share(of: u32) -> String {
+        let dir = initialize(&[]).keep();
+        let port = free_port();
+        drop(serve(&dir, port, &SHARED_SETTINGS.map(str::to_owned), Lifetime::Of(of)));
+        Self::new(dir.clone(), port, None).wait_until_it_answers();
+        format!("{SHARED}={port}:{}", dir.display())
     }
 
     /// Creates a database with the current schema and returns its name.
     pub async fn create_database(&self) -> String {
         self.template.get_or_init(|| self.make_template()).await;
-        let name = format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let name = format!("test{}_{}", std::process::id(), self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")).await;
         name
     }
 
+    /// Creates the template, unless another process has.
     async fn make_template(&self) {
-        self.sql("postgres", &format!("CREATE DATABASE {TEMPLATE}")).await;
-        Database::new(self.server(TEMPLATE)).migrate().await.unwrap();
+        let lock = self.client("postgres").await;
+        lock.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
+        let select = format!("SELECT 1 FROM pg_database WHERE datname = '{TEMPLATE}'");
+        if lock.query(&select, &[]).await.unwrap().is_empty() {
+            lock.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.unwrap();
+            Database::new(self.server(TEMPLATE)).migrate().await.unwrap();
+        }
     }
 
     /// Returns the address of a database, over the Unix socket.
@@ -104,13 +127,13 @@ impl Postgres {
 
     /// Returns the URL of a database, over the Unix socket.
     pub fn url(&self, database: &str) -> String {
-        let directory = self.files.path().to_str().unwrap().replace('/', "%2F");
+        let directory = self.dir.to_str().unwrap().replace('/', "%2F");
         format!("postgres://postgres@{directory}:{}/{database}", self.port)
     }
 
     /// Returns the path of the Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.files.path().join(format!(".s.PGSQL.{}", self.port))
+        self.dir.join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// Returns the URL of a database, over TCP.
@@ -145,14 +168,16 @@ impl Postgres {
     pub fn kill(&mut self) {
         self.signal(Signal::QUIT);
         self.signal(Signal::CONT); // if the server is paused, it handles the pending SIGQUIT first
-        self.server.wait().unwrap();
-        self.watch.kill().unwrap();
-        self.watch.wait().unwrap();
+        let ServerProcess { server, watch, .. } = self.process.as_mut().expect("the server is private");
+        server.wait().unwrap();
+        watch.kill().unwrap();
+        watch.wait().unwrap();
     }
 
     /// Restarts the server after [`Postgres::kill`], at the same addresses.
     pub fn restart(&mut self) {
-        (self.server, self.watch) = serve(self.files.path(), self.port, &self.settings);
+        let process = self.process.as_mut().expect("the server is private");
+        (process.server, process.watch) = serve(&self.dir, self.port, &process.settings, Lifetime::Process);
         self.wait_until_it_answers();
     }
 
@@ -167,7 +192,8 @@ impl Postgres {
     }
 
     fn signal(&self, signal: Signal) {
-        let server = Pid::from_child(&self.server);
+        let process = self.process.as_ref().expect("the server is private");
+        let server = Pid::from_child(&process.server);
         let _ = kill_process(server, signal);
         // A stopped server forks no new children.
         for pid in children(server) {
@@ -179,7 +205,7 @@ impl Postgres {
         let deadline = Instant::now() + TIMEOUT;
         let is_ready = || {
             let mut ask = program("pg_isready");
-            ask.arg("-q").arg("-h").arg(self.files.path()).args(["-p", &self.port.to_string()]);
+            ask.arg("-q").arg("-h").arg(&self.dir).args(["-p", &self.port.to_string()]);
             ask.status().unwrap().success()
         };
         while !is_ready() {
@@ -189,13 +215,15 @@ impl Postgres {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if self.server.try_wait().is_ok_and(|ended| ended.is_none()) {
+        let is_running =
+            |process: &mut ServerProcess| process.server.try_wait().is_ok_and(|end| end.is_none());
+        if self.process.as_mut().is_some_and(is_running) {
             self.kill();
         }
     }
@@ -208,7 +236,35 @@ pub(super) fn new_directory() -> TempDir {
     dir
 }
 
-fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
+/// Creates a directory with an empty data directory and additional `files` (name, content) in it.
+fn initialize(files: &[(&str, &str)]) -> TempDir {
+    let dir = new_directory();
+    let data = dir.path().join("data");
+    let made = program("initdb")
+        .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for (name, text) in files {
+        let path = data.join(name);
+        std::fs::write(&path, text).unwrap();
+        own(&path);
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, private).unwrap();
+    }
+    dir
+}
+
+/// What ends a server.
+enum Lifetime {
+    /// The end of this process.
+    Process,
+    /// The end of another process.
+    Of(u32),
+}
+
+fn serve(dir: &Path, port: u16, settings: &[String], lifetime: Lifetime) -> (Child, Child) {
     let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
     let mut server = program("postgres");
     server.arg("-D").arg(dir.join("data")).arg("-k").arg(dir);
@@ -218,11 +274,16 @@ fn serve(dir: &Path, port: u16, settings: &[String]) -> (Child, Child) {
     });
     let server = server.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     // Waits for the server to exit before `rm`, because a running server would create new files.
-    let clean_up = "read -r _; kill -QUIT $0; kill -CONT $0
+    let wait = match lifetime {
+        Lifetime::Process => "read -r _".to_owned(),
+        Lifetime::Of(pid) => format!("while kill -0 {pid}; do sleep 1; done"),
+    };
+    let clean_up = "kill -QUIT $0; kill -CONT $0
         for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 $0 || break; sleep 0.5; done; rm -rf \"$1\"";
     let mut watch = Command::new("sh");
-    watch.args(["-c", clean_up, &server.id().to_string()]).arg(dir).stdin(Stdio::piped());
-    (server, watch.stderr(Stdio::null()).spawn().unwrap())
+    watch.args(["-c", &format!("{wait}; {clean_up}"), &server.id().to_string()]).arg(dir);
+    watch.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    (server, watch.spawn().unwrap())
 }
 
 fn children(of: Pid) -> Vec<Pid> {
