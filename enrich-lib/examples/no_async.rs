@@ -26,10 +26,24 @@ fn look_up(request: Request, balance: &mut u64) -> Result<Reply, Reply> {
     Ok(lookup.settle(Ok(())))
 }
 
-fn main() {
+/// Looks up two people. Returns the statuses and the balance.
+fn look_up_both() -> ([u16; 2], u64) {
     let (key, mut balance) = (ApiKey::generate(|| 7).digest(), 2);
-    for body in [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"bea.marlowe@gmail.com"}"#] {
+    let answer = |body: &'static str| {
         let reply = look_up(Request { key: Some(key), body: Ok(body.into()), context: None }, &mut balance);
-        println!("{:#?}", wire::response(&reply.unwrap_or_else(|refusal| refusal)));
-    }
+        let response = wire::response(&reply.unwrap_or_else(|refusal| refusal));
+        println!("{response:#?}");
+        response.status().as_u16()
+    };
+    let bodies = [r#"{"email":"Ada.Marlowe@gmail.com"}"#, r#"{"email":"bea.marlowe@gmail.com"}"#];
+    (bodies.map(answer), balance)
+}
+
+fn main() {
+    look_up_both();
+}
+
+#[test]
+fn finds_one_person_and_spends_one_credit() {
+    assert_eq!(look_up_both(), ([200, 404], 1));
 }

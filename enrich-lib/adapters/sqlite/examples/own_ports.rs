@@ -46,6 +46,11 @@ impl Windows for Limiter {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    look_up_three().map(drop)
+}
+
+/// Looks up three people. Returns the statuses and the available credits.
+fn look_up_three() -> Result<(Vec<u16>, u64), Box<dyn Error>> {
     let now = Timestamp::from_unix_ms(1_700_000_000_000); // your clock
     let acme = Workspace { id: "acme".parse()?, quota: Quota::new(2, 60)? };
     let key = ApiKey::generate(|| 7); // in production: cryptographically strong random bytes
@@ -68,14 +73,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         credits: ledger.clone(),
         resolver: Arc::new(people),
     };
+    let mut statuses = Vec::new();
     for email in ["Ada.Marlowe@gmail.com", "bea.marlowe@gmail.com", "once.more@gmail.com"] {
         let body = format!(r#"{{"email":"{email}"}}"#);
         let request = Request { key: Some(key.digest()), body: Ok(body.into()), context: None };
         // In a handler, use `.await` and fresh random bytes for each request.
         let arrival = Arrival::new(now, std::array::from_fn(|i| email.as_bytes()[i]));
         let reply = futures_executor::block_on(service.answer(arrival, request));
-        println!("{:#?}", wire::response(&reply)); // 200, 404, and 429 from the gateway's own limiter
+        let response = wire::response(&reply);
+        println!("{response:#?}");
+        statuses.push(response.status().as_u16());
     }
-    println!("{:?}", ledger.balance(&acme.id)?);
-    Ok(())
+    let balance = ledger.balance(&acme.id)?;
+    println!("{balance:?}");
+    Ok((statuses, balance.available))
+}
+
+/// The third status is that of the gateway's own limiter.
+#[test]
+fn limits_requests_and_spends_one_credit() {
+    assert_eq!(look_up_three().unwrap(), (vec![200, 404, 429], 9));
 }

@@ -1,45 +1,126 @@
-//! A hyper gateway with the enrichment layer: `cargo run -p enrich-tower --example hyper [ADDRESS]`.
+//! A hyper gateway that calls the library without tower, as any server can:
+//! `cargo run -p enrich-tower --example hyper [ADDRESS]`.
 
 mod sample;
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use enrich_tower::EnrichLayer;
+use enrich_lib::drive::Service;
+use enrich_lib::wire;
+use enrich_middleware::Deadline;
+use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout, WindowsWithTimeout};
+use enrich_tower::Endpoint;
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::Body;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tower::{Layer, service_fn};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    match serve(sample::listener().await?, EnrichLayer::new(sample::service()?)).await? {}
+    match serve(sample::listener().await?, sample::service()?).await? {}
 }
 
 /// Serves lookups and the gateway's own paths until accepting a connection fails.
-pub(crate) async fn serve(listener: TcpListener, enrich: EnrichLayer) -> io::Result<Infallible> {
-    let gateway = enrich.layer(service_fn(others));
+pub(crate) async fn serve(listener: TcpListener, service: Service) -> io::Result<Infallible> {
+    let endpoint = Arc::new(Endpoint::new(with_timeouts(service)));
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new());
     loop {
         let (stream, _) = listener.accept().await?;
-        let (http, gateway) = (http.clone(), TowerToHyperService::new(gateway.clone()));
+        let (http, endpoint) = (http.clone(), endpoint.clone());
+        let gateway = service_fn(move |request| {
+            let endpoint = endpoint.clone();
+            async move { Ok::<_, Infallible>(answer(&endpoint, request).await) }
+        });
         // A failed connection does not affect the others.
         tokio::spawn(async move { http.serve_connection(TokioIo::new(stream), gateway).await.ok() });
     }
 }
 
+/// Answers a lookup, or passes the request on.
+async fn answer(endpoint: &Arc<Endpoint>, request: Request<impl Body>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    if head.uri.path() != wire::PATH {
+        return others(&head); // or an upstream server, which then reads the body
+    }
+    if let Err(rejection) = wire::route(&head.method, head.uri.path()) {
+        return endpoint.reject(rejection).map(Full::new);
+    }
+    // Reads the body even if the key is invalid. Otherwise, a client could distinguish the reasons of a 401.
+    let body = endpoint.read_body(body).await;
+    // Without a timeout: a reply states whether credits were spent. If the client disconnects and this future is dropped, a
+    // task completes the lookup.
+    endpoint.answer(wire::request(&head.headers, body)).await.map(Full::new)
+}
+
+/// Adds a timeout to each store. Their sum must be less than `Policy::hold_ttl`.
+///
+/// A spend has no timeout. Its error promises that nothing was spent and nothing will be, and only the store can know that.
+fn with_timeouts(service: Service) -> Service {
+    let Service { policy, keys, windows, credits, resolver } = service;
+    Service {
+        policy,
+        keys: Arc::new(KeysWithTimeout { keys, timeout: KeysWithTimeout::DEFAULT_TIMEOUT }),
+        windows: Arc::new(WindowsWithTimeout { windows, timeout: WindowsWithTimeout::DEFAULT_TIMEOUT }),
+        credits: Arc::new(CreditsWithTimeout { credits, timeout: CreditsWithTimeout::DEFAULT_TIMEOUT }),
+        resolver: Arc::new(Deadline::new(resolver, Deadline::BUDGET)),
+    }
+}
+
 /// Answers requests for the gateway's own paths.
-async fn others(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+fn others(head: &Parts) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
-    match request.uri().path() {
+    match head.uri.path() {
         "/hello" => *response.body_mut() = "hello\n".into(),
         _ => *response.status_mut() = StatusCode::NOT_FOUND,
     }
-    Ok(response)
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
+    use enrich_lib::ports::Credits;
+    use enrich_lib::refusal::PortError;
+
+    use super::*;
+
+    /// Credits that take an hour for each settlement.
+    struct Slow(Arc<dyn Credits>);
+
+    #[async_trait]
+    impl Credits for Slow {
+        async fn hold(&self, hold: &Hold) -> Result<HoldOutcome, PortError> {
+            self.0.hold(hold).await
+        }
+
+        async fn settle(&self, hold: &Hold, settlement: Settlement) -> Result<(), PortError> {
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            self.0.settle(hold, settlement).await
+        }
+    }
+
+    /// An error after a timeout would be a 500 for a lookup that is billed later.
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_a_slow_spend() {
+        let service = sample::service().unwrap();
+        let service = Service { credits: Arc::new(Slow(service.credits)), ..service };
+        let endpoint = Arc::new(Endpoint::new(with_timeouts(service)));
+        let request = Request::post(wire::PATH)
+            .header("authorization", format!("Bearer {}", sample::key().reveal()))
+            .header("content-type", "application/json")
+            .body(Full::<Bytes>::from(r#"{"email":"ada.marlowe@gmail.com"}"#))
+            .unwrap();
+        assert_eq!(answer(&endpoint, request).await.status(), StatusCode::OK);
+    }
 }

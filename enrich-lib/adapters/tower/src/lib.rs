@@ -75,8 +75,8 @@
 //! }
 //! ```
 //!
-//! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` and `examples/hyper.rs` are
-//! complete gateways: `cargo run -p enrich-tower --example axum`.
+//! The printed curl command returns `200 OK` with the person's profile. `examples/axum.rs` is a complete gateway, and
+//! `examples/hyper.rs` is one without tower: `cargo run -p enrich-tower --example axum`.
 //!
 //! # Integration
 //!
@@ -85,7 +85,7 @@
 //! - The gateway provides logs and metrics: an [`Observer`](enrich_lib::observe::Observer) receives one event per lookup.
 //! - Over HTTP/1, a connection closes if its request's body is refused before the end, because hyper cannot find the next
 //!   request.
-//! - A server without tower uses the [`Endpoint`], as the standalone host does.
+//! - A server without tower uses the [`Endpoint`], as the standalone host and `examples/hyper.rs` do.
 //!
 //! # Layout
 //!

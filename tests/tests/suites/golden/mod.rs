@@ -57,7 +57,7 @@ async fn axum_example_matches() {
 #[tokio::test]
 async fn hyper_example_matches() {
     let report = play(Kind::Gateway, async |listener, service| {
-        match hyper_gateway::serve(listener, EnrichLayer::new(service)).await.unwrap() {}
+        match hyper_gateway::serve(listener, service).await.unwrap() {}
     })
     .await;
     assert_gateway(&report);

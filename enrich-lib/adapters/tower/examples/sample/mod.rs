@@ -28,7 +28,7 @@ pub(crate) fn service() -> Result<Service, Box<dyn Error>> {
 }
 
 /// Returns a fixed sample key. Production code uses cryptographically secure random bytes.
-fn key() -> ApiKey {
+pub(crate) fn key() -> ApiKey {
     ApiKey::generate(|| 7)
 }
 
