@@ -79,11 +79,11 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     if args.check {
         return check(args);
     }
-    let applied = runtime::single_threaded()?
+    let before = runtime::single_threaded()?
         .block_on(Database::new(server(url)?).migrate())
         .map_err(|error| at(url, error))?;
-    let version = Database::VERSION;
-    let before = version - applied;
+    // A node of the previous version can start beside those of the next one.
+    let version = before.max(Database::VERSION);
     if args.format.json {
         return output::json(&json!({ "from": before, "version": version }));
     }

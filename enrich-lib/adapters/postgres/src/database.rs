@@ -56,9 +56,10 @@ impl Database {
     }
 
     /// Upgrades the schema to the version that this program requires, and creates it in an empty database. Returns the
-    /// number of migrations applied: 0 if the schema was up to date. Concurrent calls are serialized by an advisory lock.
+    /// version before, which is 0 for an empty database. Changes nothing if the schema has this version or the next one.
+    /// Concurrent calls are serialized by an advisory lock.
     ///
-    /// Errors: [`StoreError::NewerSchema`] if the schema is newer than this program.
+    /// Errors: [`StoreError::NewerSchema`] if this program cannot serve the schema.
     pub async fn migrate(&self) -> Result<usize, PostgresError> {
         let mut client = Client::connect(&self.server, NO_TIMEOUT, || {}).await?;
         let tx = client.transaction().await?;
@@ -71,7 +72,7 @@ impl Database {
         )
         .await?;
         let version = version(&tx).await?;
-        if version > MIGRATIONS.len() {
+        if version > MIGRATIONS.len() + 1 {
             return Err(newer_schema());
         }
         for (n, migration) in (1_i32..).zip(MIGRATIONS).skip(version) {
@@ -79,7 +80,7 @@ impl Database {
             tx.execute("INSERT INTO migration (n) VALUES ($1)", &[&n]).await?;
         }
         tx.commit().await?;
-        Ok(MIGRATIONS.len() - version)
+        Ok(version)
     }
 }
 

@@ -42,6 +42,19 @@ fn settings_for_kubernetes_are_valid() {
     assert!(report.contains("admin listener: http://0.0.0.0:9464\n"), "{report}");
 }
 
+/// Kubernetes refuses a changed template of a job. An upgrade changes only images.
+#[test]
+fn upgrade_in_kubernetes_is_another_apply() {
+    let manifests = fs::read_to_string(deployed("kubernetes.yaml")).unwrap();
+    let kinds: Vec<_> = manifests.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
+    assert_eq!(kinds, ["ConfigMap", "Deployment", "PodDisruptionBudget", "Service"]);
+    let commands = lists(&manifests, "args").into_iter().map(|mut words| words.remove(0));
+    assert_eq!(commands.collect::<Vec<_>>(), ["migrate", "people", "serve"], "tables are upgraded first");
+    let image = format!("          image: enrich:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(manifests.lines().filter(|line| *line == image).count(), 3);
+    assert_eq!(manifests.matches("image: ").count(), 3);
+}
+
 /// Returns the list of strings in the value of `key`, on each line that has one.
 fn lists(text: &str, key: &str) -> Vec<Vec<String>> {
     let words = |list: &str| list.split(", ").map(|word| word.trim_matches('"').to_owned()).collect();
