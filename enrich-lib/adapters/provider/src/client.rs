@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use enrich_net::{RootsError, client_config, sources, system_roots};
-use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -118,16 +118,6 @@ pub(crate) async fn read(body: Incoming) -> Result<Bytes, BodyError> {
     }
 }
 
-/// Returns whether the content type is JSON: `application/json`, or `application/` with the suffix `+json` (RFC 6839,
-/// 3.1).
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence
-        .strip_prefix("application/")
-        .is_some_and(|subtype| subtype == "json" || subtype.ends_with("+json"))
-}
-
 /// Returns the value of `Retry-After` (RFC 9110, 10.2.3), limited to one hour.
 ///
 /// A date is interpreted relative to the response's own `Date`, as the vendor's clock may differ from the local one.
@@ -203,24 +193,5 @@ mod tests {
         assert_eq!(retry_after(&headers(&[(RETRY_AFTER, date)])), None, "no date to compare with");
         assert_eq!(retry_after(&headers(&[(DATE, "now"), (RETRY_AFTER, date)])), None);
         assert_eq!(retry_after(&HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn accepts_only_json_content_types() {
-        for good in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
-            assert!(is_json(&headers(&[(CONTENT_TYPE, good)])), "{good}");
-        }
-        for bad in [
-            "",
-            "text/html",
-            "text/json",
-            "application/jsonp",
-            "application/json-seq",
-            "json",
-            "application/+jsonx",
-        ] {
-            assert!(!is_json(&headers(&[(CONTENT_TYPE, bad)])), "{bad}");
-        }
-        assert!(!is_json(&HeaderMap::new()));
     }
 }

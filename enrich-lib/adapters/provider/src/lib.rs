@@ -44,10 +44,10 @@
 //!
 //! # Interpretation of answers
 //!
-//! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. A profile that is null,
-//! missing or an empty string is no match, and so is a match with too little confidence. Any other value that is not a
-//! LinkedIn profile of a person is an invalid response, which is a failure and never "no match". Redirects are not
-//! followed.
+//! An answer is a 200 with a JSON body of at most 256 KiB that is complete within the deadline. Its content type is ignored,
+//! because many APIs send JSON as `text/plain`, or without a type. A profile that is null, missing or an empty string is no
+//! match, and so is a match with too little confidence. Any other value that is not a LinkedIn profile of a person is an
+//! invalid response, which is a failure and never "no match". Redirects are not followed.
 //!
 //! # Traces
 //!

@@ -184,9 +184,6 @@ impl Provider {
 
     async fn read(&self, response: Response<Incoming>) -> Result<Option<ProfileUrl>, RequestError> {
         let invalid = |what: &dyn fmt::Display| RequestError::new(VendorErrorKind::InvalidResponse, what);
-        if !client::is_json(response.headers()) {
-            return Err(invalid(&"the content type is not application/json"));
-        }
         let body: Bytes = client::read(response.into_body()).await.map_err(|error| invalid(&error))?;
         self.description.answer.read(&body).map_err(|error| invalid(&error))
     }

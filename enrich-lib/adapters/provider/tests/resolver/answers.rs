@@ -119,17 +119,18 @@ async fn rejects_other_values_in_place_of_profile() {
 }
 
 #[tokio::test]
-async fn rejects_responses_that_are_not_json() {
+async fn reads_json_of_any_content_type_and_nothing_else() {
     let whole = json!({"score": 95, "person": {"linkedin": format!("linkedin.com/in/{NAME}")}}).to_string();
     let typed = |body: &str, mime: &str| ResponseTemplate::new(200).set_body_raw(body, mime);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (answer, outcome) in [
         (typed(&whole, "application/json"), Outcome::found()),
         (typed(&whole, "application/vnd.acme+json; charset=utf-8"), Outcome::found()),
-        (typed(&whole, "text/html"), Outcome::permanent(InvalidResponse)),
-        (typed(&whole, "text/plain"), Outcome::permanent(InvalidResponse)),
+        (typed(&whole, "text/html"), Outcome::found()),
+        (typed(&whole, "text/plain"), Outcome::found()),
         (typed("<html>", "text/html"), Outcome::permanent(InvalidResponse)),
         (typed("<html>", "application/json"), Outcome::permanent(InvalidResponse)),
+        (typed("ok", "text/plain"), Outcome::permanent(InvalidResponse)),
         (typed("", "application/json"), Outcome::permanent(InvalidResponse)),
         (typed(&whole[..whole.len() - 1], "application/json"), Outcome::permanent(InvalidResponse)),
         (typed(&format!("{whole}{whole}"), "application/json"), Outcome::permanent(InvalidResponse)),
