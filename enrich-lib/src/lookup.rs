@@ -1,8 +1,8 @@
 //! One lookup as a state machine.
 //!
 //! ```text
-//! receive ──► Received ─identify─► Identified ─admit─► Admitted ─read─► Validated ─fund─► Funded ─finish─► Resolved ─close─► Reply
-//!       401           401, 500        429, 503        400 ×3        402, 500          (502)       200, 404, 500, 502
+//! receive ──► Received ─identify─► Identified ─admit─► Admitted ─validate─► Validated ─fund─► Funded ─resolve─► Resolved ─settle─► Reply
+//!       401           401, 500        429, 503          400 ×3          402, 500           (502)       200, 404, 500, 502
 //! ```
 //!
 //! | state | contains | requests | transition |

@@ -40,7 +40,7 @@ impl OptOuts for PeopleSource {
 pub struct Sources {
     /// In the order in which they are queried; the first match wins. If empty, only the people directory is queried.
     pub list: Vec<Source>,
-    /// Time budget of a whole lookup.
+    /// Time budget for finding one person in all sources.
     pub deadline: Duration,
     /// Cache settings; `None` disables the cache. Not used if the people directory is the only source, which answers as
     /// fast.

@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //!
-//! `ports` fault injection between the server and its ports · `tls` a certificate · [`TestServer`] the server and its operator ·
-//! [`Client`] a well-behaved HTTP client · [`RawConnection`] a client that sends arbitrary bytes.
+//! `ports` fault injection between the server and its ports · `tls` a certificate · `workspace` and its keys · `server` the server
+//! and its operator · `client` a well-behaved HTTP client · `raw` a client that sends arbitrary bytes.
 
 mod client;
 mod ports;

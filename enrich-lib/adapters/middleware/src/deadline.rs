@@ -20,7 +20,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Default budget of a whole lookup.
+    /// Default budget for finding one person.
     pub const BUDGET: Duration = Duration::from_secs(10);
 
     /// Wraps `resolver` with a `budget` for each lookup, with a resolution of one millisecond.

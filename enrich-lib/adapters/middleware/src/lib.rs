@@ -12,7 +12,7 @@
 //! From the outside in. Every layer is optional. [`ResolverStack`] uses this order:
 //!
 //! ```text
-//! Deadline     one budget for the whole lookup
+//! Deadline     one budget for all that follow
 //! Suppress     outside of every layer that stores results
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call

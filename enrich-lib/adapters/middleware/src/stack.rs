@@ -106,7 +106,7 @@ struct Source {
 }
 
 impl ResolverStack {
-    /// Creates a stack without sources. `deadline` is the time budget of a whole lookup.
+    /// Creates a stack without sources. `deadline` is the time budget for finding one person in all of them.
     pub fn new(deadline: Duration, opt_outs: Arc<dyn OptOuts>) -> Self {
         Self { deadline, opt_outs, cache: None, sources: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Vendors in a fixed order, until one revendors_left a match.
+//! Vendors in a fixed order, until one returns a match.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::deadline::find_within;
 
-/// A resolver that calls vendors in order until one revendors_left a trusted match. Without vendors, there is no match.
+/// A resolver that calls vendors in order until one returns a trusted match. Without vendors, there is no match.
 ///
 /// A failed vendor is skipped. If all vendors answered without a match, there is no match. If there is no match and at
 /// least one vendor failed, the lookup fails with a [`WaterfallError`], so that incomplete evidence is never reported as

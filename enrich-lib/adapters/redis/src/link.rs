@@ -1,11 +1,11 @@
 //! The current connection: connecting, failure and backoff.
 //!
 //! ```text
-//!        first count            connected              it breaks
-//!   Idle ──────────► Connecting ─────────► Up ────────────────────► Resting
-//!                      ▲   └─────────────────────────────────────────► │
-//!                      │               not connected                   │
-//!                      └───────────────────────────────────────────────┘
+//!        first count            connected               it breaks
+//!   Idle ──────────► Connecting ─────────► Connected ──────────► Backoff
+//!                      ▲   └───────────────────────────────────────► │
+//!                      │               not connected                 │
+//!                      └─────────────────────────────────────────────┘
 //!                            the next count after the pause
 //! ```
 

@@ -128,9 +128,9 @@ pub struct ServeArgs {
     /// Applies to the people directory. Vendors have a minimum of their own.
     #[arg(long, value_name = "X", env = "ENRICH_CONFIDENCE_MIN", value_parser = confidence, help_heading = "Lookups")]
     pub confidence_min: Option<f64>,
-    /// Deadline for the whole lookup, in ms [default: 10000]
+    /// Deadline for finding a person, in ms [default: 10000]
     ///
-    /// At most 20000.
+    /// At most 20000. It applies to the people directory and all vendors together.
     #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms(), help_heading = "Lookups")]
     pub deadline_ms: Option<u64>,
 }

@@ -8,6 +8,7 @@
 //! - `ticks`: the age of the last tick
 //! - `stores`: the stores
 //! - `low_balances`: warnings about workspaces with few credits
+//! - `retention`: removal of old spends
 //! - `admin`: the admin listener
 //! - `observers`: the receivers of lookup events
 //! - `console`: the web application

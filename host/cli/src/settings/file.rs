@@ -102,7 +102,8 @@ pub struct PeopleConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResolverConfig {
-    /// Deadline for the whole lookup, in milliseconds. At most 20,000, so that the lookup ends before its hold expires.
+    /// Deadline for finding a person in all sources, in milliseconds. At most 20,000, so that the lookup ends before its hold
+    /// expires.
     pub deadline_ms: u64,
 }
 

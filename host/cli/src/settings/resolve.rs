@@ -78,7 +78,7 @@ impl Settings {
     }
 
     pub fn log_warnings(&self) {
-        self.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        self.warnings.iter().for_each(|warning| tracing::warn!(target: "enrich::serve", "{warning}"));
     }
 
     /// Returns the names of the settings that differ from `other` and need a restart.

@@ -4,6 +4,7 @@ mod dependencies;
 mod files;
 mod imports;
 mod migrations;
+mod module_lists;
 
 use std::path::{Path, PathBuf};
 
