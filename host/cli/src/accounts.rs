@@ -8,7 +8,7 @@ use enrich_store::StoreError;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::MigrateArgs;
+use crate::args::{Format, MigrateArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
@@ -74,10 +74,9 @@ impl Accounts {
 }
 
 /// `enrich migrate`
-pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
-    let url = &args.database;
+pub fn migrate(url: &ServerUrl, args: &MigrateArgs) -> Result<(), Failure> {
     if args.check {
-        return check(args);
+        return check(url, args.format);
     }
     let before = runtime::single_threaded()?
         .block_on(Database::new(server(url)?).migrate())
@@ -95,11 +94,10 @@ pub fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
 }
 
 /// Reports the version of the tables. Fails if this program cannot serve them.
-fn check(args: &MigrateArgs) -> Result<(), Failure> {
-    let url = &args.database;
+fn check(url: &ServerUrl, format: Format) -> Result<(), Failure> {
     let found = runtime::single_threaded()?.block_on(Database::new(server(url)?).check());
     let (found, version) = (found.map_err(|error| at(url, error))?, Database::VERSION);
-    if args.format.json {
+    if format.json {
         return output::json(&json!({ "found": found, "version": version }));
     }
     output::line(if found == version {

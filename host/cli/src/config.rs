@@ -7,21 +7,23 @@ use serde_json::{Value, json};
 use crate::args::{ConfigCommand, Format, ServeArgs};
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::settings::{EXAMPLE, Reading, Settings};
+use crate::settings::{EXAMPLE, Settings};
 use crate::sources::{Source, Sources, Vendor};
 
 pub fn run(command: ConfigCommand) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, store, format } => {
-            check(&ServeArgs { config: Some(file), store, ..ServeArgs::default() }, format)
+        ConfigCommand::Check { file, format, mut serve } => {
+            let config = &mut serve.store.data.file.config;
+            *config = file.or(config.take());
+            check(&serve, format)
         }
         ConfigCommand::Example => output::line(EXAMPLE.trim_end()),
     }
 }
 
-/// Checks the settings exactly as `serve` does, including keys and certificates.
+/// Checks the settings exactly as `serve` does, including keys, certificates and variables.
 fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
-    let checked = Settings::resolve(args, &Reading::default());
+    let checked = Settings::resolve_at_start(args);
     let warnings = checked.as_ref().map_or(&[][..], |settings| &settings.warnings);
     if format.json {
         output::json(&json!({
@@ -34,7 +36,7 @@ fn check(args: &ServeArgs, format: Format) -> Result<(), Failure> {
     warnings.iter().for_each(|warning| output::remark(format!("warning: {warning}")));
     let settings = checked.map_err(failure)?;
     let scheme = if settings.certificate.is_some() { "https" } else { "http" };
-    if let Some(file) = &args.config {
+    if let Some(file) = &args.store.data.file.config {
         output::line(format!("{}: no mistakes", file.display()))?;
     }
     output::line(format!("listen: {}", settings.listen.url(scheme)))?;

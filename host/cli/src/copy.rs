@@ -3,6 +3,7 @@
 //! The command can be killed at any time and resumes when it is run again. Credits cannot be spent from the data directory
 //! once the copy has begun, and cannot be spent on the server until the copy is complete and verified.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use enrich_host::SystemArrivals;
@@ -15,7 +16,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::accounts::{self, at};
-use crate::args::CopyArgs;
+use crate::args::Format;
 use crate::directory;
 use crate::failure::Failure;
 use crate::output::{self, grouped};
@@ -25,8 +26,8 @@ use crate::url::ServerUrl;
 /// Maximum number of rows in one transaction.
 const CHUNK_ROWS_MAX: u32 = 10_000;
 
-pub fn run(args: CopyArgs) -> Result<(), Failure> {
-    let CopyArgs { from, to, format } = args;
+/// Copies the data directory `from` to the server `to`.
+pub fn run(from: PathBuf, to: ServerUrl, format: Format) -> Result<(), Failure> {
     let server = accounts::server(&to)?;
     let dir = DataDir::open(from)?;
     let runtime = runtime::single_threaded()?;

@@ -48,6 +48,13 @@ impl Failure {
         Self::new(what).exit(Exit::Usage)
     }
 
+    /// Converts an error of the command line parser.
+    pub fn arguments(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let (what, advice) = text.split_once("\n\n").unwrap_or((&text, ""));
+        Self::usage(what.trim_start_matches("error: ")).advise(advice.trim())
+    }
+
     /// Creates an error for a file operation that failed. `verb` names the operation, such as "read".
     pub fn file(verb: &str, path: &Path, why: impl Error) -> Self {
         Self::new(format!("cannot {verb} {}: {why}", path.display()))

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::output;
 use crate::runtime;
-use crate::settings;
+use crate::settings::SharedSettings;
 
 /// Timeout of the request. Longer than the timeouts of the checks.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,17 +47,18 @@ fn url(args: &HealthArgs) -> Result<String, Failure> {
     if let Some(url) = &args.url {
         return Ok(url.clone());
     }
-    let listen = match (&args.admin_listen, &args.config) {
-        (None, Some(file)) => settings::admin_listen(file)?,
-        (listen, _) => listen.clone(),
+    let listen = match &args.admin_listen {
+        Some(listen) => Some(listen.clone()),
+        None => SharedSettings::read(args.file.clone().into())?.admin_listen().cloned(),
     };
     match listen {
         Some(Listen::Address(address)) => Ok(format!("http://{}", reachable(address))),
         Some(socket @ Listen::Passed(_)) => {
             Err(Failure::usage(format!("the address of {socket} is unknown")).advise("set it with --url"))
         }
-        None => Err(Failure::usage("the address of the admin listener is unknown")
-            .advise("set --url, --config or ENRICH_ADMIN_LISTEN")),
+        None => Err(Failure::usage("there is no admin listener in the settings").advise(
+            "set admin.listen in the file of --config, or ENRICH_ADMIN_LISTEN, or name its URL with --url",
+        )),
     }
 }
 

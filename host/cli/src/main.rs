@@ -63,14 +63,16 @@ mod values;
 mod vendors;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
-use crate::accounts::StoreLocation;
-use crate::args::{Args, Command, DataArgs, StoreArgs};
+use crate::args::{Args, Command, ConfigArgs, DataArgs, StoreArgs};
 use crate::failure::Failure;
+use crate::settings::SharedSettings;
+use crate::url::ServerUrl;
 
 /// The allocator. A lookup makes dozens of small allocations, for which the system's allocator is a few times slower.
 #[global_allocator]
@@ -103,9 +105,7 @@ fn leaf(matches: &ArgMatches) -> &ArgMatches {
 fn not_parsed(error: &clap::Error) -> ExitCode {
     let is_json = error.use_stderr() && std::env::args_os().any(|arg| arg == "--json");
     let failure = if is_json {
-        let text = error.render().to_string();
-        let (what, advice) = text.split_once("\n\n").unwrap_or((&text, ""));
-        Failure::usage(what.trim_start_matches("error: ")).advise(advice.trim())
+        Failure::arguments(error)
     } else if error.use_stderr() {
         error.exit()
     } else {
@@ -125,35 +125,45 @@ fn is_json(matches: &ArgMatches) -> bool {
 
 /// Runs a command. `matches` shows which values are flags, which take precedence over environment variables.
 fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
-    let store = |store: StoreArgs| {
-        let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-        match (store.database, is_flag("data"), is_flag("database")) {
-            (Some(_), true, true) => Err(Failure::usage(
+    let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let settings = |store: StoreArgs| {
+        let settings = SharedSettings::read(store)?;
+        match (is_flag("data"), is_flag("database")) {
+            (true, true) => Err(Failure::usage(
                 "--data and --database exclude each other; the accounts are in one of them",
             )),
-            (Some(url), false, _) => Ok(StoreLocation::Server(url)),
-            _ => Ok(StoreLocation::Dir(data_path(store.data))),
+            // The flag takes precedence over a database in the environment or the file.
+            (true, false) => Ok(settings.without_database()),
+            _ => Ok(settings),
         }
     };
+    let accounts = |store: StoreArgs| settings(store)?.accounts();
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Config { command } => config::run(command),
         Command::Vendors { command } => vendors::run(command),
-        Command::Workspace { store: args, command } => workspace::run(store(args)?, command),
-        Command::Key { store: args, command } => key::run(store(args)?, command),
-        Command::User { store: args, command } => user::run(store(args)?, command),
-        Command::Usage { store: location, args } => usage::run(store(location)?, &args),
-        Command::Spends { store: location, args } => spends::run(store(location)?, &args),
-        Command::Credits { store: args, command } => credits::run(store(args)?, command),
-        Command::People { args, command } => {
-            people::run(data_path(args.data), args.database.as_ref(), command)
+        Command::Workspace { store: args, command } => workspace::run(accounts(args)?, command),
+        Command::Key { store: args, command } => key::run(accounts(args)?, command),
+        Command::User { store: args, command } => {
+            let settings = settings(args)?;
+            user::run(settings.accounts()?, || settings.console_url(), command)
         }
-        Command::Backup(args) => backup::back_up(&data_path(args.data), &args.backup, args.format),
-        Command::Restore(args) => backup::restore(&args.backup, &data_path(args.data), args.format),
-        Command::Check(args) => check::run(data_path(args.data), args.format),
-        Command::Migrate(args) => accounts::migrate(&args),
-        Command::Copy(args) => copy::run(args),
+        Command::Usage { store: location, args } => usage::run(accounts(location)?, &args),
+        Command::Spends { store: location, args } => spends::run(accounts(location)?, &args),
+        Command::Credits { store: args, command } => credits::run(accounts(args)?, command),
+        Command::People { args, command } => {
+            let settings = SharedSettings::read(StoreArgs { data: args.data, database: args.database })?;
+            let database = settings.database()?;
+            people::run(settings.data, database.as_ref(), command)
+        }
+        Command::Backup(args) => backup::back_up(&data(args.data)?, &args.backup, args.format),
+        Command::Restore(args) => backup::restore(&args.backup, &data(args.data)?, args.format),
+        Command::Check(args) => check::run(data(args.data)?, args.format),
+        Command::Migrate(args) => {
+            accounts::migrate(&database(args.database.clone(), args.file.clone())?, &args)
+        }
+        Command::Copy(args) => copy::run(args.from, database(args.to, args.file)?, args.format),
         Command::Lookup(args) => lookup::run(&args),
         Command::Bulk(args) => bulk::run(&args),
         Command::Openapi(args) => openapi::run(&args),
@@ -162,6 +172,12 @@ fn run(command: Command, matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-fn data_path(args: DataArgs) -> std::path::PathBuf {
-    args.data.unwrap_or_else(|| values::DATA.into())
+/// Returns the data directory.
+fn data(args: DataArgs) -> Result<PathBuf, Failure> {
+    Ok(SharedSettings::read(StoreArgs { data: args, database: None })?.data)
+}
+
+/// Returns the database of a command that needs one.
+fn database(flag: Option<ServerUrl>, file: ConfigArgs) -> Result<ServerUrl, Failure> {
+    SharedSettings::read(StoreArgs { database: flag, ..file.into() })?.required_database()
 }

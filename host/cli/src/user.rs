@@ -13,16 +13,22 @@ use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::output::{self, rfc3339, second};
 
-pub fn run(store: StoreLocation, command: UserCommand) -> Result<(), Failure> {
+/// Runs a command. `console_url` returns the URL of the web application, unless a flag sets it.
+pub fn run(
+    store: StoreLocation,
+    console_url: impl FnOnce() -> Result<ConsoleUrl, Failure>,
+    command: UserCommand,
+) -> Result<(), Failure> {
     let mut accounts = store.open()?;
     match command {
         UserCommand::Invite { workspace, email, role, url: ConsoleUrlArg { url }, format } => {
-            let link = NewLink::join(&url, workspace, parse(&email)?, role);
+            let link = NewLink::join(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?, role);
             create_link(&mut accounts, &link, format)
         }
         UserCommand::List { workspace, format } => list(&mut accounts, workspace.as_ref(), format),
         UserCommand::Reset { email, url: ConsoleUrlArg { url }, format } => {
-            create_link(&mut accounts, &NewLink::reset(&url, parse(&email)?), format)
+            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, parse(&email)?);
+            create_link(&mut accounts, &link, format)
         }
         UserCommand::Remove { email, format } => {
             let (email, actor) = (parse(&email)?, Actor::operator(SystemArrivals::now()));

@@ -13,19 +13,19 @@ use crate::directory::Directory;
 use crate::failure::Failure;
 use crate::output;
 use crate::runtime;
-use crate::settings::{Reading, Settings};
+use crate::settings::{Reading, Settings, SharedSettings};
 use crate::sources::Sources;
 use crate::url::ServerUrl;
 
 pub fn run(command: VendorsCommand) -> Result<(), Failure> {
-    let VendorsCommand::Try(TryArgs { name, email, config, store, format }) = command;
+    let VendorsCommand::Try(TryArgs { name, email, store, format }) = command;
     let email = Email::parse(email.trim()).map_err(|error| Failure::usage(error.to_string()))?;
+    let shared = SharedSettings::read(store.clone())?;
     // The database is not a setting of the server here: it would also require `windows`, which no request uses.
-    let StoreArgs { data, database } = store;
-    let store = StoreArgs { data, database: None };
-    let args = ServeArgs { config: Some(config), store, ..ServeArgs::default() };
+    let store = StoreArgs { database: None, ..store };
+    let args = ServeArgs { store, ..ServeArgs::of_environment()? };
     let settings = Settings::resolve(&args, &Reading::default())?;
-    check_opt_out(&settings.data, database.as_ref().or(settings.locations.database.as_ref()), &email)?;
+    check_opt_out(&shared.data, shared.database()?.as_ref(), &email)?;
     let provider = find(&settings.sources, &name)?;
 
     let runtime = runtime::single_threaded()?;
@@ -43,7 +43,7 @@ fn find<'a>(sources: &'a Sources, name: &str) -> Result<&'a Provider, Failure> {
     let names: Vec<_> = sources.vendors().map(|vendor| vendor.name()).collect();
     let failure = Failure::usage(format!("the settings have no vendor {name}"));
     Err(if names.is_empty() {
-        failure.advise("add a [[vendors]] section with `use` or `file`")
+        failure.advise("add a [[vendors]] section with `use` or `file` to the file of --config")
     } else {
         failure.advise(format!("the vendors are {}", names.join(", ")))
     })

@@ -121,9 +121,9 @@ pub enum UserCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct ConsoleUrlArg {
-    /// URL of the web application
-    #[arg(long, env = "ENRICH_CONSOLE_URL", default_value = "http://127.0.0.1:8081")]
-    pub url: ConsoleUrl,
+    /// URL of the web application [default: that of `serve`]
+    #[arg(long, env = "ENRICH_CONSOLE_URL")]
+    pub url: Option<ConsoleUrl>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,22 +8,24 @@ use clap::Subcommand;
 use enrich_lib::model::{LookupId, WorkspaceId};
 
 use super::help;
-use super::store::{Format, StoreArgs};
+use super::serve::ServeArgs;
+use super::store::{ConfigArgs, Format, StoreArgs};
 use crate::duration;
 use crate::url::ServerUrl;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Report every mistake in a settings file
+    /// Report every mistake in the settings of `serve`
     ///
-    /// Reads all files that it names, like `serve`. Prints what would be served if there is no mistake. Never prints keys.
+    /// Takes the flags and variables of `serve`, and reads all files that the settings name. Prints what would be served if there is
+    /// no mistake. Never prints keys.
     Check {
-        /// Settings file (TOML)
-        file: PathBuf,
+        /// Settings file (TOML) [default: that of --config]
+        file: Option<PathBuf>,
         #[command(flatten)]
         format: Format,
         #[command(flatten)]
-        store: StoreArgs,
+        serve: Box<ServeArgs>,
     },
     /// Print a settings file with all settings and defaults
     Example,
@@ -193,7 +195,9 @@ pub enum CreditsCommand {
 pub struct MigrateArgs {
     /// PostgreSQL server to migrate
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
-    pub database: ServerUrl,
+    pub database: Option<ServerUrl>,
+    #[command(flatten)]
+    pub file: ConfigArgs,
     /// Only report the version of the tables
     ///
     /// Changes nothing. Fails if this program cannot serve the tables, for example because a migration is needed.
@@ -212,7 +216,9 @@ pub struct CopyArgs {
     pub from: PathBuf,
     /// PostgreSQL server, prepared by `enrich migrate`
     #[arg(long, value_name = "URL", env = "ENRICH_DATABASE", hide_env_values = true)]
-    pub to: ServerUrl,
+    pub to: Option<ServerUrl>,
+    #[command(flatten)]
+    pub file: ConfigArgs,
     #[command(flatten)]
     pub format: Format,
 }
@@ -330,9 +336,6 @@ pub struct TryArgs {
     pub name: String,
     /// Email to send
     pub email: String,
-    /// Settings file (TOML) that contains the vendor
-    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
-    pub config: PathBuf,
     #[command(flatten)]
     pub format: Format,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::store::Format;
+use super::store::{ConfigArgs, Format};
 use crate::listen::{self, Listen};
 
 #[derive(Debug, clap::Args)]
@@ -13,9 +13,8 @@ pub struct HealthArgs {
     /// Address of the admin listener, without --url
     #[arg(long, value_name = "ADDRESS", env = "ENRICH_ADMIN_LISTEN", value_parser = listen::parse)]
     pub admin_listen: Option<Listen>,
-    /// Settings file with the address, without the others
-    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
-    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub file: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -33,7 +33,7 @@ pub use self::backup::{BackupArgs, CheckArgs, RestoreArgs};
 pub use self::client::{BulkArgs, HealthArgs, LookupArgs, OpenapiArgs, ServerArgs};
 pub use self::install::{CompletionsArgs, ManArgs};
 pub use self::serve::ServeArgs;
-pub use self::store::{DataArgs, Format, PeopleArgs, StoreArgs};
+pub use self::store::{ConfigArgs, DataArgs, Format, PeopleArgs, StoreArgs};
 
 /// Person enrichment: returns the LinkedIn profile of a personal email address.
 #[derive(Debug, Parser)]
@@ -153,6 +153,18 @@ const TOPICS: [(&str, &[&str]); 6] = [
 ];
 
 impl Args {
+    /// Returns the environment variables of all flags.
+    pub fn variables() -> Vec<String> {
+        fn collect(command: &clap::Command, names: &mut Vec<String>) {
+            let variables = command.get_arguments().filter_map(clap::Arg::get_env);
+            names.extend(variables.filter_map(|name| name.to_str().map(str::to_owned)));
+            command.get_subcommands().for_each(|command| collect(command, names));
+        }
+        let mut names = Vec::new();
+        collect(&Self::command(), &mut names);
+        names
+    }
+
     /// Returns the parser, with the commands grouped by topic in the help.
     pub fn grouped() -> clap::Command {
         let command = Self::command();

@@ -3,19 +3,18 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::Parser;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 
 use super::store::StoreArgs;
 use crate::console_url::ConsoleUrl;
+use crate::failure::Failure;
 use crate::listen::{self, Listen};
 use crate::url::ServerUrl;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Settings file (TOML); flags and variables override it
-    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG")]
-    pub config: Option<PathBuf>,
     /// Create sample data and a key if there is no data yet
     ///
     /// Creates 300 invented people and a workspace `demo` with 1,000 credits. Also starts the web application on
@@ -133,6 +132,23 @@ pub struct ServeArgs {
     /// At most 20000. It applies to the people directory and all vendors together.
     #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms(), help_heading = "Lookups")]
     pub deadline_ms: Option<u64>,
+}
+
+impl ServeArgs {
+    /// Returns the arguments of `enrich serve` without flags: those that its environment variables set.
+    pub fn of_environment() -> Result<Self, Failure> {
+        #[derive(clap::Parser)]
+        struct Environment {
+            #[command(flatten)]
+            args: ServeArgs,
+        }
+
+        match Environment::try_parse_from(["enrich"]) {
+            Ok(Environment { args }) => Ok(args),
+            Err(error) => Err(Failure::arguments(&error)
+                .advise("a variable sets this flag of `enrich serve`; `enrich serve --help` names it")),
+        }
+    }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {

@@ -1,13 +1,29 @@
-//! The location of the data, and the output format.
+//! The settings file, the location of the data, and the output format.
 
 use std::path::PathBuf;
 
 use crate::url::ServerUrl;
 
+/// The settings file, which commands share with `enrich serve`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfigArgs {
+    /// Settings file (TOML); flags and variables override it
+    #[arg(long, value_name = "FILE", env = "ENRICH_CONFIG", global = true, help_heading = None::<&'static str>)]
+    pub config: Option<PathBuf>,
+}
+
+impl From<ConfigArgs> for StoreArgs {
+    fn from(file: ConfigArgs) -> Self {
+        Self { data: DataArgs { file, data: None }, database: None }
+    }
+}
+
 /// The data directory.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Data")]
 pub struct DataArgs {
+    #[command(flatten)]
+    pub file: ConfigArgs,
     /// Data directory [default: ./enrich-data]
     #[arg(long, value_name = "DIR", env = "ENRICH_DATA", global = true)]
     pub data: Option<PathBuf>,

@@ -59,14 +59,14 @@ use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
 use crate::key::StoredKey;
 use crate::listen::Listen;
-use crate::settings::{Reading, Settings};
+use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::values::SAMPLE_CONSOLE;
 use crate::{key, output, runtime, sample};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();
-    let settings = Settings::resolve(args, &Reading::default())?;
+    let settings = Settings::resolve_at_start(args)?;
     let log = log::start(settings.config.log_format)?;
     settings.log_warnings();
     let data = &settings.data;

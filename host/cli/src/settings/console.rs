@@ -31,6 +31,19 @@ impl ConsoleConfig {
         self.url.as_ref().map_or_else(|| listen.url(scheme), ToString::to_string)
     }
 
+    /// Returns the URL with which links begin, if the web application listens at `listen`. Fails if browsers could not use it.
+    pub fn link_url(&self, scheme: &str, listen: &Listen) -> Result<ConsoleUrl, SettingError> {
+        let is_specific = self.url.is_some() || listen.address().is_some_and(|it| !it.ip().is_unspecified());
+        let url = self.url(scheme, listen);
+        url.parse().ok().filter(|_| is_specific).ok_or_else(|| {
+            let why = format!(
+                "must be set, because links cannot begin with {url}; set it or ENRICH_CONSOLE_URL to the URL that users open, such as \
+                 https://enrich.example.com, or http://127.0.0.1:8081 on this machine"
+            );
+            SettingError::new("console.url", why)
+        })
+    }
+
     /// Returns a warning if users cannot open the default URL.
     pub fn warning(&self) -> Option<String> {
         let listen = self.listen.as_ref().and_then(Listen::address);

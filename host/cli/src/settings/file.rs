@@ -204,16 +204,6 @@ impl File {
     }
 }
 
-/// Returns `admin.listen` of a file, without checking the other settings.
-pub fn admin_listen(path: &Path) -> Result<Option<Listen>, SettingErrors> {
-    let file = File::read(path, &Reading::default())?;
-    let (config, errors) = parse_toml::<Config>(&file.text);
-    match config {
-        Some(config) => Ok(config.admin.listen),
-        None => Err(errors.map(|error| file.locate(error))),
-    }
-}
-
 impl Config {
     /// One hour. A client that is silent for longer is gone.
     const CONNECTION_MS_MAX: u64 = 3_600_000;
@@ -224,6 +214,28 @@ impl Config {
     /// About 2 GB of memory.
     const CACHE_ENTRIES_MAX: usize = 10_000_000;
 
+    /// Parses a file without checking the settings. Returns `None` if the text cannot be parsed.
+    pub fn parse(file: &File) -> (Option<Self>, SettingErrors) {
+        let (mut config, errors) = parse_toml::<Self>(&file.text);
+        if let Some(config) = &mut config {
+            if let Some(tls) = &mut config.tls {
+                *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
+            }
+            config.data = config.data.take().map(|data| file.beside(&data));
+            config.windows_ca = config.windows_ca.take().map(|authority| file.beside(&authority));
+            for source in [&mut config.database, &mut config.windows] {
+                *source = source.take().map(|source| source.beside(&file.path));
+            }
+        }
+        (config, errors)
+    }
+
+    /// Returns the environment variables that the settings name.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let urls = [&self.database, &self.windows].into_iter().flatten().filter_map(UrlSource::variable);
+        urls.chain(self.vendors.iter().filter_map(VendorConfig::variable))
+    }
+
     /// Parses a file, applies `change`, and checks the result. Reads the files that it names: vendor descriptions, keys and
     /// the list of domains. Returns all mistakes, and `None` as settings if the text cannot be parsed.
     pub fn read(
@@ -231,16 +243,8 @@ impl Config {
         reading: &Reading,
         change: impl FnOnce(&mut Self),
     ) -> (Option<(Self, Sources)>, SettingErrors) {
-        let (config, mut errors) = parse_toml::<Self>(&file.text);
+        let (config, mut errors) = Self::parse(file);
         let read = config.map(|mut config| {
-            if let Some(tls) = &mut config.tls {
-                *tls = Tls { cert: file.beside(&tls.cert), key: file.beside(&tls.key) };
-            }
-            config.data = config.data.map(|data| file.beside(&data));
-            config.windows_ca = config.windows_ca.map(|authority| file.beside(&authority));
-            for source in [&mut config.database, &mut config.windows] {
-                *source = source.take().map(|source| source.beside(&file.path));
-            }
             change(&mut config);
             config.check(&mut errors);
             let emails = config.emails.read(&file.path, reading);

@@ -1,4 +1,4 @@
-//! The locations of accounts and rate-limit windows of `serve`, from the settings file and the flags.
+//! The locations of accounts and rate-limit windows of `serve`, from the merged settings.
 
 use std::fmt;
 use std::path::Path;
@@ -47,22 +47,20 @@ impl StoreLocations {
         }
     }
 
-    /// Resolves the locations. Flags take precedence over the file.
+    /// Resolves the locations.
     ///
     /// Errors: all mistakes in `database` and `windows`.
-    pub fn resolve(
-        database: Option<&ServerUrl>,
-        windows: Option<&ServerUrl>,
-        file: &Config,
-        reading: &Reading,
-    ) -> Result<Self, SettingErrors> {
+    pub fn resolve(config: &Config, reading: &Reading) -> Result<Self, SettingErrors> {
         let mut errors = SettingErrors::default();
-        let database = errors.check(load("database", database, file.database.as_ref(), reading)).flatten();
+        let load = |setting, source: &Option<UrlSource>| {
+            source.as_ref().map(|source| source.load(setting, reading)).transpose()
+        };
+        let database = errors.check(load("database", &config.database)).flatten();
         if let Some(url) = &database {
             errors.check(accounts::server(url).map_err(|failure| failure.of_setting("database")));
         }
         let is_single_node = database.is_none() && errors.is_empty();
-        let windows = errors.check(load("windows", windows, file.windows.as_ref(), reading)).flatten();
+        let windows = errors.check(load("windows", &config.windows)).flatten();
         let windows = match windows {
             Some(url) if url.reveal() == "memory" => WindowStore::Memory,
             Some(url) => match errors.check(RedisServer::parse(url)) {
@@ -77,7 +75,7 @@ impl StoreLocations {
                 WindowStore::Memory
             }
         };
-        let windows = match &file.windows_ca {
+        let windows = match &config.windows_ca {
             Some(authority) if !errors.has("windows") => {
                 errors.check(windows.trusting(authority, reading)).unwrap_or(WindowStore::Memory)
             }
@@ -92,18 +90,6 @@ impl StoreLocations {
             Some(url) => format!("PostgreSQL at {url}"),
             None => format!("SQLite in {}", data.display()),
         }
-    }
-}
-
-fn load(
-    setting: &str,
-    flag: Option<&ServerUrl>,
-    source: Option<&UrlSource>,
-    reading: &Reading,
-) -> Result<Option<ServerUrl>, SettingError> {
-    match flag {
-        Some(url) => Ok(Some(url.clone())),
-        None => source.map(|source| source.load(setting, reading)).transpose(),
     }
 }
 

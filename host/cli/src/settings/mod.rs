@@ -11,7 +11,9 @@
 //! - `file`: the settings file; `example.toml` has all settings with their defaults
 //! - `certificate`: the certificate of the listeners
 //! - `locations`: the locations of the stores
+//! - `variables`: unknown environment variables
 //! - `resolve`: the merged settings
+//! - `shared`: the settings that other commands use
 
 mod admin;
 mod certificate;
@@ -23,14 +25,17 @@ mod locations;
 mod range;
 mod reading;
 mod resolve;
+mod shared;
 mod url_source;
+mod variables;
 mod vendors;
 
 pub use self::certificate::{expires_at, validity_of};
-pub use self::file::{Config, PeopleConfig, admin_listen};
+pub use self::file::{Config, PeopleConfig};
 pub use self::locations::{StoreLocations, WindowStore};
 pub use self::reading::Reading;
 pub use self::resolve::Settings;
+pub use self::shared::SharedSettings;
 
 /// A settings file with all settings and their defaults.
 pub const EXAMPLE: &str = include_str!("example.toml");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use enrich_provider::{SettingError, SettingErrors};
+use enrich_provider::{SecretSource, SettingError, SettingErrors};
 use rustls::sign::CertifiedKey;
 
 use super::certificate;
@@ -12,6 +12,8 @@ use super::console::ConsoleConfig;
 use super::file::{Config, File, Tls};
 use super::locations::StoreLocations;
 use super::reading::Reading;
+use super::url_source::UrlSource;
+use super::variables::{self, Unknown};
 use crate::args::ServeArgs;
 use crate::listen::Listen;
 use crate::sources::Sources;
@@ -32,7 +34,8 @@ pub struct Settings {
 impl Settings {
     /// Reads the settings file and all files that it names, and records each in `reading`. Errors: all mistakes.
     pub fn resolve(args: &ServeArgs, reading: &Reading) -> Result<Self, SettingErrors> {
-        let file = args.config.as_deref().map(|path| File::read(path, reading)).transpose()?;
+        let path = args.store.data.file.config.as_deref();
+        let file = path.map(|path| File::read(path, reading)).transpose()?;
         let (read, mut errors) = match &file {
             Some(file) => Config::read(file, reading, |config| merge(args, config)),
             None => {
@@ -57,8 +60,7 @@ impl Settings {
             url: args.console_url.clone().or(config.console.url.clone()),
             ..config.console.clone()
         };
-        let locations =
-            StoreLocations::resolve(args.store.database.as_ref(), args.windows.as_ref(), &config, reading);
+        let locations = StoreLocations::resolve(&config, reading);
         let locations = locations.map_err(|more| errors.extend(more.map(locate))).ok();
         let (certificate, mut warnings) =
             errors.check(certificate::read(&config, reading).map_err(locate)).unwrap_or_default();
@@ -70,6 +72,19 @@ impl Settings {
             }
             _ => Err(errors),
         }
+    }
+
+    /// Like [`Settings::resolve`], and checks that no environment variable is unknown. Not for a reload: a process keeps its variables.
+    pub fn resolve_at_start(args: &ServeArgs) -> Result<Self, SettingErrors> {
+        let settings = Self::resolve(args, &Reading::default())?;
+        let secrets = settings.sources.vendors().map(|vendor| vendor.provider.description().secret());
+        let secrets = secrets.filter_map(|source| match source {
+            Some(SecretSource::Env(name)) => Some(name.as_str()),
+            _ => None,
+        });
+        let unknown = variables::unknown(settings.config.variables().chain(secrets));
+        let errors: SettingErrors = unknown.iter().map(Unknown::error).collect();
+        if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
     /// Checks the address of a passed socket, as [`Settings::resolve`] checks other addresses. `setting` names the socket.
@@ -95,6 +110,21 @@ impl Settings {
     }
 }
 
+/// Reads the settings file, if there is one, and overrides its settings. Neither checks them nor reads other files.
+pub fn merged(args: &ServeArgs) -> Result<Config, SettingErrors> {
+    let mut config = match &args.store.data.file.config {
+        None => Config::default(),
+        Some(path) => {
+            let file = File::read(path, &Reading::default())?;
+            let (config, errors) = Config::parse(&file);
+            let located = || errors.clone().map(|error| file.locate(error));
+            config.filter(|_| errors.is_empty()).ok_or_else(located)?
+        }
+    };
+    merge(args, &mut config);
+    Ok(config)
+}
+
 /// Overrides the file's settings with flags and environment variables.
 fn merge(args: &ServeArgs, file: &mut Config) {
     file.listen = args.listen.clone().or(file.listen.take());
@@ -107,6 +137,8 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
         file.tls = Some(Tls { cert: cert.clone(), key: key.clone() });
     }
+    file.database = args.store.database.clone().map(UrlSource::Here).or(file.database.take());
+    file.windows = args.windows.clone().map(UrlSource::Here).or(file.windows.take());
     file.windows_ca = args.windows_ca.clone().or(file.windows_ca.take());
     file.price.found = args.price_found.unwrap_or(file.price.found);
     file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);

@@ -28,6 +28,14 @@ impl UrlSource {
         }
     }
 
+    /// Returns the environment variable with the URL.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Elsewhere(SecretSource::Env(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Loads the URL of `setting`. Errors name its location and never quote it.
     pub fn load(&self, setting: &str, reading: &Reading) -> Result<ServerUrl, SettingError> {
         match self {

@@ -116,6 +116,14 @@ impl VendorConfig {
     /// One hour.
     const PAUSE_MS_MAX: u64 = 3_600_000;
 
+    /// Returns the environment variable with the key, if the section names one.
+    pub fn variable(&self) -> Option<&str> {
+        match &self.secret {
+            Some(SecretSource::Env(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     pub fn is_people(&self) -> bool {
         self.name.as_deref() == Some(Sources::PEOPLE)
     }

@@ -172,3 +172,166 @@ fn invalid_address_error_contains_an_example() {
         );
     }
 }
+
+/// A settings file in a directory of its own, and the files that it names.
+fn world() -> (Enrich, String) {
+    let enrich = Enrich::new();
+    std::fs::create_dir(enrich.path("settings")).unwrap();
+    let text = "data = \"d\"\n[console]\nlisten = 8081\nurl = \"https://enrich.example.com\"\n";
+    let file = path(enrich.file("settings/enrich.toml", text));
+    (enrich, file)
+}
+
+/// Runs a command without ENRICH_DATA.
+fn run(enrich: &Enrich, variables: &[(&str, &str)], args: &[&str]) -> (Option<i32>, String) {
+    let mut command = enrich.command(args);
+    let out = command.env_remove("ENRICH_DATA").envs(variables.iter().copied()).output().unwrap();
+    let text = [out.stdout, out.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    (out.status.code(), text)
+}
+
+#[test]
+fn commands_use_the_settings_file() {
+    let (enrich, file) = world();
+    let people = path(enrich.file("people.csv", "email,linkedin_url\n"));
+    let in_file = [("ENRICH_CONFIG", &file[..])];
+    for (variables, args) in [
+        (&in_file[..], &["workspace", "create", "acme"][..]),
+        (&[], &["workspace", "create", "beta", "--config", &file]),
+        (&in_file, &["key", "create", "acme", "test"]),
+        (&in_file, &["people", "import", &people]),
+        (&in_file, &["people", "stats"]),
+        (&in_file, &["check"]),
+        (&in_file, &["backup", "backup"]),
+        (&in_file, &["restore", "backup", "--data", "restored"]),
+    ] {
+        let (code, text) = run(&enrich, variables, args);
+        assert_eq!(code, Some(0), "{args:?}: {text}");
+    }
+    assert!(enrich.path("settings/d/accounts.db").exists() && enrich.path("settings/d/people.db").exists());
+    assert!(!enrich.path("enrich-data").exists());
+
+    let invite = ["user", "invite", "acme", "eva@example.com"];
+    let (_, link) = run(&enrich, &in_file, &invite);
+    assert!(link.starts_with("https://enrich.example.com/join/"), "{link}");
+
+    // The variable and the flag take precedence over the file.
+    let data = path(enrich.path("settings/d"));
+    let names = |variables: &[(&str, &str)], args: &[&str]| {
+        run(&enrich, &[&in_file[..], variables].concat(), &[&["workspace", "list"], args].concat()).1
+    };
+    assert!(names(&[("ENRICH_DATA", "nowhere")], &[]).contains("there is no data in nowhere"));
+    assert!(names(&[("ENRICH_DATA", "nowhere")], &["--data", &data]).contains("acme"));
+    let database = "database = { env = \"ACCOUNTS\" }\nwindows = \"memory\"\n";
+    enrich.file("settings/enrich.toml", database);
+    let accounts = ("ACCOUNTS", "postgres://127.0.0.1:1/enrich");
+    assert!(names(&[accounts], &[]).contains("postgres://127.0.0.1:1/enrich"));
+    assert!(names(&[accounts], &["--data", &data]).contains("acme"));
+    let (code, text) = run(&enrich, &[in_file[0], accounts], &["migrate", "--check"]);
+    assert!(code == Some(4) && text.contains("postgres://127.0.0.1:1/enrich"), "{text}");
+
+    // Mistakes in the file are reported, but its other files are not read.
+    enrich.file("settings/enrich.toml", "dtaa = \"d\"\n");
+    let (code, text) = run(&enrich, &in_file, &["workspace", "create", "new"]);
+    assert!(code == Some(2) && text.contains("did you mean `data`?"), "{text}");
+    assert!(!enrich.path("enrich-data").exists());
+    enrich.file("settings/enrich.toml", "data = \"d\"\n[[vendors]]\nuse = \"hunter\"\n");
+    assert_eq!(run(&enrich, &in_file, &["workspace", "list"]).0, Some(0));
+}
+
+#[test]
+fn links_begin_with_the_address_of_the_web_application() {
+    let (enrich, key) = (Enrich::with_key(1, 500).0, "settings/key.pem");
+    let invite = ["user", "invite", "demo", "eva@example.com", "--config", "enrich.toml"];
+    for (text, expected) in [
+        ("", "http://127.0.0.1:8081/join/"),
+        ("[console]\nlisten = 9000\n", "http://127.0.0.1:9000/join/"),
+        (
+            &format!("tls = {{ cert = \"{key}\", key = \"{key}\" }}\n[console]\nlisten = 9000\n"),
+            "https://127.0.0.1:9000/",
+        ),
+    ] {
+        enrich.file("enrich.toml", text);
+        let link = enrich.ok(&invite);
+        assert!(link.starts_with(expected), "{link}");
+    }
+    for listen in ["0.0.0.0:9000", "192.0.2.1:9000", "fd://console"] {
+        enrich.file("enrich.toml", format!("plaintext = true\n[console]\nlisten = \"{listen}\"\n"));
+        let error = enrich.err(&invite);
+        assert!(error.contains("console.url: must be set") && error.contains(listen), "{error}");
+    }
+}
+
+#[test]
+fn checks_what_serve_would_use() {
+    let (enrich, file) = world();
+    let plain = ("ENRICH_PLAINTEXT", "true");
+    let open = ("ENRICH_LISTEN", "0.0.0.0:8080");
+    for (variables, args, expected) in [
+        (&[open, plain][..], &[&file[..]][..], "listen: http://0.0.0.0:8080\n"),
+        (&[open], &[&file, "--plaintext"], "listen: http://0.0.0.0:8080\n"),
+        (&[("ENRICH_CONFIG", &file)], &[], "web application: https://enrich.example.com\n"),
+        (&[("ENRICH_CONFIG", "nowhere.toml")], &[&file], "web application: https://enrich.example.com\n"),
+        (&[("ENRICH_CONSOLE_LISTEN", "9000")], &[], "web application: http://127.0.0.1:9000\n"),
+        (&[], &["--windows", "redis://redis"], "rate limits: Redis at redis://redis\n"),
+    ] {
+        let (code, text) = run(&enrich, variables, &[&["config", "check"], args].concat());
+        assert!(code == Some(0) && text.contains(expected), "{args:?}: {text}");
+    }
+    for (variables, expected) in [
+        (&[open][..], "listen: 0.0.0.0:8080 would receive keys and emails unencrypted"),
+        (&[("ENRICH_DATABASE", "postgres://db/enrich")], "windows: must be set with a database"),
+        (&[("ENRICH_TLS_CERT", "no.pem"), ("ENRICH_TLS_KEY", "no.pem")], "tls: "),
+        (&[("ENRICH_WINDOWS", "memory"), ("ENRICH_WINDOWS_CA", "no.pem")], "windows_ca: applies to Redis"),
+    ] {
+        for command in [&["config", "check", &file][..], &["serve", "--config", &file]] {
+            let (code, text) = run(&enrich, variables, command);
+            assert!(code != Some(0) && text.contains(expected), "{command:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn reports_an_unknown_variable() {
+    let (enrich, file) = world();
+    let commands = [&["config", "check", &file][..], &["serve", "--config", &file, "--sample"]];
+    for (name, expected) in [
+        ("ENRICH_PRICE", "ENRICH_PRICE: unknown variable; did you mean ENRICH_PRICE_FOUND?"),
+        ("ENRICH_DATABSE", "did you mean ENRICH_DATABASE?"),
+        ("ENRICH_PORT", "ENRICH_PORT: unknown variable; `enrich serve --help`"),
+    ] {
+        for command in commands {
+            let (code, text) = run(&enrich, &[(name, "8080")], command);
+            assert!(code != Some(0) && text.contains(expected), "{command:?}: {text}");
+        }
+    }
+    assert!(!enrich.path("settings/d").exists(), "nothing was made");
+    let create = ["workspace", "create", "acme", "--config", &file];
+    let (code, text) = run(&enrich, &[("ENRICH_DATABSE", "postgres://db"), ("ENRICH_HOME", "/srv")], &create);
+    assert!(
+        code == Some(0) && text.contains("warning: ENRICH_DATABSE: unknown variable; did you mean"),
+        "{text}"
+    );
+    assert!(!text.contains("ENRICH_HOME"), "{text}");
+}
+
+#[test]
+fn accepts_variables_of_vendors_and_of_kubernetes() {
+    let (enrich, file) = world();
+    enrich.file("settings/acme.toml", Vendor::that(Behavior::NoMatch).description("acme"));
+    let vendors = "windows = { env = \"ENRICH_REDIS\" }\n[[vendors]]\nfile = \"acme.toml\"\nsecret = { env = \"ENRICH_ACME_KEY\" }\n";
+    enrich.file("settings/enrich.toml", vendors);
+    let variables = [
+        ("ENRICH_REDIS", "redis://redis"),
+        ("ENRICH_ACME_KEY", "s3cret"),
+        ("ENRICH_LAYER_API_KEY", "s3cret"),
+        ("ENRICH_SERVICE_HOST", "10.0.0.1"),
+        ("ENRICH_SERVICE_PORT_HTTP", "80"),
+        ("ENRICH_PORT", "tcp://10.0.0.1:80"),
+        ("ENRICH_PORT_80_TCP_ADDR", "10.0.0.1"),
+    ];
+    let (code, text) = run(&enrich, &variables, &["config", "check", &file]);
+    assert!(code == Some(0) && text.contains("Redis at redis://redis"), "{text}");
+    let (_, text) = run(&enrich, &variables, &["workspace", "list", "--config", &file]);
+    assert!(text.contains("there is no data") && !text.contains("warning"), "{text}");
+}

@@ -184,7 +184,7 @@ mod while_serving {
         let (enrich, key) = with_key(3, 6);
         import_ada(&enrich);
         let library = crate::enrich::preload::library(&enrich, "fast_clock");
-        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("ENRICH_TEST_CLOCK", "30")];
+        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("FAST_CLOCK", "30")];
         let server = enrich.serve_where(&variables, &[]);
         server.wait_for_log("ms ahead of the clock of PostgreSQL; synchronize both clocks", 1);
         assert_eq!(status(&server, &key, EMAIL), 200, "leases do not depend on it");

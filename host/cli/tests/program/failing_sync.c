@@ -1,4 +1,4 @@
-// Makes syncs of write-ahead logs hang or fail, as the file named by ENRICH_TEST_SYNC says. Preloaded into the server.
+// Makes syncs of write-ahead logs hang or fail, as the file named by FAILING_SYNC says. Preloaded into the server.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static int is_log(int fd) {
 // Returns the first letter of the mode: `h` hangs, `f` fails, and anything else does nothing.
 static char mode(void) {
     char letter = 0;
-    const char *path = getenv("ENRICH_TEST_SYNC");
+    const char *path = getenv("FAILING_SYNC");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return 0;
     if (read(file, &letter, 1) != 1) letter = 0;
@@ -32,7 +32,7 @@ static char mode(void) {
 // Creates a file that tells the test that a sync hangs.
 static void report(void) {
     char path[4096];
-    snprintf(path, sizeof path, "%s.hangs", getenv("ENRICH_TEST_SYNC"));
+    snprintf(path, sizeof path, "%s.hangs", getenv("FAILING_SYNC"));
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 }
 

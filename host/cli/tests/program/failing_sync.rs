@@ -93,7 +93,7 @@ impl Shop {
 
     fn serve(&self, args: &[&str]) -> Server {
         let (library, mode) = (self.library.display().to_string(), self.mode().display().to_string());
-        self.enrich.serve_where(&[("LD_PRELOAD", &library), ("ENRICH_TEST_SYNC", &mode)], args)
+        self.enrich.serve_where(&[("LD_PRELOAD", &library), ("FAILING_SYNC", &mode)], args)
     }
 
     fn mode(&self) -> PathBuf {

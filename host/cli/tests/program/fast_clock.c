@@ -1,4 +1,4 @@
-// Sets the wall clock of the server ahead by ENRICH_TEST_CLOCK seconds. Preloaded into the server.
+// Sets the wall clock of the server ahead by FAST_CLOCK seconds. Preloaded into the server.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -9,7 +9,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
     static int (*original)(clockid_t, struct timespec *);
     if (!original) original = dlsym(RTLD_NEXT, "clock_gettime");
     int result = original(clock, time);
-    const char *ahead = getenv("ENRICH_TEST_CLOCK");
+    const char *ahead = getenv("FAST_CLOCK");
     if (clock == CLOCK_REALTIME && ahead) time->tv_sec += atol(ahead);
     return result;
 }

@@ -79,7 +79,7 @@ fn fast_clock_is_reported_and_gives_503() {
     let library = crate::enrich::preload::library(&enrich, "fast_clock");
     let redis = Redis::start();
     let serve = |seconds| {
-        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("ENRICH_TEST_CLOCK", seconds)];
+        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("FAST_CLOCK", seconds)];
         enrich.serve_where(&variables, &["--windows", &redis.url()])
     };
     let server = serve("600");

@@ -1,6 +1,7 @@
 //! The commands of blocks that cannot run: their subcommands, flags, packages and paths.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::process::Command;
 
 use serde_json::Value;
@@ -98,11 +99,15 @@ impl Usage {
 
     fn check_enrich(&mut self, args: &[String]) -> Result<(), String> {
         let (values, expected) = self.check_flags(args)?;
-        if values == expected { Ok(()) } else { Err(format!("{values} values, but it takes {expected}")) }
+        if expected.contains(&values) {
+            Ok(())
+        } else {
+            Err(format!("{values} values, but it takes {expected:?}"))
+        }
     }
 
-    /// Checks the subcommands and flags. Returns the number of other values, and the number that the command takes.
-    fn check_flags(&mut self, args: &[String]) -> Result<(usize, usize), String> {
+    /// Checks the subcommands and flags. Returns the number of other values, and the numbers that the command takes.
+    fn check_flags(&mut self, args: &[String]) -> Result<(usize, RangeInclusive<usize>), String> {
         let (mut path, mut values) = (Vec::new(), 0);
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -170,10 +175,15 @@ fn has_subcommands(help: &str) -> bool {
     help.lines().any(|line| line.starts_with("Usage: ") && line.ends_with("<COMMAND>"))
 }
 
-/// Returns the number of values that a command takes besides its flags.
-fn positionals(help: &str) -> usize {
+/// Returns the least and the largest number of values that a command takes besides its flags.
+fn positionals(help: &str) -> RangeInclusive<usize> {
     let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
     let words: Vec<_> = usage.split(' ').collect();
     let is_value = |pair: &[&str]| pair[1].starts_with('<') && !pair[0].starts_with("--");
-    if has_subcommands(help) { 0 } else { words.windows(2).filter(|pair| is_value(pair)).count() }
+    if has_subcommands(help) {
+        return 0..=0;
+    }
+    let required = words.windows(2).filter(|pair| is_value(pair)).count();
+    let optional = words.iter().filter(|word| word.starts_with('[') && **word != "[OPTIONS]").count();
+    required..=required + optional
 }

@@ -1,0 +1,78 @@
+//! The settings of `serve` that other commands use: the locations of the data and the addresses of the listeners.
+
+use std::path::PathBuf;
+
+use enrich_provider::SettingErrors;
+
+use super::file::Config;
+use super::reading::Reading;
+use super::{resolve, variables};
+use crate::accounts::StoreLocation;
+use crate::args::{ServeArgs, StoreArgs};
+use crate::console_url::ConsoleUrl;
+use crate::failure::Failure;
+use crate::listen::Listen;
+use crate::output;
+use crate::url::ServerUrl;
+use crate::values::{DATA, SAMPLE_CONSOLE};
+
+pub struct SharedSettings {
+    config: Config,
+    pub data: PathBuf,
+}
+
+impl SharedSettings {
+    /// Merges the settings as `serve` does, with these flags. Reads only the settings file, and does not check the settings that
+    /// a command does not use: it may have no access to the certificate and the vendors' keys.
+    pub fn read(flags: StoreArgs) -> Result<Self, Failure> {
+        let config = resolve::merged(&ServeArgs { store: flags, ..ServeArgs::of_environment()? })?;
+        // Others may be variables of vendors, whose descriptions are not read here.
+        for unknown in
+            variables::unknown(config.variables()).iter().filter(|unknown| unknown.resembles.is_some())
+        {
+            output::remark(format!("warning: {}", unknown.error()));
+        }
+        let data = config.data.clone().unwrap_or_else(|| DATA.into());
+        Ok(Self { config, data })
+    }
+
+    /// Keeps the accounts in the data directory.
+    pub fn without_database(mut self) -> Self {
+        self.config.database = None;
+        self
+    }
+
+    /// Returns the database with the accounts, if they are not in the data directory.
+    pub fn database(&self) -> Result<Option<ServerUrl>, Failure> {
+        let database = self.config.database.as_ref();
+        let database = database.map(|source| source.load("database", &Reading::default())).transpose();
+        Ok(database.map_err(SettingErrors::from)?)
+    }
+
+    /// Returns the database, for a command that needs one.
+    pub fn required_database(&self) -> Result<ServerUrl, Failure> {
+        self.database()?.ok_or_else(|| {
+            Failure::usage("there is no database in the settings")
+                .advise("set it with ENRICH_DATABASE, or with `database` in the file of --config")
+        })
+    }
+
+    pub fn accounts(&self) -> Result<StoreLocation, Failure> {
+        Ok(match self.database()? {
+            Some(url) => StoreLocation::Server(url),
+            None => StoreLocation::Dir(self.data.clone()),
+        })
+    }
+
+    /// Returns the URL of the web application, with which links begin.
+    pub fn console_url(&self) -> Result<ConsoleUrl, Failure> {
+        let sample = Listen::Address(SAMPLE_CONSOLE);
+        let listen = self.config.console.listen.as_ref().unwrap_or(&sample);
+        let scheme = if self.config.tls.is_some() { "https" } else { "http" };
+        Ok(self.config.console.link_url(scheme, listen).map_err(SettingErrors::from)?)
+    }
+
+    pub fn admin_listen(&self) -> Option<&Listen> {
+        self.config.admin.listen.as_ref()
+    }
+}

@@ -1,0 +1,70 @@
+//! Environment variables that begin with `ENRICH_` and set nothing, such as a misspelt one.
+
+use std::env;
+
+use enrich_provider::{Description, SecretSource, SettingError};
+
+use crate::args::Args;
+
+const PREFIX: &str = "ENRICH_";
+
+/// Variables that are not those of flags.
+const OTHERS: [&str; 2] = ["ENRICH_LOG", "ENRICH_KEY"];
+
+/// Minimum Jaro similarity of a suggestion, from 0 to 1, without the prefix.
+const ALIKE_MIN: f64 = 0.75;
+
+/// A variable that nothing reads.
+pub struct Unknown {
+    name: String,
+    /// The known variable that was probably meant.
+    pub resembles: Option<String>,
+}
+
+impl Unknown {
+    pub fn error(&self) -> SettingError {
+        let why = match &self.resembles {
+            Some(known) => format!("unknown variable; did you mean {known}?"),
+            None => "unknown variable; `enrich serve --help` lists all that begin with ENRICH_".to_owned(),
+        };
+        SettingError::new(&self.name, why)
+    }
+}
+
+/// Returns the unknown variables of this process. `named` are those that the settings name, for example for a vendor's key.
+pub fn unknown<'a>(named: impl Iterator<Item = &'a str>) -> Vec<Unknown> {
+    let variables = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    let mut unknown: Vec<_> = variables
+        .filter(|(name, value)| name.starts_with(PREFIX) && !is_of_kubernetes(name, value))
+        .map(|(name, _)| name)
+        .collect();
+    if unknown.is_empty() {
+        return Vec::new();
+    }
+    let known = Args::variables().into_iter().chain(OTHERS.map(str::to_owned)).collect::<Vec<_>>();
+    let named: Vec<_> = named.map(str::to_owned).chain(of_vendors()).collect();
+    unknown.retain(|name| !known.contains(name) && !named.contains(name));
+    let resembles = |name: &str| {
+        let alike =
+            known.iter().map(|known| (strsim::jaro(&name[PREFIX.len()..], &known[PREFIX.len()..]), known));
+        let closest = alike.filter(|(alike, _)| *alike > ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+        closest.map(|(_, known)| known.clone())
+    };
+    unknown.into_iter().map(|name| Unknown { resembles: resembles(&name), name }).collect()
+}
+
+/// Returns the variables with the keys of built-in vendors.
+fn of_vendors() -> impl Iterator<Item = String> {
+    let secret = |name| Description::built_in(name)?.secret().cloned();
+    Description::built_in_names().filter_map(secret).filter_map(|source| match source {
+        SecretSource::Env(name) => Some(name),
+        SecretSource::File(_) => None,
+    })
+}
+
+/// Returns whether Kubernetes sets the variable, as it does for each service of the namespace whose name begins with `enrich`.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"].iter().any(|part| name.contains(part))
+        || name.ends_with("_PORT") && value.contains("://")
+}
