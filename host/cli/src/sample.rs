@@ -7,9 +7,10 @@ use enrich_host::SystemArrivals;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::window::Quota;
 use enrich_sqlite::{Admin, DataDir, People};
-use enrich_store::Actor;
 use enrich_store::records::NewKey;
+use enrich_store::usage::Day;
 use enrich_store::users::Role;
+use enrich_store::{Accounts, Actor, StoreError};
 
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
@@ -19,6 +20,7 @@ use crate::user::NewLink;
 const PEOPLE: &str = include_str!("../sample/people.csv");
 const WORKSPACE: &str = "demo";
 const CREDITS: u64 = 1_000;
+const KEY_LABEL: &str = "sample";
 
 /// The email of the user who can sign in to the web application.
 pub const ADMIN: &str = "admin@example.com";
@@ -62,7 +64,7 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
     let mut admin = Admin::open(dir)?;
     admin.create_workspace(&workspace, Quota::default(), CREDITS, now)?;
     let key = key::generate();
-    let id = admin.create_key(&NewKey::new(&workspace, "sample", &key), &Actor::operator(now))?;
+    let id = admin.create_key(&NewKey::new(&workspace, KEY_LABEL, &key), &Actor::operator(now))?;
     Ok(StoredKey { id, key })
 }
 
@@ -70,6 +72,17 @@ fn fill(dir: &DataDir) -> Result<StoredKey, Failure> {
 pub fn invitation(url: &ConsoleUrl) -> Result<NewLink, Failure> {
     let admin = ADMIN.parse().map_err(|error| Failure::new(format!("{error}")))?;
     Ok(NewLink::join(url, workspace()?, admin, Role::Admin))
+}
+
+/// Returns whether nobody has joined the workspace of a sample. A workspace of this name without the sample's key is not one.
+pub async fn has_no_user(accounts: &mut dyn Accounts) -> Result<bool, Failure> {
+    let (workspace, today) = (workspace()?, Day::of(SystemArrivals::now()));
+    let is_sample = match accounts.keys(&workspace, today).await {
+        Ok(keys) => keys.iter().any(|key| key.label == KEY_LABEL),
+        Err(StoreError::UnknownWorkspace(_)) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(is_sample && accounts.members(&workspace).await?.is_empty())
 }
 
 fn workspace() -> Result<WorkspaceId, Failure> {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use enrich_console::{Config, OpenAccounts};
 use enrich_host::SystemArrivals;
 use enrich_postgres::Server;
+use enrich_provider::{SettingError, SettingErrors};
 use enrich_sqlite::DataDir;
 use enrich_store::{Accounts, StoreError};
 use rustls::ServerConfig;
@@ -18,6 +19,7 @@ use tracing::error;
 use super::socket::Endpoint;
 use super::stores::Stores;
 use crate::accounts;
+use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::Listen;
 use crate::runtime;
@@ -26,6 +28,8 @@ use crate::settings::Settings;
 /// The running web application. It stops when it is dropped.
 pub struct WebApplication {
     pub url: String,
+    /// The URL with which links begin.
+    link_url: Result<ConsoleUrl, SettingError>,
     stop: CancellationToken,
     stopped: oneshot::Receiver<()>,
     _guard: DropGuard,
@@ -48,7 +52,9 @@ impl WebApplication {
         let listener = endpoint.into_listener()?;
         let address = listener.local_addr().map_err(cannot_start)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = settings.console.url(scheme, &Listen::Address(address));
+        let listen = Listen::Address(address);
+        let (url, link_url) =
+            (settings.console.url(scheme, &listen), settings.console.link_url(scheme, &listen));
         let open: Box<dyn OpenAccounts> = match &settings.locations.database {
             Some(url) => Box::new(OnServer(accounts::server(url)?)),
             None => Box::new(InDir(DataDir::open(&settings.data)?)),
@@ -79,7 +85,12 @@ impl WebApplication {
             }
         };
         thread::Builder::new().name("console".to_owned()).spawn(run).map_err(cannot_start)?;
-        Ok(Self { url, _guard: stop.clone().drop_guard(), stop, stopped })
+        Ok(Self { url, link_url, _guard: stop.clone().drop_guard(), stop, stopped })
+    }
+
+    /// Returns the URL with which links begin. Fails if users could not open it.
+    pub fn link_url(&self) -> Result<ConsoleUrl, SettingErrors> {
+        self.link_url.clone().map_err(SettingErrors::from)
     }
 
     /// Returns a token that stops the web application. Requests in flight are completed.

@@ -12,6 +12,7 @@
 //! - `admin`: the admin listener
 //! - `observers`: the receivers of lookup events
 //! - `console`: the web application
+//! - `sample`: the sample data, its key and its invitation
 //! - `log`: the log
 //! - `open_files`: the limit on connections
 //! - `reload`: reloading the settings on SIGHUP
@@ -27,6 +28,7 @@ mod opt_outs;
 mod rate_limits;
 mod reload;
 mod retention;
+mod sample;
 mod socket;
 mod stores;
 mod take_over;
@@ -34,16 +36,12 @@ mod ticks;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use enrich_host::workers::Workers;
 use enrich_host::{Services, SystemArrivals, tls};
-use enrich_lib::wire;
 use enrich_provider::SettingErrors;
-use enrich_sqlite::{Admin, DataDir};
-use enrich_store::Actor;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -53,16 +51,16 @@ use self::admin::{AdminListener, Node};
 use self::console::{Host, WebApplication};
 use self::observers::Observers;
 use self::reload::Reload;
+use self::sample::Sample;
 use self::socket::{Endpoint, PassedSockets};
 use self::stores::Stores;
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
-use crate::key::StoredKey;
 use crate::listen::Listen;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::values::SAMPLE_CONSOLE;
-use crate::{key, output, runtime, sample};
+use crate::{output, runtime};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();
@@ -80,12 +78,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             settings.check_passed(setting, address).map_err(SettingErrors::from)?;
         }
     }
-    let key = match (args.sample, &settings.locations.database) {
+    let sample = match (args.sample, &settings.locations.database) {
         (false, _) => None,
         (true, None) => {
-            // Binds first: if the port is in use, no sample must remain whose key was never shown.
+            // Binds first, so that no sample is created if the port is in use.
             api.check()?;
-            make_sample(data)?
+            Some(Sample::create(data.clone())?)
         }
         (true, Some(_)) => {
             return Err(Failure::usage("--sample creates a data directory, which --database replaces")
@@ -113,7 +111,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             Ok(())
         });
         let stores = stores.await?;
-        serve(args, &settings, &stores, &workers, endpoints, key, &node).await
+        serve(args, &settings, &stores, &workers, endpoints, sample, &node).await
     })
 }
 
@@ -164,25 +162,13 @@ fn console_endpoint(
     Ok(Some(endpoint))
 }
 
-/// Creates the sample and returns its key, or returns `None` if the directory has data already.
-fn make_sample(data: &Path) -> Result<Option<StoredKey>, Failure> {
-    if DataDir::open(data).is_ok() {
-        output::remark(format!(
-            "{} already contains data, so no sample was created; `enrich key create` creates a key",
-            data.display()
-        ));
-        return Ok(None);
-    }
-    sample::create(data).map(Some)
-}
-
 async fn serve(
     args: &ServeArgs,
     settings: &Settings,
     stores: &Stores,
     workers: &Workers,
     endpoints: Endpoints,
-    key: Option<StoredKey>,
+    mut sample: Option<Sample>,
     node: &Node,
 ) -> Result<(), Failure> {
     let reload = Reload::new(args, settings, &stores.people, &node.vendors)?;
@@ -199,6 +185,9 @@ async fn serve(
         WebApplication::start(endpoint, Host { settings, stores, tls, api_url: url.clone() })
     });
     let console = console.transpose()?;
+    if let (Some(sample), Some(console)) = (&mut sample, &console) {
+        sample.invite(console).await?;
+    }
     let connections_max = open_files::connections_max(settings, console.is_some())?;
     let services = Services {
         service: stores.service(&settings.config, reload.resolver()),
@@ -231,11 +220,8 @@ async fn serve(
     }
     node.set_started(stores, reload.stack(), reload.certificate(), connections_max);
     take_over::notify(&[NotifyState::Ready]);
-    if let Some(key) = key {
-        show_sample(&settings.data, &url, &key)?;
-        if let Some(console) = &console {
-            show_invitation(&settings.data, &console.url).await?;
-        }
+    if let Some(sample) = sample {
+        sample.show(&url).await?;
     }
     let shutdown_delay = settings.config.shutdown_delay();
     let stop_console = console.as_ref().map(WebApplication::stop_token);
@@ -265,28 +251,4 @@ async fn serve(
     stores.close().await?;
     info!("stopped");
     Ok(())
-}
-
-fn show_sample(data: &Path, url: &str, StoredKey { id, key }: &StoredKey) -> Result<(), Failure> {
-    let (key, path, email) = (key.reveal(), wire::PATH, sample::EMAIL);
-    let text = format!(
-        "\nThe workspace `demo` has 1,000 credits and one key, shown only this once:\n\n  {key}\n\n\
-         Try it from another terminal:\n\n\
-         curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
-    );
-    let mut admin = Admin::open(&DataDir::open(data)?)?;
-    key::deliver(*id, &text, || Ok(admin.revoke_key(*id, &Actor::operator(SystemArrivals::now()))?))
-}
-
-/// Creates and prints a one-time link, with which the admin of the sample sets a password.
-async fn show_invitation(data: &Path, console: &str) -> Result<(), Failure> {
-    let url = console.parse().map_err(|error| Failure::new(format!("{console}: {error}")))?;
-    let invitation = sample::invitation(&url)?;
-    let text = format!(
-        "The web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
-         once, within 24 hours:\n\n  {}\n",
-        sample::ADMIN,
-        invitation.url
-    );
-    invitation.deliver(&mut Admin::open(&DataDir::open(data)?)?, &text).await
 }

@@ -7,7 +7,7 @@ pub mod disk;
 pub mod preload;
 pub mod vendor;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -239,8 +239,7 @@ impl Server {
 
     /// Returns the address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
-        let log = self.log.lock().unwrap();
-        let url = log.lines().filter(|line| line.contains("admin listener")).find_map(url_in).unwrap();
+        let url = self.log().lines().filter(|line| line.contains("admin listener")).find_map(url_in).unwrap();
         url.split("://").nth(1).unwrap().parse().unwrap()
     }
 
@@ -296,6 +295,14 @@ impl Server {
     pub fn stop(self) -> String {
         self.terminate();
         self.wait()
+    }
+
+    /// Like [`stop`](Self::stop), and returns the unread part of stdout too.
+    pub fn stop_with_stdout(mut self) -> (String, String) {
+        let mut stdout = self.child.stdout.take().unwrap();
+        let (log, mut text) = (self.stop(), String::new());
+        stdout.read_to_string(&mut text).unwrap();
+        (log, text)
     }
 
     /// Waits for the end of a graceful shutdown and returns the log.

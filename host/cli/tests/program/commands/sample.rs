@@ -39,10 +39,45 @@ fn starts_the_web_application_and_prints_an_invitation() {
 }
 
 #[test]
+fn nothing_is_made_or_shown_if_the_server_cannot_start() {
+    let enrich = Enrich::new();
+    let console = ["--plaintext", "--console-listen", "0.0.0.0:0"];
+    for (args, code, expected) in [
+        (&console[..], 2, "console.url: must be set"),
+        (&["--windows", "redis://127.0.0.1:1"], 4, "redis://127.0.0.1:1"),
+        (&["--admin-listen", "192.0.2.1:1"], 1, "cannot listen on 192.0.2.1:1"),
+    ] {
+        let ran = enrich.run(&[&["serve", "--sample", "--listen", "127.0.0.1:0"], args].concat());
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(code), ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected) && !ran.stderr.contains("serving"), "{args:?}: {}", ran.stderr);
+        assert!(!enrich.data().exists(), "{args:?}");
+    }
+    let args = [&["--sample"], &console[..], &["--console-url", "http://127.0.0.1:8081"]].concat();
+    let link = enrich.serve(&args).stdout_line_with("/join/");
+    assert!(link.trim().starts_with("http://127.0.0.1:8081/join/"), "{link}");
+}
+
+#[test]
+fn invites_until_a_user_has_joined() {
+    let enrich = Enrich::new();
+    let mut server = enrich.serve(&["--sample"]);
+    server.stdout_line_with("/join/");
+    server.stop();
+    let mut server = enrich.serve(&["--sample"]);
+    let link = server.stdout_line_with("/join/").trim().to_owned();
+    let password = "correct horse battery staple";
+    assert_eq!(Page::post(&link, &[("password", password), ("again", password)]).status, 303);
+    server.stop();
+    let (log, stdout) = enrich.serve(&["--sample"]).stop_with_stdout();
+    assert!(log.contains("already contains data") && stdout.is_empty(), "{stdout}");
+}
+
+#[test]
 fn keeps_existing_data() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let server = enrich.serve(&["--sample"]);
     assert_eq!(status(&server, &key, EMAIL), 404);
+    assert_eq!(server.stop_with_stdout().1, "", "a workspace `demo` without a sample is not invited to");
     assert_eq!(enrich.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1);
 }
 

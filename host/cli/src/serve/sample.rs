@@ -1,0 +1,84 @@
+//! `enrich serve --sample`: creates the sample, and shows its key and an invitation of its first user.
+
+use std::fs;
+use std::path::PathBuf;
+
+use enrich_host::SystemArrivals;
+use enrich_lib::wire;
+use enrich_sqlite::{Admin, DataDir};
+use enrich_store::Actor;
+
+use super::console::WebApplication;
+use crate::failure::Failure;
+use crate::key::{self, StoredKey};
+use crate::output;
+use crate::sample;
+use crate::user::NewLink;
+
+/// The sample. If it is dropped before its key is shown, a new one is removed.
+pub struct Sample {
+    data: PathBuf,
+    /// The key of a new sample.
+    key: Option<StoredKey>,
+    invitation: Option<NewLink>,
+}
+
+impl Sample {
+    /// Creates the sample, unless the directory has data already.
+    pub fn create(data: PathBuf) -> Result<Self, Failure> {
+        let key = if DataDir::open(&data).is_ok() {
+            output::remark(format!(
+                "{} already contains data, so no sample was created; `enrich key create` creates a key",
+                data.display()
+            ));
+            None
+        } else {
+            Some(sample::create(&data)?)
+        };
+        Ok(Self { data, key, invitation: None })
+    }
+
+    /// Prepares an invitation, if nobody has joined the workspace of the sample. Fails if users could not open its URL.
+    pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
+        if sample::has_no_user(&mut self.admin()?).await? {
+            self.invitation = Some(sample::invitation(&console.link_url()?)?);
+        }
+        Ok(())
+    }
+
+    /// Shows the key and the invitation. The lookup API is at `url`.
+    pub async fn show(mut self, url: &str) -> Result<(), Failure> {
+        let mut admin = self.admin()?;
+        if let Some(StoredKey { id, key }) = self.key.take() {
+            let (key, path, email) = (key.reveal(), wire::PATH, sample::EMAIL);
+            let text = format!(
+                "\nThe workspace `demo` has 1,000 credits and one key, shown only this once:\n\n  {key}\n\n\
+                 Try it from another terminal:\n\n\
+                 curl -i {url}{path} -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{{\"email\":\"{email}\"}}'\n"
+            );
+            let revoke = || Ok(admin.revoke_key(id, &Actor::operator(SystemArrivals::now()))?);
+            key::deliver(id, &text, revoke)?;
+        }
+        let Some(invitation) = self.invitation.take() else { return Ok(()) };
+        let text = format!(
+            "The web application shows keys and usage. Open this link in a browser to set a password for {}; it works \
+             once, within 24 hours:\n\n  {}\n",
+            sample::ADMIN,
+            invitation.url
+        );
+        invitation.deliver(&mut admin, &text).await
+    }
+
+    fn admin(&self) -> Result<Admin, Failure> {
+        Ok(Admin::open(&DataDir::open(&self.data)?)?)
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        if self.key.is_some() {
+            // The error that is reported matters more than a failed removal.
+            let _ = fs::remove_dir_all(&self.data);
+        }
+    }
+}
