@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "prints to the terminal")]
 
 use std::error::Error;
+use std::io::{self, ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -60,6 +61,10 @@ enum Action {
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
+        // A reader such as `head` needs no more lines.
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+            return ExitCode::SUCCESS;
+        }
         eprintln!("error: {error}");
         ExitCode::FAILURE
     })
@@ -67,11 +72,11 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, Box<dyn Error>> {
     match parse(lexopt::Parser::from_env())? {
-        Action::PrintHelp => print!("{HELP}"),
+        Action::PrintHelp => write!(stdout(), "{HELP}")?,
         Action::Compare { cases, accept, servers } => return compare(cases, accept, servers),
         Action::PrintFunctions(case) => {
             for (function, instructions) in count(case)?.functions().into_iter().take(40) {
-                println!("{instructions:>10.1}  {function}");
+                writeln!(stdout(), "{instructions:>10.1}  {function}")?;
             }
         }
         Action::PrintCacheMisses(cases) => print_cache_misses(&cases)?,
@@ -120,11 +125,11 @@ fn run_command(program: &Path, case: Workload, repetitions: usize) -> Command {
 fn print_cache_misses(cases: &[Workload]) -> Result<(), Box<dyn Error>> {
     let program = std::env::current_exe()?;
     let all: Vec<_> = Workload::all().collect();
-    println!("case            first level  last level");
+    writeln!(stdout(), "case            first level  last level")?;
     for case in if cases.is_empty() { &all } else { cases } {
         let command = |repetitions| run_command(&program, *case, repetitions);
         let CacheMisses { first_level, last_level } = cache_misses_of_one(command, case.repetitions())?;
-        println!("{:<16}{first_level:>11.0}{last_level:>12.1}", case.name());
+        writeln!(stdout(), "{:<16}{first_level:>11.0}{last_level:>12.1}", case.name())?;
     }
     Ok(())
 }
@@ -153,11 +158,11 @@ fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Resu
     };
     let mut measured = Baseline { toolchain: toolchain()?, measurements: Vec::new() };
     let mut changes = Vec::new();
-    println!("{}", Baseline::COLUMNS);
+    writeln!(stdout(), "{}", Baseline::COLUMNS)?;
     for case in cases {
         let measurement = measure(case, &launcher)?;
         let change = Change::of(&measurement, baseline.case(&measurement.name));
-        println!("{measurement}  {change}");
+        writeln!(stdout(), "{measurement}  {change}")?;
         measured.measurements.push(measurement);
         changes.push(change);
     }
@@ -169,14 +174,19 @@ fn compare(cases: Vec<Workload>, accept: bool, servers: Option<PathBuf>) -> Resu
         return Ok(ExitCode::SUCCESS);
     }
     if measured.toolchain != baseline.toolchain {
-        println!(
+        writeln!(
+            stdout(),
             "\nnot compared: the baseline was measured with {}, not with {}",
-            baseline.toolchain, measured.toolchain
-        );
+            baseline.toolchain,
+            measured.toolchain
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     if changes.iter().any(|change| *change != Change::Unchanged) {
-        println!("\nif the change is intended, rewrite the baseline and commit it:\n{ACCEPT_COMMAND}");
+        writeln!(
+            stdout(),
+            "\nif the change is intended, rewrite the baseline and commit it:\n{ACCEPT_COMMAND}"
+        )?;
     }
     let has_failed = changes.iter().any(|change| matches!(change, Change::Increased(_) | Change::New));
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

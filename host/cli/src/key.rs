@@ -6,7 +6,7 @@ use enrich_host::SystemArrivals;
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Actor;
-use enrich_store::records::{KeyRow, NewKey};
+use enrich_store::records::{KeyRow, KeyState, NewKey};
 use enrich_store::usage::Day;
 use serde_json::json;
 
@@ -59,6 +59,11 @@ fn create(
     format: Format,
 ) -> Result<(), Failure> {
     let (key, now) = (generate(), SystemArrivals::now());
+    let others = accounts.run(async |admin| admin.keys(workspace, Day::of(now)).await)?;
+    let is_current = |row: &KeyRow| matches!(row.state(now), KeyState::Active | KeyState::Disabled);
+    if let Some(other) = others.iter().find(|other| other.label == label && is_current(other)) {
+        output::remark(format!("warning: {} of {workspace} has the same label", other.id));
+    }
     let expires_at = expires.map(|time| now + time);
     let new = NewKey { workspace, label, key: &key, expires_at };
     let id = accounts.run(async |admin| admin.create_key(&new, &Actor::operator(now)).await)?;

@@ -63,7 +63,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port = Some(port).filter(|port| port.bytes().all(|c| c.is_ascii_digit()));
-    let port: u16 = port.and_then(|port| port.parse().ok()).ok_or(EXAMPLES)?;
+    let port = port.filter(|port| !port.is_empty()).ok_or(EXAMPLES)?;
+    let port: u16 = port.parse().map_err(|_| format!("port {port} is out of range; the largest is 65535"))?;
     if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
@@ -133,7 +134,6 @@ mod tests {
             ":",
             "localhost",
             "127.0.0.1",
-            "65536",
             "+80",
             "-1",
             "::1:80",
@@ -143,6 +143,9 @@ mod tests {
             "fd://a:b",
         ] {
             assert_eq!(parse(text), Err(EXAMPLES.to_owned()), "{text}");
+        }
+        for text in ["65536", "127.0.0.1:99999", ":99999999999999999999"] {
+            assert!(parse(text).unwrap_err().ends_with("is out of range; the largest is 65535"), "{text}");
         }
         let error = parse("no-such-name.invalid:80").unwrap_err();
         assert!(error.contains("no-such-name.invalid") && error.ends_with(EXAMPLES), "{error}");

@@ -10,7 +10,7 @@
 //! - `signals`: SIGINT and SIGTERM
 //! - `private_file`: files with personal data
 //! - `url`: URLs that may contain a password
-//! - `listen`, `values`, `duration`, `console_url`: values that are both flags and settings
+//! - `listen`, `number`, `values`, `duration`, `console_url`: values that are both flags and settings
 //! - `date`: days in UTC
 //! - `args`: the command line
 //! - `period`: the days of a report
@@ -43,6 +43,7 @@ mod install;
 mod key;
 mod listen;
 mod lookup;
+mod number;
 mod openapi;
 mod output;
 mod panics;
@@ -63,9 +64,11 @@ mod values;
 mod vendors;
 mod workspace;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
     panics::hide_messages();
     let matches = match Args::grouped().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return not_parsed(&error),
+        Err(error) => return not_parsed(&with_usage(error)),
     };
     let ran = Args::from_arg_matches(&matches)
         .map_err(|error| error.exit())
@@ -99,6 +102,21 @@ fn main() -> ExitCode {
 /// Returns the matches of the innermost subcommand.
 fn leaf(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, matches)| leaf(matches))
+}
+
+/// Replaces the usage in an error by that of the command's help. Clap's own one lists the flags that have an environment variable.
+fn with_usage(mut error: clap::Error) -> clap::Error {
+    if error.get(ContextKind::Usage).is_some() {
+        let mut command = Args::grouped();
+        command.build();
+        let subcommand = |command: clap::Command, arg: OsString| match command.find_subcommand(&arg) {
+            Some(subcommand) => subcommand.clone(),
+            None => command,
+        };
+        let usage = std::env::args_os().skip(1).fold(command, subcommand).render_usage();
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
 }
 
 /// Prints the help, the version or a mistake in the arguments, and returns the exit code.

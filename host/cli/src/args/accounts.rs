@@ -13,7 +13,7 @@ use enrich_store::users::Role;
 
 use super::store::Format;
 use crate::console_url::ConsoleUrl;
-use crate::{date, duration};
+use crate::{date, duration, number};
 
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
@@ -167,7 +167,7 @@ pub struct PeriodArgs {
     #[arg(long, value_name = "DAY", value_parser = date::parse)]
     pub to: Option<Day>,
     /// Number of days up to the last one, without --from
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3660), conflicts_with = "from")]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::within(1..=3660_u32), conflicts_with = "from")]
     pub days: u32,
 }
 

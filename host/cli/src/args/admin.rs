@@ -10,8 +10,8 @@ use enrich_lib::model::{LookupId, WorkspaceId};
 use super::help;
 use super::serve::ServeArgs;
 use super::store::{ConfigArgs, Format, StoreArgs};
-use crate::duration;
 use crate::url::ServerUrl;
+use crate::{duration, number};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -38,13 +38,13 @@ pub enum WorkspaceCommand {
         /// Name: 1 to 64 letters, digits, dots, dashes, underscores
         name: WorkspaceId,
         /// Initial credits
-        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::within(0..=i64::MAX as u64))]
         credits: u64,
         /// Burst limit: maximum requests per window
-        #[arg(long, value_name = "N", default_value_t = 500)]
+        #[arg(long, value_name = "N", default_value_t = 500, value_parser = number::within(0..=u32::MAX))]
         limit: u32,
         /// Length of a rate-limit window, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = number::within(0..=u32::MAX))]
         window: u32,
         #[command(flatten)]
         format: Format,
@@ -108,13 +108,13 @@ pub struct WorkspaceArgs {
 #[derive(Debug, clap::Args)]
 pub struct WorkspaceSettings {
     /// Burst limit: maximum requests per window
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::within(0..=u32::MAX))]
     pub limit: Option<u32>,
     /// Length of a rate-limit window, in seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::within(0..=u32::MAX))]
     pub window: Option<u32>,
     /// Warn in the log below this number of credits; 0: never
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_name = "N", value_parser = number::within(0..=i64::MAX as u64))]
     pub low_balance: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ pub enum CreditsCommand {
         /// Name of the workspace
         workspace: WorkspaceId,
         /// Number of credits
-        #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(value_name = "N", value_parser = number::granted_credits)]
         credits: u64,
         #[command(flatten)]
         format: Format,
@@ -137,7 +137,7 @@ pub enum CreditsCommand {
         /// Name of the workspace
         workspace: WorkspaceId,
         /// Number of credits, such as 500 or -500
-        #[arg(value_name = "N", allow_negative_numbers = true)]
+        #[arg(value_name = "N", value_parser = number::adjustment)]
         credits: NonZeroI64,
         /// Reason, for the history of the credits
         #[arg(long, value_name = "TEXT", value_parser = super::accounts::label)]

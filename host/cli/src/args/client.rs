@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::store::{ConfigArgs, Format};
 use crate::listen::{self, Listen};
+use crate::number;
 
 #[derive(Debug, clap::Args)]
 pub struct HealthArgs {
@@ -81,7 +82,7 @@ pub struct BulkArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Maximum number of concurrent lookups
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = number::within(1..=1000_u16))]
     pub concurrency: u16,
     /// Retry all rows of OUT that have an error
     ///

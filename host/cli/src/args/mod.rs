@@ -167,7 +167,7 @@ impl Args {
 
     /// Returns the parser, with the commands grouped by topic in the help.
     pub fn grouped() -> clap::Command {
-        let command = Self::command();
+        let command = with_negative_values(Self::command());
         let style = *command.get_styles().get_header();
         let mut topics = String::new();
         for (topic, names) in TOPICS {
@@ -182,6 +182,13 @@ impl Args {
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{topics}{style}Options:{style:#}\n{{options}}{{after-help}}"
         ))
     }
+}
+
+/// Accepts a negative number as a value, so that the value's own parser reports it.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let is_value = |arg: &clap::Arg| arg.get_action().takes_values();
+    let command = command.mut_args(|arg| if is_value(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    command.mut_subcommands(with_negative_values)
 }
 
 #[cfg(test)]

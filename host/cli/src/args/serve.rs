@@ -4,12 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
-use clap::builder::{BoolishValueParser, RangedU64ValueParser};
+use clap::builder::BoolishValueParser;
 
 use super::store::StoreArgs;
 use crate::console_url::ConsoleUrl;
 use crate::failure::Failure;
 use crate::listen::{self, Listen};
+use crate::number;
 use crate::url::ServerUrl;
 use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
@@ -38,7 +39,7 @@ pub struct ServeArgs {
     #[arg(long, env = "ENRICH_REUSE_PORT", value_parser = BoolishValueParser::new(), help_heading = "Network")]
     pub reuse_port: bool,
     /// Number of worker threads [default: one per core]
-    #[arg(long, value_name = "N", env = "ENRICH_WORKERS", help_heading = "Network")]
+    #[arg(long, value_name = "N", env = "ENRICH_WORKERS", value_parser = number::at_least(NonZeroUsize::MIN..=NonZeroUsize::MAX), help_heading = "Network")]
     pub workers: Option<NonZeroUsize>,
     /// TLS certificate chain (PEM)
     #[arg(
@@ -117,10 +118,10 @@ pub struct ServeArgs {
     pub credits_durability: Option<DurabilitySetting>,
 
     /// Price of a match, in credits [default: 1]
-    #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND", help_heading = "Lookups")]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND", value_parser = number::within(0..=u32::MAX), help_heading = "Lookups")]
     pub price_found: Option<u32>,
     /// Price of a lookup without a match, in credits [default: 0]
-    #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND", help_heading = "Lookups")]
+    #[arg(long, value_name = "N", env = "ENRICH_PRICE_NOT_FOUND", value_parser = number::within(0..=u32::MAX), help_heading = "Lookups")]
     pub price_not_found: Option<u32>,
     /// Minimum confidence of a match, from 0 to 1 [default: 0.8]
     ///
@@ -130,7 +131,7 @@ pub struct ServeArgs {
     /// Deadline for finding a person, in ms [default: 10000]
     ///
     /// At most 20000. It applies to the people directory and all vendors together.
-    #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = deadline_ms(), help_heading = "Lookups")]
+    #[arg(long, value_name = "MS", env = "ENRICH_DEADLINE_MS", value_parser = number::within(RESOLVER_DEADLINES_MS), help_heading = "Lookups")]
     pub deadline_ms: Option<u64>,
 }
 
@@ -154,8 +155,4 @@ impl ServeArgs {
 fn confidence(text: &str) -> Result<f64, String> {
     let confidence = text.parse().ok().filter(|confidence| CONFIDENCES.contains(confidence));
     confidence.ok_or_else(|| "must be a number from 0 to 1".to_owned())
-}
-
-fn deadline_ms() -> RangedU64ValueParser {
-    RangedU64ValueParser::new().range(RESOLVER_DEADLINES_MS)
 }

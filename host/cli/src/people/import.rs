@@ -7,28 +7,31 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use enrich_files::{Columns, FileError, Person, RowError, Rows};
-use enrich_sqlite::{Imported, People};
+use enrich_sqlite::Imported;
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::input::Input;
 use super::rejects::Rejects;
 use crate::args::{Format, ImportArgs};
+use crate::directory::Directory;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, counted, grouped};
 use crate::private_file::with_name_suffix;
 use crate::signals;
 
-pub fn import(people: &People, args: ImportArgs) -> Result<(), Failure> {
+/// Imports a file. `open` creates the directory if it is missing. It is called only if something is imported, so that an import
+/// that fails leaves no new directory.
+pub fn import(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let (format, allow_rejects) = (args.format, args.allow_rejects);
-    let outcome = run(people, args)?;
+    let outcome = run(open, args)?;
     let shown = outcome.show(format, started.elapsed());
     outcome.into_result(allow_rejects).and(shown)
 }
 
 /// Imports all rows, or only the rows before a signal or a read error.
-fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
+fn run(open: impl FnOnce() -> Result<Directory, Failure>, args: ImportArgs) -> Result<Outcome, Failure> {
     let is_stdin = args.file == Path::new("-");
     let name = if is_stdin { Path::new("stdin") } else { &args.file };
     let (file, bytes): (Box<dyn Read + Send>, _) = if is_stdin {
@@ -39,7 +42,7 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
         (Box::new(file), bytes)
     };
     let list = args.rejects.unwrap_or_else(|| with_name_suffix(name, ".rejects.csv"));
-    let mut rejects = Rejects::new(list, &args.file)?;
+    let rejects = Rejects::new(list, &args.file)?;
     let progress = progress(bytes);
     let (input, stop) = Input::new(progress.wrap_read(file));
     let interrupted = Arc::new(OnceLock::new());
@@ -59,25 +62,53 @@ fn run(people: &People, args: ImportArgs) -> Result<Outcome, Failure> {
     let rows = Rows::read(input, &columns).map_err(|error| {
         interruption().map_or_else(|| unreadable(name, &error), |reason| stopped(0, reason))
     })?;
-    let mut import = people.import()?;
-    let mut stop_reason = None;
-    for row in rows {
-        stop_reason = interruption();
-        if stop_reason.is_some() {
-            break;
+    let mut rows = ValidRows { rows, rejects, interruption, stop_reason: None, name };
+    let mut next = rows.next()?;
+    let fails = rows.stop_reason.is_some() || rows.rejects.count > 0 && !args.allow_rejects;
+    let imported = if next.is_none() && fails {
+        Imported::default()
+    } else {
+        let directory = open()?;
+        let mut import = directory.people.import()?;
+        while let Some(Person { email, profile, confidence }) = next {
+            import.add(&email, &profile, confidence)?;
+            next = rows.next()?;
         }
-        match row {
-            Ok(Person { email, profile, confidence }) => import.add(&email, &profile, confidence)?,
-            Err(RowError::Rejected { line, reason }) => rejects.add(line, &reason)?,
-            Err(RowError::Unreadable(error)) => {
-                stop_reason = Some(Failure::file("read", name, error));
+        import.finish()?
+    };
+    progress.finish_and_clear();
+    let ValidRows { rejects, stop_reason, .. } = rows;
+    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, stop_reason })
+}
+
+/// The valid rows of a file. Lists the others.
+struct ValidRows<'a, F> {
+    rows: Rows<'a>,
+    rejects: Rejects,
+    interruption: F,
+    /// The reason why the rows ended before the end of the file.
+    stop_reason: Option<Failure>,
+    name: &'a Path,
+}
+
+impl<F: Fn() -> Option<Failure>> ValidRows<'_, F> {
+    fn next(&mut self) -> Result<Option<Person>, Failure> {
+        for row in self.rows.by_ref() {
+            self.stop_reason = (self.interruption)();
+            if self.stop_reason.is_some() {
                 break;
             }
+            match row {
+                Ok(person) => return Ok(Some(person)),
+                Err(RowError::Rejected { line, reason }) => self.rejects.add(line, &reason)?,
+                Err(RowError::Unreadable(error)) => {
+                    self.stop_reason = Some(Failure::file("read", self.name, error));
+                    break;
+                }
+            }
         }
+        Ok(None)
     }
-    let imported = import.finish()?;
-    progress.finish_and_clear();
-    Ok(Outcome { imported, rejected: rejects.count, list: rejects.finish()?, stop_reason })
 }
 
 fn unreadable(name: &Path, error: &FileError) -> Failure {

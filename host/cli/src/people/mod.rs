@@ -30,7 +30,7 @@ use crate::url::ServerUrl;
 pub fn run(data: PathBuf, database: Option<&ServerUrl>, command: PeopleCommand) -> Result<(), Failure> {
     let open = |data| Directory::open(data, database);
     match command {
-        PeopleCommand::Import(args) => import::import(&Directory::create(data, database)?.people, args),
+        PeopleCommand::Import(args) => import::import(|| Directory::create(data, database), args),
         PeopleCommand::Publish(args) => snapshot::publish(data, &args),
         PeopleCommand::Fetch(args) => snapshot::fetch(&data, database, &args),
         PeopleCommand::Suppress(args) => opt_outs::suppress(|| open(data), &args),

@@ -1,6 +1,6 @@
 //! `enrich people publish` and `fetch`: the same people on several nodes.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -35,6 +35,8 @@ pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
 pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &FetchArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let FetchArgs { snapshot: args, people_key } = args;
+    // Before a directory is created for it.
+    File::open(&args.file).map_err(|error| Failure::file("read", &args.file, error))?;
     if let Some(file) = people_key
         && !DataDir::has_people_key(data)
     {

@@ -237,7 +237,7 @@ mod mistakes {
         let (enrich, _) = with_key(1, 500);
         for (args, expected) in [
             ("workspace create demo", "there is already a workspace demo"),
-            ("workspace create new --credits 9223372036854775808", "that many credits"),
+            ("workspace create new --credits 9223372036854775808", "from 0 to 9223372036854775807"),
             ("credits show missing", "enrich workspace list"),
             ("credits grant demo 9223372036854775807", "that many credits"),
             ("key create missing label", "there is no workspace missing"),

@@ -77,6 +77,8 @@ mod unwritable {
             "credits show demo",
             "credits audit",
             "config example",
+            "completions bash",
+            "openapi",
             "config check enrich.toml",
             "--version",
             "help lookup",

@@ -32,6 +32,19 @@ fn lists_expiry_state_and_uses() {
 }
 
 #[test]
+fn warns_about_a_label_that_another_key_has() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let create = || enrich.run(&["key", "create", "demo", "test"]).stderr;
+    let id = newest(&enrich);
+    let warning = format!("warning: {id} of demo has the same label\n");
+    assert!(create().starts_with(&warning));
+    for row in keys(&enrich) {
+        enrich.ok(&["key", "revoke", row["id"].as_str().unwrap()]);
+    }
+    assert!(!create().contains("warning"), "revoked keys do not count");
+}
+
+#[test]
 fn disabled_key_is_refused_until_it_is_enabled() {
     let (enrich, key) = Enrich::with_key(5, 500);
     let (server, id) = (enrich.serve(&[]), newest(&enrich));
@@ -84,7 +97,7 @@ fn mistakes_are_explained() {
         ("key create demo x --expires 0d", "must be from 1m to 3660d"),
         ("key rotate key_00000000 --grace soon", "such as 30m, 24h or 90d"),
         ("usage missing", "there is no workspace missing"),
-        ("usage demo --days 0", "0 is not in 1.."),
+        ("usage demo --days 0", "from 1 to 3660"),
         ("usage demo --csv --json", "cannot be used with"),
     ] {
         let error = enrich.err(&args.split(' ').collect::<Vec<_>>());

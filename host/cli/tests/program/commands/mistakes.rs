@@ -17,10 +17,20 @@ fn each_error_has_a_cause_and_a_remedy() {
         (&full, "workspace create a/b", "letters, digits"),
         (&full, "workspace create new --limit 0", "at least 1 request"),
         (&full, "workspace create new --window 86401", "86,400 seconds"),
-        (&full, "workspace create new --credits 9223372036854775808", "that many credits"),
+        (&full, "workspace create new --credits 9223372036854775808", "from 0 to 9223372036854775807"),
+        (&full, "workspace create new --credits 10,000", "write 10000, without separators"),
         (&full, "credits show missing", "enrich workspace list"),
-        (&full, "credits grant demo 0", "0 is not in 1.."),
-        (&full, "credits grant demo -5", "-5"),
+        (&full, "credits grant demo 0", "expected a whole number from 1 to"),
+        (
+            &full,
+            "credits grant demo -5",
+            "invalid value '-5' for '<N>': must be positive; `enrich credits adjust`",
+        ),
+        (&full, "credits adjust demo 0 --reason x", "must not be 0"),
+        (&full, "serve --workers 0", "expected a whole number of at least 1"),
+        (&full, "serve --price-found -1", "invalid value '-1' for '--price-found <N>'"),
+        (&full, "serve --listen 99999", "port 99999 is out of range"),
+        (&full, "health", "there is no admin listener in the settings"),
         (&full, "credits grant demo 9223372036854775807", "that many credits"),
         (&full, "key create missing label", "there is no workspace missing"),
         (&full, "key create demo two\nlines", "on one line"),
@@ -39,5 +49,38 @@ fn each_error_has_a_cause_and_a_remedy() {
         let error = enrich.err(&args);
         assert!(error.starts_with("error: ") && error.contains(expected), "{args:?}: {error}");
     }
+    let error = full.err(&["workspace", "create"]);
+    assert!(error.contains("\nUsage: enrich workspace create [OPTIONS] <NAME>\n"), "{error}");
     assert_eq!(full.json(&["workspace", "list", "--json"]).as_array().unwrap().len(), 1, "nothing was made");
+}
+
+#[test]
+fn failed_command_leaves_nothing() {
+    let enrich = Enrich::new();
+    enrich.file("no-header.csv", format!("{EMAIL},{URL}\n"));
+    enrich.file("no-person.csv", "email,linkedin_url\nada,nowhere\n");
+    enrich.file("rejects.csv", "");
+    let files = || {
+        let entries = std::fs::read_dir(enrich.path("")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for args in [
+        "people import missing.csv",
+        "people import no-header.csv",
+        "people import no-person.csv --rejects rejects.csv",
+        "people fetch missing.snapshot --people-key no-header.csv",
+        "people suppress ada@gmail.com",
+        "workspace create new --credits 9223372036854775808",
+        "workspace create new --limit 0",
+        "key create new label",
+        "bulk missing.csv --key enr_x -o out.csv",
+        "backup copy",
+        "restore missing",
+    ] {
+        assert!(!enrich.run(&args.split(' ').collect::<Vec<_>>()).success, "{args}");
+        assert_eq!(files(), ["no-header.csv", "no-person.csv", "rejects.csv"], "{args}");
+    }
 }

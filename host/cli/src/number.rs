@@ -1,0 +1,69 @@
+//! Parser of whole numbers.
+
+use std::fmt::Display;
+use std::num::NonZeroI64;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Returns a parser of numbers in a range.
+pub fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        parse(text, &range, || format!("expected a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Returns a parser of numbers from `min`.
+pub fn at_least<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| parse(text, &range, || format!("expected a whole number of at least {}", range.start()))
+}
+
+fn parse<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    range: &RangeInclusive<T>,
+    expected: impl FnOnce() -> String,
+) -> Result<T, String> {
+    let number = |text: &str| text.parse().ok().filter(|number| range.contains(number));
+    number(text).ok_or_else(|| match number(&text.replace([',', '_', '\'', ' '], "")) {
+        Some(number) => format!("write {number}, without separators"),
+        None => expected(),
+    })
+}
+
+/// Parses a number of credits to grant.
+pub fn granted_credits(text: &str) -> Result<u64, String> {
+    if text.starts_with('-') {
+        return Err("must be positive; `enrich credits adjust` withdraws credits".to_owned());
+    }
+    within(1..=i64::MAX as u64)(text)
+}
+
+/// Parses a correction of granted credits.
+pub fn adjustment(text: &str) -> Result<NonZeroI64, String> {
+    let credits = within(i64::MIN..=i64::MAX)(text)?;
+    NonZeroI64::new(credits).ok_or_else(|| "must not be 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explains_mistakes() {
+        let parse = within(1..=20_000_u64);
+        assert_eq!(parse("20000"), Ok(20_000));
+        for text in ["10,000", "10_000", "10'000", "10 000"] {
+            assert_eq!(parse(text), Err("write 10000, without separators".to_owned()));
+        }
+        for text in ["", "0", "-5", "20001", "20,001", "1.5", "1e3", "ten", "99999999999999999999"] {
+            assert_eq!(parse(text), Err("expected a whole number from 1 to 20000".to_owned()), "{text}");
+        }
+        let at_least_one = at_least(std::num::NonZeroUsize::MIN..=std::num::NonZeroUsize::MAX);
+        assert_eq!(at_least_one("0"), Err("expected a whole number of at least 1".to_owned()));
+    }
+}
