@@ -18,6 +18,7 @@
 //! - `registry`: the open connections and the limits on their number
 //! - `monitor`: statistics of the connections
 //! - `shutdown`: the phases of a graceful shutdown
+//! - `acceptor`: accepting connections
 //! - `replies`: JSON replacements for hyper's own error replies
 //! - `stream`: the byte stream of one connection
 //! - `log`: one log event per lookup
@@ -30,6 +31,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod acceptor;
 mod activity;
 mod client_address;
 mod connection;

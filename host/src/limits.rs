@@ -35,8 +35,8 @@ pub struct Limits {
     /// unknown whether credits are spent, and the lookup completes in the background. The timeout must exceed the sum of all
     /// timeouts of the ports. On HTTP/1 it may take effect late by the shortest timeout of a connection.
     pub lookup_timeout: Duration,
-    /// Time for which a graceful shutdown still accepts connections and replies to requests, with `Connection: close`. It
-    /// ends early when no connection is open.
+    /// Time for which a graceful shutdown still accepts connections and replies to requests, with `Connection: close`. If
+    /// another process accepts the connections, it ends early when none is open.
     pub drain_timeout: Duration,
     /// Timeout of requests and lookups in flight during a graceful shutdown, after `drain_timeout`.
     pub shutdown_timeout: Duration,

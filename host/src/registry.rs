@@ -13,11 +13,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::activity::ConnectionActivity;
 use crate::limits::Limits;
-use crate::listener::{self, Listener};
 
 /// Maximum number of connections that are evicted but not closed yet. They exceed [`Limits::connections_max`].
 const EVICTED_MAX: usize = 4;
@@ -102,11 +100,6 @@ impl Registry {
         })
     }
 
-    /// Returns the number of connections so far.
-    pub(crate) fn admitted(&self) -> u64 {
-        self.lock().admitted
-    }
-
     pub(crate) fn statistics(&self) -> ConnectionStatistics {
         let state = self.lock();
         let active = state.queue.values().filter(|activity| activity.has_requests()).count();
@@ -125,7 +118,7 @@ impl Registry {
     }
 
     /// Waits for a slot. Returns `None` if the address has too many connections. Cancel safe.
-    async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
+    pub(crate) async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         loop {
             match self.try_admit(address) {
                 Admission::Admitted(slot) => return Some(slot),
@@ -258,41 +251,5 @@ fn network(address: IpAddr) -> IpAddr {
             Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
         }
         address => address,
-    }
-}
-
-/// Accepts the connections of a listener and registers them.
-pub(crate) struct Acceptor<L: Listener> {
-    listener: L,
-    registry: Arc<Registry>,
-    /// Cancelled when no further connection is accepted.
-    stopped: CancellationToken,
-    /// An accepted connection that waits for a slot.
-    waiting: Option<(L::Io, IpAddr)>,
-}
-
-impl<L: Listener> Acceptor<L> {
-    pub(crate) fn new(listener: L, registry: Arc<Registry>, stopped: CancellationToken) -> Self {
-        Self { listener, registry, stopped, waiting: None }
-    }
-
-    /// Accepts the next connection. Cancel safe. Once it is stopped, it returns only a connection that it had accepted before.
-    pub(crate) async fn accept(&mut self) -> (L::Io, Slot) {
-        loop {
-            let address = match &self.waiting {
-                Some((_, address)) => *address,
-                None => {
-                    let (io, peer) = tokio::select! { biased;
-                        () = self.stopped.cancelled() => std::future::pending().await,
-                        accepted = listener::accept(&mut self.listener) => accepted,
-                    };
-                    self.waiting.insert((io, peer.ip())).1
-                }
-            };
-            let slot = self.registry.admit(address).await;
-            if let (Some((io, _)), Some(slot)) = (self.waiting.take(), slot) {
-                return (io, slot);
-            }
-        }
     }
 }

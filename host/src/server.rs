@@ -12,6 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use crate::acceptor::Acceptor;
 use crate::client_address::ClientAddress;
 use crate::connection::{self, Connections};
 use crate::handler::RequestHandler;
@@ -19,7 +20,7 @@ use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::log::{Log, LogAndPass};
 use crate::monitor::ConnectionMonitor;
-use crate::registry::{Acceptor, Registry, Slot};
+use crate::registry::{Registry, Slot};
 use crate::shutdown::Shutdown;
 
 /// The configuration of [`run`].
@@ -81,27 +82,29 @@ impl fmt::Debug for Services {
 /// Serves connections until `shutdown` resolves.
 ///
 /// For [`Limits::drain_timeout`], the server then still replies to requests, but announces in each reply that it closes the
-/// connection. It also accepts connections, unless [`Services::is_socket_shared`]. Then it closes the listener and idle
-/// connections, and waits for requests and lookups in flight, at most for [`Limits::shutdown_timeout`].
+/// connection. It also accepts connections, unless [`Services::is_socket_shared`]. Then it accepts those that wait in the
+/// listener's queue and closes the listener. 250 ms later it closes idle connections, and waits for requests and lookups in
+/// flight, at most for [`Limits::shutdown_timeout`].
 ///
 /// A lookup runs to completion even if its client disconnects. Dropping this future closes the connections but does
 /// not cancel the lookups.
 pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Future<Output = ()>) {
     let (registry, phases) = (Registry::new(&services.limits), Arc::new(Shutdown::new()));
     services.connections.watch(&registry);
-    let drain_timeout = services.limits.drain_timeout;
-    let mut acceptor =
-        Acceptor::new(listener, registry.clone(), phases.end_of_accepting(services.is_socket_shared));
+    let (drain_timeout, is_socket_shared) = (services.limits.drain_timeout, services.is_socket_shared);
+    let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
     let accept = async move || acceptor.accept().await;
+    // The order ensures that the listener's queue is accepted before the last phase begins, also after a pause of this thread.
     tokio::join! { biased;
-        phases.run(shutdown, &registry, drain_timeout),
         serve(accept, services, Log::new(), phases.clone()),
+        phases.run(shutdown, &registry, drain_timeout, is_socket_shared),
     };
 }
 
-/// Serves the connections that `accept` returns until the shutdown closes them. `accept` must be cancel safe.
+/// Serves the connections that `accept` returns, the last one followed by `None`, until the shutdown closes them. `accept` must
+/// be cancel safe.
 pub(crate) async fn serve<Io>(
-    mut accept: impl AsyncFnMut() -> (Io, Slot),
+    mut accept: impl AsyncFnMut() -> Option<(Io, Slot)>,
     services: Services,
     log: Log,
     shutdown: Arc<Shutdown>,
@@ -134,13 +137,16 @@ pub(crate) async fn serve<Io>(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! { biased;
-            () = shutdown.closing.cancelled() => break,
             Some(closed) = connections.join_next() => log_panic(closed),
-            (io, slot) = accept() => drop(connections.spawn(shared.clone().serve(io, slot))),
+            accepted = accept() => match accepted {
+                Some((io, slot)) => drop(connections.spawn(shared.clone().serve(io, slot))),
+                None => break,
+            },
         }
     }
 
     drop(accept); // closes the listener
+    shutdown.closing.cancelled().await;
     lookups.close();
     let drained = async {
         while let Some(closed) = connections.join_next().await {

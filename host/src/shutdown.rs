@@ -8,20 +8,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::registry::Registry;
 
-/// The state of a shutdown, shared by all connections and threads.
+/// Time for the requests on the connections that were accepted last.
+const LAST_REQUESTS_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The state of a shutdown, shared by all connections and threads. Its tokens are cancelled in the order of the fields.
 #[derive(Debug)]
 pub(crate) struct Shutdown {
     is_draining: AtomicBool,
-    /// Cancelled first. Replies then announce the end of the connection.
+    /// Replies announce the end of the connection.
     pub(crate) draining: CancellationToken,
-    /// Cancelled last. Each connection then closes as soon as it has no request in flight.
+    /// The listener accepts the connections in its queue and closes.
+    pub(crate) stopping: CancellationToken,
+    /// Each connection closes as soon as it has no request in flight.
     pub(crate) closing: CancellationToken,
 }
 
 impl Shutdown {
     pub(crate) fn new() -> Self {
         let closing = CancellationToken::new();
-        Self { is_draining: AtomicBool::new(false), draining: closing.child_token(), closing }
+        let stopping = closing.child_token();
+        Self { is_draining: AtomicBool::new(false), draining: stopping.child_token(), stopping, closing }
     }
 
     /// Returns whether replies announce the end of the connection. Reading a token would lock a mutex for each request.
@@ -29,32 +35,41 @@ impl Shutdown {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Returns the token that is cancelled when no further connection is accepted.
-    pub(crate) fn end_of_accepting(&self, is_socket_shared: bool) -> CancellationToken {
-        if is_socket_shared { self.draining.clone() } else { self.closing.clone() }
-    }
-
-    /// Waits for `signal`, then begins both phases.
+    /// Waits for `signal`, then begins all phases.
     ///
     /// A client may send a request just before an idle connection is closed, so it must first be able to receive a reply that
-    /// announces the close.
-    pub(crate) async fn run(&self, signal: impl Future<Output = ()>, registry: &Registry, drain: Duration) {
-        /// Time without connections after which none is expected in the listener's queue.
-        const QUIET: Duration = Duration::from_millis(20);
-
+    /// announces the close. If another process accepts the connections of a shared socket, this one stops at once.
+    pub(crate) async fn run(
+        &self,
+        signal: impl Future<Output = ()>,
+        registry: &Registry,
+        drain: Duration,
+        is_socket_shared: bool,
+    ) {
         signal.await;
         self.is_draining.store(true, Ordering::Relaxed);
         self.draining.cancel();
-        let is_quiet = async {
-            loop {
-                let admitted = registry.admitted();
-                sleep(QUIET).await;
-                if registry.is_empty() && registry.admitted() == admitted {
-                    return;
-                }
-            }
+        let rest = if is_socket_shared {
+            drain
+        } else {
+            sleep(drain).await;
+            LAST_REQUESTS_TIMEOUT
         };
-        let _ = timeout(drain, is_quiet).await;
+        self.stopping.cancel();
+        let _ = timeout(rest, emptied(registry)).await;
         self.closing.cancel();
+    }
+}
+
+/// Waits until no connection is open.
+async fn emptied(registry: &Registry) {
+    /// Longer than the listener needs to empty its queue.
+    const INTERVAL: Duration = Duration::from_millis(50);
+
+    loop {
+        sleep(INTERVAL).await;
+        if registry.is_empty() {
+            return;
+        }
     }
 }

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,9 +17,10 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::acceptor::Acceptor;
 use crate::log::Log;
 use crate::outbox::Outbox;
-use crate::registry::{Acceptor, Registry, Slot};
+use crate::registry::{Registry, Slot};
 use crate::server::{Services, serve};
 use crate::shutdown::Shutdown;
 
@@ -64,20 +64,25 @@ impl Workers {
         let workers: Vec<_> = self.threads.iter().map(start).collect();
         let _close_if_dropped = phases.closing.clone().drop_guard();
 
-        let mut shutdown = pin!(phases.run(shutdown, &registry, services.limits.drain_timeout));
-        let mut acceptor =
-            Acceptor::new(listener, registry.clone(), phases.end_of_accepting(services.is_socket_shared));
-        loop {
-            tokio::select! { biased;
-                () = &mut shutdown => break,
-                Some(stopped) = running.join_next() => propagate_panic(stopped),
-                (stream, slot) = acceptor.accept() => dispatch(&workers, stream, slot),
+        let Services { limits, is_socket_shared, .. } = services;
+        let mut acceptor = Acceptor::new(listener, registry.clone(), phases.clone(), is_socket_shared);
+        let accepting = async move {
+            while let Some((stream, slot)) = acceptor.accept().await {
+                dispatch(&workers, stream, slot);
             }
-        }
-        drop(acceptor); // closes the listener
-        while let Some(stopped) = running.join_next().await {
-            propagate_panic(stopped);
-        }
+            // Closes the listener, and the channels to the threads.
+        };
+        let running = async {
+            while let Some(stopped) = running.join_next().await {
+                propagate_panic(stopped);
+            }
+        };
+        // The order is that of `run`.
+        tokio::join! { biased;
+            accepting,
+            phases.run(shutdown, &registry, limits.drain_timeout, is_socket_shared),
+            running,
+        };
     }
 }
 
@@ -104,8 +109,8 @@ impl Worker {
         let sending = AbortOnDropHandle::new(thread.spawn(outbox.clone().run()));
         let streams = outbox.clone();
         let accept = async move || {
-            let (stream, slot) = receive(&mut receiver).await;
-            (streams.stream(stream), slot)
+            let (stream, slot) = receive(&mut receiver).await?;
+            Some((streams.stream(stream), slot))
         };
         let served = serve(accept, services, log, phases);
         let serving = async move {
@@ -136,15 +141,15 @@ fn dispatch(workers: &[Worker], stream: TcpStream, mut slot: Slot) {
     }
 }
 
-/// Receives the next connection on its thread. Cancel safe.
-async fn receive(dispatched: &mut UnboundedReceiver<Dispatched>) -> (TcpStream, Slot) {
+/// Receives the next connection on its thread. Returns `None` after the last one. Cancel safe.
+async fn receive(dispatched: &mut UnboundedReceiver<Dispatched>) -> Option<(TcpStream, Slot)> {
     while let Some(Dispatched { stream, slot }) = dispatched.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => return (stream, slot),
+            Ok(stream) => return Some((stream, slot)),
             Err(error) => log_failed_dispatch(&error),
         }
     }
-    std::future::pending().await
+    None
 }
 
 fn log_failed_dispatch(error: &io::Error) {

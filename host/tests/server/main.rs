@@ -12,6 +12,7 @@ mod http2;
 mod lookups;
 mod malformed;
 mod request_ids;
+mod restarts;
 mod shutdown;
 mod suspended;
 mod tcp;
