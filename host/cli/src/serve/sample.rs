@@ -33,12 +33,15 @@ impl Sample {
             ));
             None
         } else {
+            if cfg!(debug_assertions) {
+                output::remark("this build is not optimised; `cargo build --release` makes one for production");
+            }
             Some(sample::create(&data)?)
         };
         Ok(Self { data, key, invitation: None })
     }
 
-    /// Prepares an invitation, if nobody has joined the workspace of the sample. Fails if users could not open its URL.
+    /// Prepares an invitation, if the workspace of the sample has no user. Fails if users could not open its URL.
     pub async fn invite(&mut self, console: &WebApplication) -> Result<(), Failure> {
         if sample::has_no_user(&mut self.admin()?).await? {
             self.invitation = Some(sample::invitation(&console.link_url()?)?);

@@ -18,6 +18,7 @@ fn printed_curl_command_succeeds() {
     assert_eq!(enrich.json(&["credits", "show", "demo", "--json"])["granted"], 1_000);
     let log = server.stop();
     assert!(!log.contains(&key) && !log.contains(&email), "{log}");
+    assert_eq!(log.contains("this build is not optimised"), cfg!(debug_assertions), "{log}");
 }
 
 #[test]
