@@ -13,8 +13,6 @@ pub enum ServerKind {
     Memory,
     /// The service with credits in SQLite, durable before the reply, and windows in memory.
     Sqlite,
-    /// The same, with relaxed durability: spends are committed after their replies.
-    SqliteRelaxed,
     /// The service with credits in PostgreSQL and windows in Redis.
     Postgres,
     /// The same on two nodes that share the requests evenly.
@@ -23,15 +21,8 @@ pub enum ServerKind {
 
 impl ServerKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
-        Self::Bare,
-        Self::Epoll,
-        Self::Memory,
-        Self::Sqlite,
-        Self::SqliteRelaxed,
-        Self::Postgres,
-        Self::PostgresTwoNodes,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Bare, Self::Epoll, Self::Memory, Self::Sqlite, Self::Postgres, Self::PostgresTwoNodes];
 
     /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
@@ -40,7 +31,6 @@ impl ServerKind {
             Self::Bare => "bare",
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
-            Self::SqliteRelaxed => "sqlite-relaxed",
             Self::Postgres => "postgres",
             Self::PostgresTwoNodes => "postgres-two-nodes",
         }
@@ -63,7 +53,6 @@ impl ServerKind {
             Self::Bare => "bare hyper",
             Self::Memory => "enrich, in memory",
             Self::Sqlite => "enrich, SQLite",
-            Self::SqliteRelaxed => "enrich, SQLite, relaxed",
             Self::Postgres => "enrich, PostgreSQL and Redis",
             Self::PostgresTwoNodes => "enrich, PostgreSQL and Redis, two nodes",
         }

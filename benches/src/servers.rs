@@ -110,9 +110,6 @@ impl Server {
             self._stores = Some(processes);
             enrich.run(["migrate"])?;
         }
-        if self.kind == ServerKind::SqliteRelaxed {
-            enrich.config = Some("[credits]\ndurability = \"relaxed\"\n");
-        }
         self.keys.main = enrich.create_workspace("bench", u32::MAX)?;
         self.keys.limited = enrich.create_workspace("limited", 1)?;
         enrich.import_people(PEOPLE)?;
@@ -192,13 +189,12 @@ pub struct EnrichCommand<'a> {
     dir: PathBuf,
     /// The URLs of PostgreSQL and Redis.
     stores: Option<(String, String)>,
-    config: Option<&'static str>,
 }
 
 impl<'a> EnrichCommand<'a> {
     /// Uses a data directory in `dir`.
     pub fn new(launcher: &'a Launcher, dir: &Path) -> Self {
-        Self { launcher, dir: dir.to_owned(), stores: None, config: None }
+        Self { launcher, dir: dir.to_owned(), stores: None }
     }
 
     /// Returns the data directory.
@@ -251,11 +247,6 @@ impl<'a> EnrichCommand<'a> {
     pub fn serve(&self, args: &[&str]) -> io::Result<Process> {
         let mut command = self.configure(self.launcher.command(&self.launcher.enrich()));
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
-        if let Some(config) = self.config {
-            let file = self.dir.join("enrich.toml");
-            std::fs::write(&file, config)?;
-            command.arg("--config").arg(file);
-        }
         if let Some((_, redis)) = &self.stores {
             command.env("ENRICH_WINDOWS", redis);
         }

@@ -2,8 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use enrich_sqlite::Durability;
-
 /// The address that `serve` listens on by default.
 pub const LISTEN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
@@ -19,26 +17,6 @@ pub const DATA: &str = "./enrich-data";
 pub const RESOLVER_DEADLINES_MS: RangeInclusive<u64> = 1..=20_000;
 
 pub const CONFIDENCES: RangeInclusive<f64> = 0.0..=1.0;
-
-/// When a reply to a billed lookup is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DurabilitySetting {
-    /// After the spend is durable
-    #[default]
-    Strict,
-    /// Before the spend is durable; it is committed within 5 ms
-    Relaxed,
-}
-
-impl From<DurabilitySetting> for Durability {
-    fn from(setting: DurabilitySetting) -> Self {
-        match setting {
-            DurabilitySetting::Strict => Self::Strict,
-            DurabilitySetting::Relaxed => Self::Relaxed,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -16,8 +16,7 @@ Usage: rig [OPTIONS]
 
 Options:
       --servers <LIST>      Compare these servers with the first one:
-                            bare, epoll, memory, sqlite,
-                            sqlite-relaxed, postgres,
+                            bare, epoll, memory, sqlite, postgres,
                             postgres-two-nodes [default: all]. With
                             -quiet after its name, a server does not
                             log lookups.
@@ -178,10 +177,9 @@ mod tests {
 
     #[test]
     fn parses_lists_and_numbers() {
-        let args = "--servers bare,memory-quiet,sqlite-relaxed --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
+        let args = "--servers bare,memory-quiet,sqlite --connections 1,20 --rate 20000 --seconds=0.5 --case not-found";
         let Ok(Action::Compare(compare)) = parsed(args) else { panic!("not a comparison") };
-        let servers =
-            [(ServerKind::Bare, false), (ServerKind::Memory, false), (ServerKind::SqliteRelaxed, true)];
+        let servers = [(ServerKind::Bare, false), (ServerKind::Memory, false), (ServerKind::Sqlite, true)];
         assert_eq!(compare.servers, servers);
         assert_eq!((compare.connections, compare.rate), (vec![1, 20], Some(20_000.0)));
         assert_eq!((compare.time, compare.case), (Duration::from_millis(500), Case::NotFound));

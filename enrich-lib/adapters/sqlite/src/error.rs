@@ -87,11 +87,6 @@ pub enum SqliteError {
         "the disk failed to store a commit, and the ledger has stopped: {0}; check the disk, then restart"
     )]
     SyncFailed(String),
-    /// Some spends that were acknowledged before they were durable could not be written before the ledger was closed.
-    #[error(
-        "{0} acknowledged spends could not be written, and are lost; their workspaces are not billed for them"
-    )]
-    SpendsLost(usize),
     /// SQLite returned an error.
     #[error("the database returned an error: {0}")]
     Database(#[from] rusqlite::Error),

@@ -1,8 +1,7 @@
 //! Keys and credits of the process that serves.
 //!
 //! Holds are in memory and end with the process; grants and spends are on disk. A spend is queued for the
-//! [`crate::writer`], which commits all queued spends as one batch. The [`Durability`] determines when the spend is
-//! acknowledged.
+//! [`crate::writer`], which commits all queued spends as one batch. The spend is acknowledged when it is durable.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +25,6 @@ use enrich_store::{Clocks, StoreError};
 
 use crate::database::{self, Schema};
 use crate::dir::DataDir;
-use crate::durability::{Durability, Work};
 use crate::error::SqliteError;
 use crate::queue::{self, queue};
 use crate::shared::{Shared, WorkspaceState};
@@ -34,6 +32,7 @@ use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::usage::BilledLookup;
 use crate::writer::{Job, Writer};
+use crate::writer_thread::Work;
 
 /// [`Keys`] and [`Credits`] of a data directory.
 ///
@@ -41,22 +40,12 @@ use crate::writer::{Job, Writer};
 /// writer has ended.
 pub struct Ledger {
     shared: Arc<Shared>,
-    durability: Durability,
     queue: queue::Sender<Job>,
     /// The result of the writer. `None` if [`Ledger::close`] was called.
     end: Mutex<Option<oneshot::Receiver<Result<(), SqliteError>>>>,
 }
 
 impl Ledger {
-    /// Calls [`Ledger::open_with`] with [`Durability::Strict`].
-    pub fn open(
-        dir: &DataDir,
-        now: impl Into<Clocks>,
-        spawn: impl FnOnce(Work),
-    ) -> Result<Self, SqliteError> {
-        Self::open_with(Durability::Strict, dir, now, spawn)
-    }
-
     /// Locks the data directory and starts its writer with `spawn`.
     ///
     /// The ledger reads no clock. Its time is `now`, and then the time of the last [`Ledger::tick`]. A
@@ -67,8 +56,7 @@ impl Ledger {
     ///
     /// Errors: [`SqliteError::Served`] if another process has locked it, [`SqliteError::Moved`] if the accounts were
     /// moved to another store, [`SqliteError::Damaged`].
-    pub fn open_with(
-        durability: Durability,
+    pub fn open(
         dir: &DataDir,
         now: impl Into<Clocks>,
         spawn: impl FnOnce(Work),
@@ -80,9 +68,9 @@ impl Ledger {
         let shared = Arc::new(Shared::new(database::open(&dir.accounts())?, lock, now.into()));
         let (queue, jobs) = queue();
         let (ended, end) = oneshot::channel();
-        let writer = Writer::new(writer_db, shared.clone(), durability, ended)?;
+        let writer = Writer::new(writer_db, shared.clone(), ended)?;
         spawn(Box::pin(writer.run(jobs)));
-        Ok(Self { shared, durability, queue, end: Mutex::new(Some(end)) })
+        Ok(Self { shared, queue, end: Mutex::new(Some(end)) })
     }
 
     /// Advances the ledger's time to `now`. Call it at least twice a second.
@@ -133,8 +121,7 @@ impl Ledger {
     /// Writes all queued spends and the rest of the state, and moves all commits into `accounts.db`, which is then complete
     /// without its write-ahead log. Later calls of the ledger fail. Call it when no lookup is in flight.
     ///
-    /// Errors: [`SqliteError::SpendsLost`] if spends were acknowledged before they were durable and cannot be written. To give
-    /// the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
+    /// To give the disk time to recover, call [`Ledger::tick`] until it succeeds, and then this.
     pub async fn close(&self) -> Result<(), SqliteError> {
         let end = self.end.lock().take();
         self.queue.close();
@@ -221,7 +208,6 @@ impl Ledger {
             account.commit_spend(hold.lookup_id);
             return Ok(None);
         }
-        let is_acknowledged = self.durability == Durability::Relaxed && self.shared.unflushed.add();
         let queued_at = self.shared.elapsed();
         let lookup = BilledLookup {
             lookup_id: hold.lookup_id,
@@ -230,7 +216,7 @@ impl Ledger {
             at: hold.placed_at,
             credits,
         };
-        let spend = Arc::new(Spend::new(state.clone(), lookup, queued_at, is_acknowledged));
+        let spend = Arc::new(Spend::new(state.clone(), lookup, queued_at));
         let is_first = match self.queue.send(Job::Spend(QueuedSpend::new(spend.clone()))) {
             Ok(is_first) => is_first,
             Err(job) => {
@@ -240,16 +226,7 @@ impl Ledger {
                 return Err(StoreError::Stopped);
             }
         };
-        let is_strict = self.durability == Durability::Strict;
-        if is_first && !is_strict {
-            // In relaxed mode the writer itself waits for more spends.
-            self.queue.notify();
-        }
-        if is_acknowledged {
-            account.commit_spend(hold.lookup_id);
-            return Ok(None);
-        }
-        let notify_after = (is_first && is_strict).then_some(YIELDS);
+        let notify_after = is_first.then_some(YIELDS);
         Ok(Some(PendingSpend { ledger: self, spend, notify_after }))
     }
 }

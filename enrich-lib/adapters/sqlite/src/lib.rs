@@ -2,7 +2,7 @@
 //!
 //! * [`Ledger`] implements [`Keys`](enrich_lib::ports::Keys) and [`Credits`](enrich_lib::ports::Credits) for one
 //!   process. Keys are cached and holds are kept in memory. Spends are group-committed, and durable before they are
-//!   acknowledged unless the [`Durability`] is relaxed.
+//!   acknowledged.
 //! * [`People`] implements [`Resolver`](enrich_lib::ports::Resolver).
 //! * [`Admin`] implements [`enrich_store::Admin`] and [`enrich_store::Users`]. It and [`Import`] are for operators. Any process can use them while another one serves.
 //!
@@ -11,7 +11,7 @@
 //! Each module uses only the modules before it: `error` · `dir` files and lock · `wal` the write-ahead log · `database`
 //! opening and migrations · `verify` damaged files · `column` value conversions · `sync` the reply channel · `queue` jobs for
 //! the writer · `events` the audit log · `workspaces` · `grants` · `keys` API keys · `usage` lookups by day · `spend_rows` lists of spends · `user_rows` statements
-//! about users · `export` · `backup` · `admin` · `users` · `audit` · `durability` · `shared` accounts in memory · `spend`
+//! about users · `export` · `backup` · `admin` · `users` · `audit` · `writer_thread` · `shared` accounts in memory · `spend`
 //! pending spends · `totals` spent totals · `withdrawals` by commands · `rows` statements of the writer · `commit` transactions of spends · `writer`
 //! group commit · `ledger` · `hash` the key of the email hashes · `shard` one shard of the people in memory · `opt_outs` opt-outs
 //! on disk · `index` people in memory · `disk` people on disk · `import` · `snapshot` · `people`.
@@ -57,8 +57,6 @@ mod users;
 
 mod audit;
 
-mod durability;
-
 mod shared;
 
 mod spend;
@@ -74,6 +72,7 @@ mod wal;
 mod commit;
 
 mod writer;
+mod writer_thread;
 
 mod ledger;
 
@@ -96,7 +95,6 @@ mod people;
 pub use admin::Admin;
 pub use backup::BackupFile;
 pub use dir::{DataDir, ServeLock};
-pub use durability::{Durability, Work, run_on_thread};
 pub use error::SqliteError;
 pub use export::Export;
 pub use import::{Import, Imported};
@@ -104,3 +102,4 @@ pub use ledger::Ledger;
 pub use people::{People, Stats};
 pub use snapshot::{Fetched, Published};
 pub use verify::FileCheck;
+pub use writer_thread::{Work, run_on_thread};

@@ -1,7 +1,7 @@
 //! State shared between requests and the writer: the accounts and the keys in memory.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use enrich_store::sync::{Mutex, MutexGuard};
 pub(crate) struct Shared {
     pub(crate) keys: KeyCache,
     pub(crate) usage: Arc<UsageCounter>,
-    pub(crate) unflushed: Unflushed,
     states: ShardedMap<Arc<WorkspaceState>>,
     /// Workspaces that were used since the last tick.
     touched: Mutex<Vec<Arc<WorkspaceState>>>,
@@ -60,7 +59,6 @@ impl Shared {
         Self {
             keys: KeyCache::default(),
             usage: Arc::default(),
-            unflushed: Unflushed::default(),
             states: ShardedMap::default(),
             touched: Mutex::default(),
             wall_ms: AtomicU64::new(now.wall.unix_ms()),
@@ -189,36 +187,5 @@ impl WorkspaceState {
     /// Returns whether the account is scheduled for `due`, and ends the schedule.
     pub(crate) fn take_due(&self, due: Duration) -> bool {
         self.due_ms.compare_exchange(whole_ms(due), u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
-
-/// Counts the unflushed spends: acknowledged, not yet durable.
-#[derive(Default)]
-pub(crate) struct Unflushed {
-    count: AtomicUsize,
-    /// Set if some of them could not be written.
-    is_failing: AtomicBool,
-}
-
-impl Unflushed {
-    /// Maximum number of unflushed spends: 40 ms of load on a busy server. Beyond it, spends wait for the disk.
-    const COUNT_MAX: usize = 4_096;
-
-    /// Returns whether one more spend may be acknowledged before it is written. If so, counts it.
-    pub(crate) fn add(&self) -> bool {
-        if self.is_failing.load(Ordering::Relaxed) {
-            return false;
-        }
-        let fits = self.count.fetch_add(1, Ordering::Relaxed) < Self::COUNT_MAX;
-        if !fits {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-        fits
-    }
-
-    /// Subtracts the spends that were written, and records whether the remaining ones failed.
-    pub(crate) fn settle(&self, written: usize, is_failing: bool) {
-        self.is_failing.store(is_failing, Ordering::Relaxed);
-        self.count.fetch_sub(written, Ordering::Relaxed);
     }
 }

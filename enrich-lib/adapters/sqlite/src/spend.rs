@@ -19,8 +19,6 @@ pub(crate) struct Spend {
     pub(crate) lookup: BilledLookup,
     /// When it was queued, on the ledger's monotonic clock.
     pub(crate) queued_at: Duration,
-    /// Acknowledged before it was durable (relaxed mode).
-    pub(crate) is_acknowledged: bool,
     result: Mutex<SpendResult>,
 }
 
@@ -41,14 +39,8 @@ struct Waiter {
 type PendingWake = (Arc<Spend>, Waker);
 
 impl Spend {
-    pub(crate) fn new(
-        state: Arc<WorkspaceState>,
-        lookup: BilledLookup,
-        queued_at: Duration,
-        is_acknowledged: bool,
-    ) -> Self {
-        let result = if is_acknowledged { SpendResult::Taken } else { SpendResult::Pending(None) };
-        Self { state, lookup, queued_at, is_acknowledged, result: Mutex::new(result) }
+    pub(crate) fn new(state: Arc<WorkspaceState>, lookup: BilledLookup, queued_at: Duration) -> Self {
+        Self { state, lookup, queued_at, result: Mutex::new(SpendResult::Pending(None)) }
     }
 
     /// Polls the result. Returns [`StoreError::Stopped`] if it was received before.
@@ -97,7 +89,7 @@ impl Spend {
         self.complete(Ok(()), wakes);
     }
 
-    /// Ends a spend that is not durable and never will be. A spend that was acknowledged before is lost.
+    /// Ends a spend that is not durable and never will be.
     pub(crate) fn fail(self: &Arc<Self>, account: &mut Account, error: StoreError, wakes: &mut WakeBatch) {
         account.abort_spend(self.lookup.lookup_id);
         self.complete(Err(error), wakes);
@@ -130,9 +122,9 @@ impl QueuedSpend {
         self.0.take()
     }
 
-    /// Returns whether the spend was queued at `time` or earlier and its caller still waits for it.
+    /// Returns whether the spend was queued at `time` or earlier.
     pub(crate) fn is_overdue(&self, time: Duration) -> bool {
-        self.0.as_ref().is_some_and(|spend| spend.queued_at <= time && !spend.is_acknowledged)
+        self.0.as_ref().is_some_and(|spend| spend.queued_at <= time)
     }
 }
 

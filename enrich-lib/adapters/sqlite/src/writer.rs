@@ -1,6 +1,6 @@
 //! Group commit: one writer commits all spends that were queued during the previous commit as one batch.
 //!
-//! A strict ledger has no fixed waiting window. A single spend is committed at once. Otherwise the first spend of a
+//! There is no fixed waiting window. A single spend is committed at once. Otherwise the first spend of a
 //! batch lets all ready tasks queue theirs before it notifies the writer ([`crate::queue`]).
 //!
 //! ```text
@@ -11,8 +11,6 @@
 //!
 //! A spend whose transaction has begun is never given up: its caller has no result until the outcome is known. If a sync
 //! fails, the outcome is unknown until the next start, and the writer ends.
-//!
-//! A spend that was acknowledged before it is durable is *unflushed*. The writer retries it until it is committed.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -28,7 +26,6 @@ use rustc_hash::FxHashMap;
 
 use crate::commit::{self, CommitError, SpendTable, discard_failed_commit};
 use crate::database::{self, ChangeDetector};
-use crate::durability::{Durability, pause};
 use crate::error::SqliteError;
 use crate::queue::Receiver;
 use crate::rows;
@@ -37,16 +34,13 @@ use crate::spend::{QueuedSpend, Spend, WakeBatch};
 use crate::sync::oneshot;
 use crate::usage;
 use crate::withdrawals::Withdrawals;
+use crate::writer_thread::pause;
 
 /// Maximum number of keys whose last use is written per tick. Each key updates a separate page.
 const KEY_USES_MAX: usize = 100;
 
 /// Maximum number of jobs in one commit. Bounds how long the first job waits for the last.
 const BATCH_MAX: usize = 512;
-
-/// How long a relaxed writer collects unflushed spends before it commits them. A commit of 256 spends costs a third, per
-/// spend, of one of 64.
-const FLUSH_DELAY: Duration = Duration::from_millis(4);
 
 /// The length of the write-ahead log at which it is copied into the database: 41 MB. Commits wait for the copy. At low rates, it
 /// takes 2 ms, because many frames are versions of few pages; a shorter log would only be copied more often.
@@ -55,7 +49,7 @@ const CHECKPOINT_FRAMES: i32 = 10_000;
 /// The number of spends in the log at which it is copied. At high rates, they fill many pages: a full log would take 40 ms.
 const CHECKPOINT_SPENDS: usize = 20_000;
 
-/// How long a strict writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
+/// How long the writer pauses for commands of other processes, and how often. Commands retry every 1 to 2 ms.
 const GAP: Duration = Duration::from_millis(3);
 const GAP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -67,14 +61,11 @@ pub(crate) enum Job {
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
-    durability: Durability,
     detector: ChangeDetector,
     spends: SpendTable,
     /// Rowid of the last grant that was applied.
     grants_seen: i64,
     withdrawals: Withdrawals,
-    /// Unflushed spends.
-    unflushed: Vec<Arc<Spend>>,
     /// Spends whose commit failed before its sync. They fail when it is certain that recovery does not find it.
     in_doubt: Vec<Arc<Spend>>,
     /// The error of the last commit that failed.
@@ -97,7 +88,6 @@ impl Writer {
     pub(crate) fn new(
         mut db: Connection,
         shared: Arc<Shared>,
-        durability: Durability,
         ended: oneshot::Sender<Result<(), SqliteError>>,
     ) -> Result<Self, SqliteError> {
         // Keeps the statement journal of a multi-row `INSERT`, a few pages, in memory instead of a temporary file.
@@ -120,12 +110,10 @@ impl Writer {
         Ok(Self {
             db,
             shared,
-            durability,
             detector,
             spends,
             grants_seen,
             withdrawals,
-            unflushed: Vec::new(),
             in_doubt: Vec::new(),
             commit_error: None,
             expiry_queue: BTreeMap::new(),
@@ -141,7 +129,6 @@ impl Writer {
     pub(crate) async fn run(mut self, mut jobs: Receiver<Job>) {
         let mut batch = Vec::new();
         while !self.shared.has_failed() && jobs.take(&mut batch, BATCH_MAX).await {
-            let is_full = batch.len() == BATCH_MAX; // more jobs may be queued
             let (mut spends, mut ticks) = (Vec::new(), Vec::new());
             for job in batch.drain(..) {
                 match job {
@@ -160,9 +147,7 @@ impl Writer {
                 self.log_spends = 0;
                 self.checkpointed = self.checkpoint();
             }
-            if self.durability == Durability::Relaxed && !is_full {
-                pause(FLUSH_DELAY).await;
-            } else if has_ticked && self.gap_is_due() {
+            if has_ticked && self.gap_is_due() {
                 pause(GAP).await;
             }
         }
@@ -195,34 +180,26 @@ impl Writer {
         // If it fails, the next process counts the billed lookups again.
         let written = self.write_statistics(&[]);
         self.shared.failure()?;
-        if !self.unflushed.is_empty() {
-            return Err(SqliteError::SpendsLost(self.unflushed.len()));
-        }
         written?;
         database::empty_log(&self.db)
     }
 
-    /// Writes unflushed and new spends as one batch.
-    fn commit(&mut self, new: Vec<Arc<Spend>>) {
-        let early = self.unflushed.len() + new.iter().filter(|spend| spend.is_acknowledged).count();
+    /// Writes spends as one batch.
+    fn commit(&mut self, mut spends: Vec<Arc<Spend>>) {
         let mut wakes = WakeBatch::default();
         match self.resolve_doubt(&mut wakes) {
+            Ok(()) if spends.is_empty() => {}
             Ok(()) => {
-                let mut spends = mem::take(&mut self.unflushed);
-                spends.extend(new);
                 // Ids of one batch are close to each other, but in random order. Inserts in order find the same page again.
                 spends.sort_unstable_by_key(|spend| spend.lookup.lookup_id);
-                if !spends.is_empty() {
-                    self.commit_error = None;
-                    self.write(spends, &mut wakes);
-                    // If it fails, the next commit or tick tries again.
-                    let _ = self.resolve_doubt(&mut wakes);
-                }
+                self.commit_error = None;
+                self.write(spends, &mut wakes);
+                // If it fails, the next commit or tick tries again.
+                let _ = self.resolve_doubt(&mut wakes);
             }
-            Err(error) => self.reject(new, &error, &mut wakes),
+            Err(error) => self.reject(spends, &error, &mut wakes),
         }
         self.shared.set_unwritable(!self.in_doubt.is_empty());
-        self.shared.unflushed.settle(early - self.unflushed.len(), !self.unflushed.is_empty());
         wakes.wake();
     }
 
@@ -239,8 +216,7 @@ impl Writer {
             Ok(()) => {
                 self.shared.commits.record(spends.len());
                 self.log_spends += spends.len();
-                // The account has spent the credits of unflushed spends already.
-                for spend in spends.iter().filter(|spend| !spend.is_acknowledged) {
+                for spend in &spends {
                     spend.succeed(&mut self.shared.account(&spend.state), wakes);
                 }
             }
@@ -256,25 +232,18 @@ impl Writer {
             Err(CommitError::Rejected(error)) => self.reject(spends, &error.to_string(), wakes),
             Err(CommitError::InDoubt(error)) => {
                 self.commit_error = Some(error.to_string());
-                let (unflushed, waiting) = spends.into_iter().partition(|spend| spend.is_acknowledged);
-                self.unflushed.extend::<Vec<_>>(unflushed);
-                self.in_doubt.extend::<Vec<_>>(waiting);
+                self.in_doubt.extend(spends);
             }
             // Without a result, the callers wait until the process ends.
             Err(CommitError::SyncFailed(_)) => {}
         }
     }
 
-    /// Fails spends of which nothing was written. Unflushed ones are retried instead.
-    fn reject(&mut self, spends: Vec<Arc<Spend>>, why: &str, wakes: &mut WakeBatch) {
+    /// Fails spends of which nothing was written.
+    fn reject(&self, spends: Vec<Arc<Spend>>, why: &str, wakes: &mut WakeBatch) {
         for spend in spends {
-            if spend.is_acknowledged {
-                self.unflushed.push(spend);
-                self.commit_error.get_or_insert_with(|| why.to_owned());
-            } else {
-                let error = StoreError::NotCommitted(why.to_owned());
-                spend.fail(&mut self.shared.account(&spend.state), error, wakes);
-            }
+            let error = StoreError::NotCommitted(why.to_owned());
+            spend.fail(&mut self.shared.account(&spend.state), error, wakes);
         }
     }
 
@@ -295,9 +264,8 @@ impl Writer {
 
     fn tick(&mut self, now: Clocks) -> Result<(), SqliteError> {
         self.shared.failure()?;
-        let error =
-            self.commit_error.clone().filter(|_| !self.unflushed.is_empty() || !self.in_doubt.is_empty());
-        let flushed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
+        let error = self.commit_error.clone().filter(|_| !self.in_doubt.is_empty());
+        let committed = error.map_or(Ok(()), |error| Err(StoreError::NotCommitted(error).into()));
         let used = self.advance(now.elapsed);
         self.shared.keys.clear_unknown();
         // This process deletes the rows of abandoned withdrawals, which the detector does not report.
@@ -309,7 +277,7 @@ impl Writer {
             rows::read_grants(&self.db, &self.shared, &mut self.withdrawals, &mut self.grants_seen)
         })?;
         let checkpointed = mem::replace(&mut self.checkpointed, Ok(()));
-        flushed.and(checkpointed).and(self.write_statistics(&used))
+        committed.and(checkpointed).and(self.write_statistics(&used))
     }
 
     /// Expires overdue holds. Returns the accounts whose holds may have changed since the last tick. Idle accounts

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::listen::{self, Listen};
 use crate::number;
 use crate::url::ServerUrl;
-use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
+use crate::values::{CONFIDENCES, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
@@ -111,11 +111,6 @@ pub struct ServeArgs {
     /// Storage for finding people [default: memory]
     #[arg(long, value_name = "STORAGE", env = "ENRICH_PEOPLE_INDEX", help_heading = "Data")]
     pub people_index: Option<PeopleIndex>,
-    /// When a billed lookup is answered [default: strict]
-    ///
-    /// With `relaxed`, a crash loses the spends of up to 5 ms, in favour of the workspaces.
-    #[arg(long, value_name = "MODE", env = "ENRICH_CREDITS_DURABILITY", help_heading = "Data")]
-    pub credits_durability: Option<DurabilitySetting>,
 
     /// Price of a match, in credits [default: 1]
     #[arg(long, value_name = "N", env = "ENRICH_PRICE_FOUND", value_parser = number::within(0..=u32::MAX), help_heading = "Lookups")]

@@ -34,7 +34,9 @@ impl Sample {
             None
         } else {
             if cfg!(debug_assertions) {
-                output::remark("this build is not optimised; `cargo build --release` makes one for production");
+                output::remark(
+                    "this build is not optimised; `cargo build --release` makes one for production",
+                );
             }
             Some(sample::create(&data)?)
         };

@@ -13,7 +13,7 @@ use enrich_lib::ports::{Credits, Keys, Resolver, Windows};
 use enrich_lib::refusal::PortError;
 use enrich_middleware::timeouts::{CreditsWithTimeout, KeysWithTimeout};
 use enrich_postgres::LeaseStatistics;
-use enrich_sqlite::{DataDir, Durability, People};
+use enrich_sqlite::{DataDir, People};
 use enrich_store::statistics::LedgerStatistics;
 use enrich_store::sync::Mutex;
 use enrich_store::{ClockSkew, Clocks};
@@ -82,9 +82,8 @@ impl Stores {
         let accounts = match &locations.database {
             Some(url) => Accounts::Shared(Arc::new(join(url, clock.read()).await?)),
             None => {
-                let durability = Durability::from(settings.config.credits.durability);
                 let (now, spawn) = (clock.read(), enrich_sqlite::run_on_thread);
-                let ledger = enrich_sqlite::Ledger::open_with(durability, &dir, now, spawn)?;
+                let ledger = enrich_sqlite::Ledger::open(&dir, now, spawn)?;
                 ledger.time_commits(clocks::monotonic);
                 Accounts::Own(Arc::new(ledger))
             }

@@ -23,7 +23,7 @@ use super::url_source::UrlSource;
 use super::vendors::{self, VendorConfig};
 use crate::listen::{self, Listen};
 use crate::sources::Sources;
-use crate::values::{CONFIDENCES, DurabilitySetting, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
+use crate::values::{CONFIDENCES, LogFormat, PeopleIndex, RESOLVER_DEADLINES_MS};
 
 /// The settings. Paths in the file are relative to the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -83,8 +83,6 @@ pub struct PriceConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CreditsConfig {
-    /// The durability of spends, if credits are in the data directory.
-    pub durability: DurabilitySetting,
     /// Maximum time for which the outcome of a commit may be unknown, in milliseconds.
     pub in_doubt_ms: u64,
     /// Age after which the server removes spends, in days. It keeps them if missing.
@@ -144,7 +142,7 @@ impl Default for PriceConfig {
 
 impl Default for CreditsConfig {
     fn default() -> Self {
-        Self { durability: DurabilitySetting::default(), in_doubt_ms: 30_000, keep_spends_days: None }
+        Self { in_doubt_ms: 30_000, keep_spends_days: None }
     }
 }
 

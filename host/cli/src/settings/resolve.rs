@@ -142,7 +142,6 @@ fn merge(args: &ServeArgs, file: &mut Config) {
     file.windows_ca = args.windows_ca.clone().or(file.windows_ca.take());
     file.price.found = args.price_found.unwrap_or(file.price.found);
     file.price.not_found = args.price_not_found.unwrap_or(file.price.not_found);
-    file.credits.durability = args.credits_durability.unwrap_or(file.credits.durability);
     file.people.confidence_min = args.confidence_min.unwrap_or(file.people.confidence_min);
     file.people.index = args.people_index.unwrap_or(file.people.index);
     file.resolver.deadline_ms = args.deadline_ms.unwrap_or(file.resolver.deadline_ms);

@@ -71,36 +71,6 @@ fn commands_do_not_disturb_a_server_whose_disk_was_full() {
 }
 
 #[test]
-fn relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups() {
-    with_mounts("disk_full::relaxed_durability_reports_a_full_disk_and_bills_acknowledged_lookups", || {
-        let shop = Shop::new();
-        let server = shop.enrich.serve(&["--credits-durability", "relaxed"]);
-        assert_all(&ask_at_once(&server, &shop.key), 200);
-        let mut answered = CLIENTS as u64;
-        eventually("they are written", || (shop.spent() == answered).then_some(()));
-
-        shop.disk.fill();
-        // The server acknowledges some lookups before it detects the error, and refuses all later ones.
-        let ask = || server.connect().enrich(&shop.key, EMAIL).unwrap().status;
-        eventually("a refusal", || {
-            let status = ask();
-            answered += u64::from(status == 200);
-            (status == 500).then_some(())
-        });
-        assert_all(&ask_at_once(&server, &shop.key), 500);
-        shop.what_costs_nothing_is_answered(&server);
-        assert_eq!(shop.spent(), CLIENTS as u64);
-
-        shop.disk.make_room();
-        assert_all(&ask_at_once(&server, &shop.key), 200);
-        answered += CLIENTS as u64;
-        let log = server.stop();
-        assert!(log.contains("full"), "the operator is expected why: {log}");
-        assert_eq!(shop.spent(), answered, "as many as were answered with 200");
-    });
-}
-
-#[test]
 fn import_larger_than_the_disk_changes_nothing() {
     with_mounts("disk_full::import_larger_than_the_disk_changes_nothing", || {
         let shop = Shop::new();

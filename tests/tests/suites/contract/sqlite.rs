@@ -1,4 +1,4 @@
-//! The store contract for the SQLite adapter, in strict and relaxed mode.
+//! The store contract for the SQLite adapter.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger};
+use enrich_sqlite::{Admin, DataDir, Ledger};
 use enrich_store::records::NewKey;
 use enrich_store::usage::UsageCounter;
 use enrich_store::{Accounts, Actor};
@@ -18,75 +18,56 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 mod keys {
-    enrich_tests::keys_contract!(super::strict);
+    enrich_tests::keys_contract!(super::open);
 }
 
 mod credits {
-    enrich_tests::credits_contract!(super::strict);
+    enrich_tests::credits_contract!(super::open);
 }
 
 mod concurrency {
-    enrich_tests::concurrency_contract!(super::strict);
+    enrich_tests::concurrency_contract!(super::open);
 }
 
 mod durability {
-    enrich_tests::durability_contract!(super::strict);
+    enrich_tests::durability_contract!(super::open);
 }
 
 mod admin {
-    enrich_tests::admin_contract!(super::strict);
+    enrich_tests::admin_contract!(super::open);
 }
 
 mod workspaces {
-    enrich_tests::workspaces_contract!(super::strict);
+    enrich_tests::workspaces_contract!(super::open);
 }
 
 mod grants {
-    enrich_tests::grants_contract!(super::strict);
+    enrich_tests::grants_contract!(super::open);
 }
 
 mod retention {
-    enrich_tests::retention_contract!(super::strict);
+    enrich_tests::retention_contract!(super::open);
 }
 
 mod usage {
-    enrich_tests::usage_contract!(super::strict);
+    enrich_tests::usage_contract!(super::open);
 }
 
 mod links {
-    enrich_tests::links_contract!(super::strict);
+    enrich_tests::links_contract!(super::open);
 }
 
 mod users {
-    enrich_tests::users_contract!(super::strict);
+    enrich_tests::users_contract!(super::open);
 }
 
 mod sessions {
-    enrich_tests::sessions_contract!(super::strict);
-}
-
-mod relaxed {
-    mod usage {
-        enrich_tests::usage_contract!(super::super::relaxed);
-    }
-
-    mod credits {
-        enrich_tests::credits_contract!(super::super::relaxed);
-    }
-
-    mod concurrency {
-        enrich_tests::concurrency_contract!(super::super::relaxed);
-    }
-
-    mod durability {
-        enrich_tests::durability_contract!(super::super::relaxed);
-    }
+    enrich_tests::sessions_contract!(super::open);
 }
 
 #[test]
 fn random_steps_match_the_model() {
-    model::compare(40, strict);
-    model::compare(40, relaxed);
+    model::compare(80, open);
 }
 
 /// A serving ledger, and an operator with a separate connection, as from another process.
@@ -96,33 +77,24 @@ struct Sqlite {
     writer: JoinHandle<()>,
     files: TempDir,
     workspaces: AtomicU32,
-    durability: Durability,
-    /// The time of the last tick.
-    now: Mutex<Timestamp>,
 }
 
-async fn strict() -> Arc<Sqlite> {
-    Arc::new(Sqlite::serve(Durability::Strict, TempDir::new().unwrap(), 0))
-}
-
-async fn relaxed() -> Arc<Sqlite> {
-    Arc::new(Sqlite::serve(Durability::Relaxed, TempDir::new().unwrap(), 0))
+async fn open() -> Arc<Sqlite> {
+    Arc::new(Sqlite::serve(TempDir::new().unwrap(), 0))
 }
 
 impl Sqlite {
-    fn serve(durability: Durability, files: TempDir, workspaces: u32) -> Self {
+    fn serve(files: TempDir, workspaces: u32) -> Self {
         let mut writer = None;
         let dir = DataDir::create(files.path()).unwrap();
         let spawn = |work| writer = Some(tokio::spawn(work));
-        let ledger = Ledger::open_with(durability, &dir, START, spawn).unwrap();
+        let ledger = Ledger::open(&dir, START, spawn).unwrap();
         Self {
             operator: Mutex::new(Admin::open(&dir).unwrap()),
             ledger,
             writer: writer.unwrap(),
             files,
             workspaces: AtomicU32::new(workspaces),
-            durability,
-            now: Mutex::new(START),
         }
     }
 
@@ -162,11 +134,6 @@ impl Store for Sqlite {
     }
 
     async fn balance(&self, workspace: &WorkspaceId) -> Balance {
-        if self.durability == Durability::Relaxed {
-            // In relaxed mode, spends are guaranteed to be on the disk only after a tick.
-            let now = *self.now.lock().unwrap();
-            self.ledger.tick(now).await.unwrap();
-        }
         let balance = self.ledger.balance(workspace).unwrap();
         let on_disk = self.operator().balance(workspace).unwrap();
         assert_eq!(on_disk.spent, balance.spent, "a spend that counts is on the disk");
@@ -174,7 +141,6 @@ impl Store for Sqlite {
     }
 
     async fn tick(&self, now: Timestamp) {
-        *self.now.lock().unwrap() = now;
         self.ledger.tick(now).await.unwrap();
     }
 }
@@ -193,11 +159,10 @@ impl Administered for Sqlite {
 #[async_trait]
 impl Durable for Sqlite {
     async fn crash(self: Arc<Self>) -> Arc<Self> {
-        let Self { operator, ledger, writer, files, workspaces, durability, .. } =
-            Arc::into_inner(self).unwrap();
+        let Self { operator, ledger, writer, files, workspaces, .. } = Arc::into_inner(self).unwrap();
         writer.abort();
         let _ = writer.await;
         drop((operator, ledger));
-        Arc::new(Self::serve(durability, files, workspaces.into_inner()))
+        Arc::new(Self::serve(files, workspaces.into_inner()))
     }
 }

@@ -11,7 +11,6 @@ mod in_memory;
 mod locks;
 mod operators;
 mod people;
-mod relaxed;
 mod snapshot;
 mod spends;
 mod usage;

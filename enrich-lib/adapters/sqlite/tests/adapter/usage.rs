@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrich_lib::credit::{Hold, HoldOutcome, Settlement};
 use enrich_lib::key::KeyId;
 use enrich_lib::ports::Credits;
-use enrich_sqlite::{Admin, Durability};
+use enrich_sqlite::Admin;
 use enrich_store::Admin as _;
 use enrich_store::usage::{BILLED, Day, UsageCount, UsageRow};
 use futures_executor::block_on;
@@ -148,15 +148,14 @@ proptest! {
     #[test]
     fn usage_equals_spends_after_any_steps(
         steps in vec(step(), 1..25),
-        durability in prop_oneof![Just(Durability::Strict), Just(Durability::Relaxed)],
     ) {
-        let mut world = World::serve_with(durability, Files::with_credits(1_000_000));
+        let mut world = World::serve(Files::with_credits(1_000_000));
         for step in steps {
             match step {
                 Step::Spend(numbers) => spend_all(&world, &numbers),
                 Step::Tick => world.tick(START),
-                Step::Crash => world = World::serve_with(durability, world.kill()),
-                Step::Close => world = World::serve_with(durability, world.close()),
+                Step::Crash => world = World::serve(world.kill()),
+                Step::Close => world = World::serve(world.close()),
             }
             let audit = world.admin().audit().unwrap();
             prop_assert!(audit.reconciles(), "{:?}", audit);

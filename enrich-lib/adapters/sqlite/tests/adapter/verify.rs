@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use enrich_sqlite::{Durability, Ledger, SqliteError};
+use enrich_sqlite::{Ledger, SqliteError};
 
 use crate::world::{Files, START, World, message};
 
@@ -43,7 +43,7 @@ fn serves_intact_files_after_crash() {
 fn refuses_damaged_file_after_crash() {
     let files = crashed();
     damage(&files);
-    let error = Ledger::open_with(Durability::Strict, &files.dir, START, drop).map(drop).unwrap_err();
+    let error = Ledger::open(&files.dir, START, drop).map(drop).unwrap_err();
     assert!(
         matches!(&error, SqliteError::Damaged { path, .. } if *path == files.path("accounts.db")),
         "{error}"

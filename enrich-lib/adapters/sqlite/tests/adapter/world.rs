@@ -16,7 +16,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::ports::{Credits, Keys};
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
-use enrich_sqlite::{Admin, DataDir, Durability, Ledger, SqliteError, Work};
+use enrich_sqlite::{Admin, DataDir, Ledger, SqliteError, Work};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -86,12 +86,8 @@ impl World {
     }
 
     pub(crate) fn serve(files: Files) -> Self {
-        Self::serve_with(Durability::Strict, files)
-    }
-
-    pub(crate) fn serve_with(durability: Durability, files: Files) -> Self {
         let mut writer = None;
-        let ledger = Ledger::open_with(durability, &files.dir, START, |work| writer = Some(work)).unwrap();
+        let ledger = Ledger::open(&files.dir, START, |work| writer = Some(work)).unwrap();
         Self { ledger, writer: RefCell::new(writer), files }
     }
 

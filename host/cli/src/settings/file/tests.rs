@@ -246,8 +246,8 @@ fn logs_no_client_address_by_default() {
 fn names_settings_that_need_a_restart() {
     let change = |text| read(text).unwrap().0.fixed_differences(&Config::default());
     assert_eq!(change("[price]\nfound = 2\n[connections]\nmax = 1"), ["price", "connections"]);
-    assert_eq!(change("[credits]\ndurability = \"relaxed\""), ["credits"]);
-    assert_eq!(change("[credits]\ndurability = \"strict\""), [""; 0]);
+    assert_eq!(change("[credits]\nin_doubt_ms = 1000"), ["credits"]);
+    assert_eq!(change("[credits]\nin_doubt_ms = 30000"), [""; 0]);
     assert_eq!(
         change("[people]\nconfidence_min = 1\n[emails]\nproviders_allowed = []"),
         ["people", "emails"]

@@ -1,4 +1,4 @@
-//! When a spend is acknowledged, and how the writer runs.
+//! The thread of the writer.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -11,19 +11,6 @@ use std::time::Duration;
 
 /// The writer's future, to be run on an executor of the caller's choice.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// When a spend is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Reply after the spend is durable.
-    #[default]
-    Strict,
-    /// Reply first, commit within 5 ms if the disk is healthy.
-    ///
-    /// A crash loses the unflushed spends, in favor of the workspace. No credit is spent twice. While the disk fails or
-    /// falls behind, spends behave as in [`Durability::Strict`].
-    Relaxed,
-}
 
 /// Runs the writer of a ledger on a dedicated thread, as a server does. A simulation runs the writer on its own executor
 /// instead.
