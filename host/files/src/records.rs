@@ -8,6 +8,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use csv::ByteRecord;
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
+/// Maximum length of a row, in bytes. Without it, a missing quote makes the rest of the file one cell.
+const ROW_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Maximum number of columns, which is that of spreadsheets.
+const COLUMNS_MAX: usize = 16_384;
+
 pub(crate) struct Records<R> {
     text: BufReader<R>,
     parser: Reader,
@@ -37,10 +43,12 @@ impl<R: Read> Records<R> {
     }
 
     /// Reads the next record into `record`. Returns the number of its first line, or `None` at the end and after an error.
+    ///
+    /// Errors: reading failed, or the record is too long. Nothing is read after an error.
     pub(crate) fn read(&mut self, record: &mut ByteRecord) -> io::Result<Option<u64>> {
         record.clear();
         let (mut cells_len, mut ends_len) = (0, 0);
-        let mut first_line = None;
+        let (mut first_line, mut row_bytes) = (None, 0);
         if self.has_failed {
             return Ok(None);
         }
@@ -58,6 +66,10 @@ impl<R: Read> Records<R> {
             let taken = taken.len();
             self.text.consume(taken);
             (cells_len, ends_len) = (cells_len + written, ends_len + ended);
+            if let Some(line) = first_line {
+                row_bytes += taken as u64;
+                check_size(line, row_bytes, ends_len).inspect_err(|_| self.has_failed = true)?;
+            }
             match result {
                 ReadRecordResult::InputEmpty => {}
                 ReadRecordResult::OutputFull => self.cells.resize(2 * self.cells.len(), 0),
@@ -73,6 +85,17 @@ impl<R: Read> Records<R> {
         }
         Ok(first_line)
     }
+}
+
+fn check_size(line: u64, bytes: u64, columns: usize) -> io::Result<()> {
+    let limit = if columns > COLUMNS_MAX {
+        "has more than 16,384 columns"
+    } else if bytes > ROW_BYTES_MAX {
+        "is longer than 1 MiB"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!("the row in line {line} {limit}; check for a missing quote")))
 }
 
 fn count_lines(text: &[u8]) -> u64 {

@@ -1,9 +1,11 @@
 //! The file formats for importing people.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on ends there")]
 
-use std::io::Write;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use enrich_files::{Columns, FileError, RowError, Rows};
+use enrich_files::{Columns, FileError, RowError, Rows, Table};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -217,4 +219,68 @@ fn reports_truncated_gzip_after_the_complete_rows() {
     let rows = rows(&whole[..whole.len() / 2]);
     assert_eq!(rows[0], "ada > ada (0.9)");
     assert!(rows.last().unwrap().starts_with("unreadable: "), "{:?}", rows.last());
+}
+
+/// A text that never ends: `start`, and then `unit` again and again.
+struct Endless {
+    start: &'static [u8],
+    unit: u8,
+    bytes_read: Arc<AtomicUsize>,
+}
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.start.read(buffer)?;
+        buffer[bytes..].fill(self.unit);
+        self.bytes_read.fetch_add(buffer.len(), Ordering::Relaxed);
+        Ok(buffer.len())
+    }
+}
+
+#[test]
+fn refuses_an_endless_row_after_a_bounded_number_of_bytes() {
+    const LONG: &str = "is longer than 1 MiB; check for a missing quote";
+    const WIDE: &str = "has more than 16,384 columns; check for a missing quote";
+    for (start, unit, line, limit) in [
+        ("email,linkedin_url\n", b'a', 2, LONG),
+        ("email,linkedin_url\nada@gmail.com,\"", b'\n', 2, LONG),
+        ("email,linkedin_url\nada@gmail.com,linkedin.com/in/ada\n", b',', 3, WIDE),
+        ("email,linkedin_url", b',', 1, WIDE),
+        ("email,linkedin_url", b'a', 1, LONG),
+    ] {
+        let expected = format!("the row in line {line} {limit}");
+        let bytes_read = Arc::new(AtomicUsize::new(0));
+        let file = || Endless { start: start.as_bytes(), unit, bytes_read: bytes_read.clone() };
+        let columns = Columns::default();
+        let error = match Rows::read(file(), &columns) {
+            Err(error) => error.to_string(),
+            Ok(rows) => rows
+                .map(|row| match row {
+                    Err(RowError::Unreadable(error)) => error.to_string(),
+                    _ => String::new(),
+                })
+                .find(|error| !error.is_empty())
+                .unwrap(),
+        };
+        assert!(error.ends_with(&expected), "{error}");
+        let error = match Table::read(file(), "email", &[]) {
+            Err(error) => error,
+            Ok(mut table) => table.find_map(Result::err).unwrap(),
+        };
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        assert!(bytes_read.load(Ordering::Relaxed) < 2 * 1_200_000, "{start} {unit}");
+    }
+}
+
+#[test]
+fn reads_a_row_of_the_largest_size() {
+    let wide = "x,".repeat(16_384 - 2);
+    let csv = format!("{wide}email,linkedin_url\n{wide}ada@gmail.com,linkedin.com/in/ada\n");
+    assert_eq!(rows(&csv), ["ada > ada (1)"]);
+    let long = "x".repeat(1024 * 1024 - 100);
+    let csv = format!("email,linkedin_url,note\nada@gmail.com,linkedin.com/in/ada,\"{long}\"\n");
+    assert_eq!(rows(gzipped(&csv)), ["ada > ada (1)"]);
+    let csv = gzipped(&csv.replace('x', "xx"));
+    let unreadable = "unreadable: the row in line 2 is longer than 1 MiB; check for a missing quote";
+    assert_eq!(rows(csv), [unreadable]);
 }
