@@ -1,7 +1,7 @@
 //! A client-side rate limit: sends each request as soon as the server's rate-limit headers permit it.
 //!
 //! Requests of the workspace's other clients are not visible here. If they exhaust the limit, the server responds with 429,
-//! and all requests wait.
+//! and all requests wait. Meanwhile, single requests probe whether the operator has raised the limit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,8 +24,23 @@ pub struct RateLimiter {
 pub struct Permit<'a> {
     limiter: &'a RateLimiter,
     started_at: Instant,
-    /// True if no other request is in flight until this one finishes.
-    is_exclusive: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Normal,
+    /// No other request is in flight until this one finishes.
+    Exclusive,
+    /// Sent during a pause.
+    Probe,
+}
+
+/// A time in which no request is sent, because of the burst limit or an unavailable server.
+pub struct Pause {
+    pub since: Instant,
+    pub left: Duration,
+    pub reason: &'static str,
 }
 
 impl RateLimiter {
@@ -39,7 +54,7 @@ impl RateLimiter {
             let started_at = Instant::now();
             let started = self.lock().start(started_at);
             match started {
-                Ok(is_exclusive) => return Permit { limiter: self, started_at, is_exclusive },
+                Ok(kind) => return Permit { limiter: self, started_at, kind },
                 Err(Wait::Response) => changed.await,
                 Err(Wait::Until(time)) => tokio::select! {
                     () = changed => {}
@@ -54,13 +69,22 @@ impl RateLimiter {
         self.lock().in_flight
     }
 
-    /// Returns how long no request will be sent, if none is in flight.
-    pub fn pause(&self) -> Option<Duration> {
-        let (state, now) = (self.lock(), Instant::now());
-        match state.clone().start(now) {
-            Err(Wait::Until(time)) if state.in_flight == 0 => Some(time - now),
+    /// Returns the current pause.
+    pub fn pause(&self) -> Option<Pause> {
+        let (mut state, now) = (self.lock(), Instant::now());
+        match (state.paused_since, state.check(now)) {
+            (Some(since), Err(Wait::Until(time))) => {
+                let reason = if state.may_probe(now) { "burst limit" } else { "the server is unavailable" };
+                Some(Pause { since, left: time - now, reason })
+            }
             _ => None,
         }
+    }
+
+    /// Returns the duration of all pauses.
+    pub fn paused(&self) -> Duration {
+        let state = self.lock();
+        state.paused + state.paused_since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -72,14 +96,14 @@ impl Permit<'_> {
     /// Updates the rate limit from the headers of the response, and releases the permit.
     pub fn complete(self, response: &Response) {
         let reported = ReportedLimit::read(response.status.as_u16(), &response.headers);
-        self.limiter.lock().update(&reported, Instant::now());
+        self.limiter.lock().update(&reported, self.kind, Instant::now());
     }
 
     /// Halves the number of requests in flight after a 402. Returns whether the 402 means that the workspace is out of
     /// credits. This is certain only if no other request was in flight: others hold credits, which they may release.
     pub fn credits_refused(&self) -> bool {
         self.limiter.lock().reduce_concurrency(self.started_at, Instant::now());
-        self.is_exclusive
+        self.kind == Kind::Exclusive
     }
 }
 
@@ -98,6 +122,8 @@ struct ReportedLimit {
     reset: Option<Duration>,
     /// How long no request may be sent.
     pause: Option<Duration>,
+    /// True if the reason is the limit.
+    is_limited: bool,
 }
 
 impl ReportedLimit {
@@ -117,6 +143,7 @@ impl ReportedLimit {
             remaining: integer(headers, "ratelimit-remaining"),
             reset,
             pause,
+            is_limited: status == 429,
         }
     }
 }
@@ -142,6 +169,13 @@ fn duration_from_now(number: u64) -> Duration {
 struct State {
     in_flight: u64,
     paused_until: Option<Instant>,
+    /// True if `paused_until` is not due to the limit.
+    is_unavailable: bool,
+    /// When the current pause began.
+    paused_since: Option<Instant>,
+    probed_at: Option<Instant>,
+    /// The duration of the earlier pauses.
+    paused: Duration,
     window: Window,
     /// Maximum number of requests in flight after a 402, and the time of that response.
     concurrency_max: Option<(u64, Instant)>,
@@ -173,13 +207,43 @@ enum Wait {
 /// Tolerance between the reset times that responses report for one window. They differ by rounding and network delay.
 const RESET_TOLERANCE: Duration = Duration::from_secs(2);
 
+/// Interval between two probes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+
 impl State {
-    /// Starts a request. Returns whether no other request is in flight until it finishes.
+    /// Starts a request.
     ///
     /// # Errors
     ///
     /// Returns the event to wait for if the request may not start now.
-    fn start(&mut self, now: Instant) -> Result<bool, Wait> {
+    fn start(&mut self, now: Instant) -> Result<Kind, Wait> {
+        let kind = match self.check(now) {
+            Ok(kind) => {
+                let since = self.paused_since.take();
+                self.paused += since.map(|since| now - since).unwrap_or_default();
+                kind
+            }
+            Err(Wait::Until(time)) if self.in_flight == 0 => {
+                let since = *self.paused_since.get_or_insert(now);
+                let probe_at = self.probed_at.map_or(since, |at| at.max(since)) + PROBE_INTERVAL;
+                if !self.may_probe(now) || now < probe_at {
+                    return Err(Wait::Until(if self.may_probe(now) { time.min(probe_at) } else { time }));
+                }
+                self.probed_at = Some(now);
+                Kind::Probe
+            }
+            Err(wait) => return Err(wait),
+        };
+        self.in_flight += 1;
+        Ok(kind)
+    }
+
+    fn may_probe(&self, now: Instant) -> bool {
+        !self.is_unavailable || self.paused_until.is_none_or(|time| now >= time)
+    }
+
+    /// Returns whether a request may start that is not a probe.
+    fn check(&mut self, now: Instant) -> Result<Kind, Wait> {
         if let Some(time) = self.paused_until.filter(|&time| now < time) {
             return Err(Wait::Until(time));
         }
@@ -200,8 +264,8 @@ impl State {
         if !may_start || self.in_flight >= in_flight_max {
             return Err(Wait::Response);
         }
-        self.in_flight += 1;
-        Ok(in_flight_max == 1 || matches!(self.window, Window::Unknown))
+        let is_exclusive = in_flight_max == 1 || matches!(self.window, Window::Unknown);
+        Ok(if is_exclusive { Kind::Exclusive } else { Kind::Normal })
     }
 
     /// Halves the number of requests in flight. Requests that were in flight together reduce it only once.
@@ -211,10 +275,14 @@ impl State {
         }
     }
 
-    /// Updates the window and the pause from a response.
-    fn update(&mut self, reported: &ReportedLimit, now: Instant) {
+    /// Updates the window and the pause from the response to a request of this kind.
+    fn update(&mut self, reported: &ReportedLimit, kind: Kind, now: Instant) {
+        let is_over = kind == Kind::Probe && reported.pause.is_none();
         if let Some(pause) = reported.pause {
             self.paused_until = self.paused_until.max(Some(now + pause));
+            self.is_unavailable = !reported.is_limited;
+        } else if is_over {
+            self.paused_until = None;
         }
         let (Some(reported_remaining), Some(reset)) = (reported.remaining, reported.reset) else {
             if matches!(self.window, Window::Unknown) {
@@ -225,6 +293,9 @@ impl State {
         let reset_at = now + reset;
         let limit = reported.limit.unwrap_or(reported_remaining).max(1);
         let remaining = match self.window {
+            Window::Limited { .. } if is_over => reported_remaining,
+            // the limit was raised
+            Window::Limited { limit: before, .. } if limit > before => reported_remaining,
             // a previous window
             Window::Limited { resets_at: Some(time), .. } if reset_at + RESET_TOLERANCE < time => return,
             // the next window
@@ -245,103 +316,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reported(remaining: u64, reset_s: u64) -> ReportedLimit {
-        let reset = Some(Duration::from_secs(reset_s));
-        ReportedLimit { limit: Some(5), remaining: Some(remaining), reset, pause: None }
-    }
-
-    fn seconds(seconds: f64) -> Duration {
-        Duration::from_secs_f64(seconds)
-    }
-
-    /// Starts as many requests as may be in flight. Returns their number and the event to wait for.
-    fn start_all(state: &mut State, now: Instant) -> (u64, Wait) {
-        let before = state.in_flight;
-        loop {
-            if let Err(wait) = state.start(now) {
-                return (state.in_flight - before, wait);
-            }
-        }
-    }
-
-    fn complete(state: &mut State, reported: &ReportedLimit, now: Instant) {
-        state.in_flight -= 1;
-        state.update(reported, now);
-    }
-
-    #[test]
-    fn sends_one_request_first_and_then_at_most_the_remaining_number() {
-        let (mut state, now) = (State::default(), Instant::now());
-        assert_eq!(start_all(&mut state, now), (1, Wait::Response));
-        complete(&mut state, &reported(4, 10), now);
-        assert_eq!(start_all(&mut state, now), (4, Wait::Until(now + seconds(10.0))));
-        // Responses arrive out of order: the lowest number counts.
-        complete(&mut state, &reported(1, 10), now);
-        complete(&mut state, &reported(3, 10), now);
-        assert_eq!(start_all(&mut state, now).0, 0);
-    }
-
-    #[test]
-    fn starts_a_new_window_at_the_reset_and_ignores_responses_of_the_previous_one() {
-        let (mut state, now) = (State::default(), Instant::now());
-        assert_eq!(start_all(&mut state, now).0, 1);
-        complete(&mut state, &reported(2, 10), now);
-        assert_eq!(start_all(&mut state, now).0, 2);
-        complete(&mut state, &reported(0, 10), now);
-        let next = now + seconds(10.0);
-        assert_eq!(start_all(&mut state, next).0, 4, "one request is still in flight");
-        complete(&mut state, &reported(3, 60), next);
-        complete(&mut state, &reported(0, 1), next);
-        assert_eq!(start_all(&mut state, next).0, 0);
-        complete(&mut state, &reported(2, 60), next);
-        complete(&mut state, &reported(2, 60), next);
-        assert_eq!(state.in_flight, 1);
-        assert_eq!(start_all(&mut state, next).0, 1);
-    }
-
-    #[test]
-    fn pauses_all_requests_after_429_and_none_without_a_limit() {
-        let (mut state, now) = (State::default(), Instant::now());
-        assert!(state.start(now).is_ok());
-        complete(&mut state, &ReportedLimit::default(), now);
-        for _ in 0..100 {
-            assert!(state.start(now).is_ok());
-        }
-        complete(&mut state, &ReportedLimit { pause: Some(seconds(3.0)), ..ReportedLimit::default() }, now);
-        complete(&mut state, &ReportedLimit { pause: Some(seconds(1.0)), ..ReportedLimit::default() }, now);
-        assert_eq!(state.start(now + seconds(2.9)), Err(Wait::Until(now + seconds(3.0))));
-        assert!(state.start(now + seconds(3.0)).is_ok());
-    }
-
-    #[test]
-    fn halves_concurrency_once_for_402s_of_concurrent_requests() {
-        let (mut state, now) = (State { window: Window::Unlimited, ..State::default() }, Instant::now());
-        for _ in 0..8 {
-            assert_eq!(state.start(now), Ok(false));
-        }
-        let later = now + seconds(1.0);
-        state.reduce_concurrency(now, later);
-        state.reduce_concurrency(now, later);
-        state.in_flight = 0;
-        assert_eq!(start_all(&mut state, later), (4, Wait::Response));
-        state.in_flight = 1;
-        state.reduce_concurrency(later, later);
-        state.in_flight = 0;
-        assert_eq!(state.start(later), Ok(true), "no other request is in flight");
-    }
-
-    #[test]
-    fn parses_headers_with_parameters_and_unix_times() {
-        let mut headers = HeaderMap::new();
-        headers.insert("ratelimit-limit", "100, 100;w=60".parse().unwrap());
-        headers.insert("ratelimit-reset", "7".parse().unwrap());
-        let parsed = ReportedLimit::read(429, &headers);
-        assert_eq!((parsed.limit, parsed.pause), (Some(100), Some(seconds(7.0))));
-        assert_eq!(ReportedLimit::read(429, &HeaderMap::new()).pause, Some(ReportedLimit::PAUSE_MIN));
-        let in_an_hour = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 3600;
-        assert!((3590..=3600).contains(&duration_from_now(in_an_hour).as_secs()));
-    }
-}
+mod tests;

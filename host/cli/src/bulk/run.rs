@@ -10,11 +10,12 @@ use indicatif::ProgressBar;
 use rand::seq::SliceRandom;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::input::Input;
 use super::lookup::{FailedLookup, LookupClient, LookupOutcome};
 use super::previous_run::{FailedRow, PreviousRun};
+use super::rate_limit::Pause;
 use super::row_result::{RowResult, email_key};
 use super::sink::Sink;
 use super::stop::Stopped;
@@ -31,6 +32,9 @@ const FAILURES_MAX: u32 = 20;
 
 /// Interval between syncs. A power loss costs at most the results of one interval.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shorter pauses are not reported without a terminal.
+const PAUSE_REPORTED_MIN: Duration = Duration::from_secs(5);
 
 pub struct Run<'a> {
     client: Arc<LookupClient>,
@@ -51,6 +55,8 @@ pub struct Run<'a> {
     failures: u32,
     stopped: Option<Stopped>,
     is_interrupted: bool,
+    /// The start of the last pause that was reported.
+    reported_pause: Option<Instant>,
 }
 
 enum Lookup {
@@ -81,10 +87,12 @@ impl<'a> Run<'a> {
             failures: 0,
             stopped: None,
             is_interrupted: false,
+            reported_pause: None,
         }
     }
 
-    pub fn into_summary(self) -> Summary {
+    pub fn into_summary(mut self) -> Summary {
+        self.summary.paused = self.client.limiter.paused();
         self.summary
     }
 
@@ -164,10 +172,23 @@ impl<'a> Run<'a> {
             exit = events.signals.next() => self.interrupt(exit),
             _ = events.sync.tick() => {
                 self.sink.sync()?;
-                self.progress.set_message(pause_message(self.client.limiter.pause()));
+                self.show_pause();
             }
         }
         Ok(())
+    }
+
+    /// Shows a pause in the progress bar. Without one, reports each longer pause once.
+    fn show_pause(&mut self) {
+        let Some(Pause { since, left, reason }) = self.client.limiter.pause() else {
+            return self.progress.set_message("");
+        };
+        let message = pause_message(left, reason);
+        if self.progress.is_hidden() && left >= PAUSE_REPORTED_MIN && self.reported_pause != Some(since) {
+            self.reported_pause = Some(since);
+            output::remark(&message);
+        }
+        self.progress.set_message(message);
     }
 
     /// Adds a row to the queue and starts its lookup.

@@ -26,6 +26,8 @@ pub struct Summary {
     pub lookups: u64,
     /// Number of matches among `lookups`. By default, only matches are billed.
     pub matches: u64,
+    /// Time in which no request was sent, because of the burst limit.
+    pub paused: Duration,
     /// Line and reason of the first bad rows.
     bad_rows: Vec<(u64, String)>,
     bad_rows_unlisted: u64,
@@ -39,6 +41,7 @@ impl Summary {
             statuses,
             lookups: 0,
             matches: 0,
+            paused: Duration::ZERO,
             bad_rows: Vec::new(),
             bad_rows_unlisted: 0,
         }
@@ -107,18 +110,25 @@ impl Summary {
             "errors": errors,
             "lookups": self.lookups,
             "matches": self.matches,
+            "paused_seconds": self.paused.as_secs_f64(),
             "seconds": self.started.elapsed().as_secs_f64(),
             "stopped": stopped,
         })
     }
 
     fn to_text(&self) -> String {
-        let seconds = self.started.elapsed().as_secs_f64();
+        let elapsed = self.started.elapsed();
         let new = self.rows() - self.resumed;
+        let rate = new as f64 / elapsed.saturating_sub(self.paused).as_secs_f64().max(0.001);
+        let pauses = match self.paused.as_secs() {
+            0 => String::new(),
+            seconds => format!(" with {seconds} s of pauses"),
+        };
         let mut text = format!(
-            "{} in {seconds:.1} s, {} per second: {} found, {} not found, {} with errors",
+            "{} in {:.1} s{pauses}, {} per second: {} found, {} not found, {} with errors",
             counted(new, "row"),
-            grouped((new as f64 / seconds.max(0.001)) as u64),
+            elapsed.as_secs_f64(),
+            if rate < 10.0 { format!("{rate:.1}") } else { grouped(rate as u64) },
             grouped(self.status("found")),
             grouped(self.status("not_found")),
             grouped(self.errors()),
@@ -154,9 +164,9 @@ pub fn progress(rows: Option<u64>, resumed: u64, is_stdout_taken: bool) -> Progr
     output::progress(rows, resumed, output::progress_style(template).with_key("rate", rate))
 }
 
-/// Returns the progress bar's message about a pause of the rate limiter.
-pub fn pause_message(pause: Option<Duration>) -> String {
-    pause.map_or_else(String::new, |pause| format!("rate limit reached, waiting {} s", pause.as_secs() + 1))
+/// Returns the message about a pause.
+pub fn pause_message(left: Duration, reason: &str) -> String {
+    format!("paused {} s: {reason}", left.as_secs_f64().ceil())
 }
 
 /// Creates the error for a run that stopped early or has rows with errors. Returns `None` if the run finished without

@@ -63,6 +63,30 @@ fn stays_within_the_remaining_rate_limit() {
 }
 
 #[test]
+fn reports_pauses_and_uses_a_raised_limit_before_the_window_ends() {
+    let enrich = Enrich::new();
+    enrich.ok(&["workspace", "create", "demo", "--credits", "99", "--limit", "5", "--window", "86400"]);
+    let key = enrich.ok(&["key", "create", "demo", "test"]);
+    let server = enrich.serve(&[]);
+    enrich.file("crm.csv", table(20));
+    let child = super::start(&enrich, &bulk(&server.url, &key, &["crm.csv", "-o", "out.csv"]));
+    server.wait_for_log("outcome=", 5);
+    enrich.ok(&["workspace", "set", "demo", "--limit", "500"]);
+    let ran = super::wait(child);
+    assert!(ran.success, "{}", ran.stderr);
+    let (seconds, rest) = ran.stderr.strip_prefix("paused ").unwrap().split_once(' ').unwrap();
+    assert!(
+        (5..=86_400).contains(&seconds.parse::<u32>().unwrap()) && rest == "s: burst limit\n",
+        "{}",
+        ran.stderr
+    );
+    let (head, rest) = ran.stdout.split_once(" s of pauses, ").expect(&ran.stdout);
+    assert!(head.starts_with("20 rows in ") && head.ends_with(" with 10"), "{}", ran.stdout);
+    let rate: f64 = rest.split(" ").next().unwrap().replace(",", "").parse().unwrap();
+    assert!(rate > 3.0, "the rate is that without pauses: {}", ran.stdout);
+}
+
+#[test]
 fn resumes_after_402_without_repeating_paid_rows() {
     let (enrich, key) = with_people(40, 15, 500);
     let server = enrich.serve(&[]);
