@@ -44,6 +44,7 @@ use enrich_host::{Services, SystemArrivals, tls};
 use enrich_provider::SettingErrors;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::time::sleep;
 use tracing::info;
 
@@ -58,12 +59,19 @@ use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
 use crate::listen::Listen;
 use crate::settings::Settings;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::values::SAMPLE_CONSOLE;
 use crate::{output, runtime};
 
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut passed = PassedSockets::take();
+    // This thread accepts connections and keeps the stores current. The workers serve the connections.
+    let runtime = runtime::single_threaded()?;
+    // Before anything is read: a SIGHUP during the start takes effect after it.
+    let hangups = {
+        let _runtime = runtime.enter();
+        signals::listen(SignalKind::hangup())?
+    };
     let settings = Settings::resolve_at_start(args)?;
     let log = log::start(settings.config.log_format)?;
     settings.log_warnings();
@@ -92,15 +100,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let count = settings.config.workers.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     open_files::raise_limit(count)?;
-    // This thread accepts connections and keeps the stores current. The workers serve the connections.
-    let runtime = runtime::single_threaded()?;
     let workers =
         Workers::start(count).map_err(|e| Failure::new(format!("cannot start the worker threads: {e}")))?;
     runtime.block_on(async {
         let node = Arc::new(Node::new(data, log.dropped_lines()));
         // Before the stores, because loading the people takes minutes if there are many.
         let _admin = admin.map(|endpoint| AdminListener::start(endpoint, node.clone())).transpose()?;
-        let mut endpoints = Endpoints { api, console };
+        let mut endpoints = Endpoints { api, console, hangups };
         let stores = Stores::open(data, &settings, async |dir| {
             if args.reuse_port || endpoints.api.listening().is_some() {
                 endpoints.listen()?;
@@ -118,10 +124,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// The flag that sets the address of the lookup API.
 const LISTEN_FLAG: &str = "--listen";
 
-/// The sockets of the lookup API and the web application.
+/// The sockets of the lookup API and the web application, and the signal that reloads the settings.
 struct Endpoints {
     api: Endpoint,
     console: Option<Endpoint>,
+    hangups: Signal,
 }
 
 impl Endpoints {
@@ -171,10 +178,10 @@ async fn serve(
     mut sample: Option<Sample>,
     node: &Node,
 ) -> Result<(), Failure> {
-    let reload = Reload::new(args, settings, &stores.people, &node.vendors)?;
+    let Endpoints { api, console, hangups } = endpoints;
+    let reload = Reload::new(args, settings, &stores.people, &node.vendors, hangups);
     let tls = reload.certificate().map(tls::config);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let Endpoints { api, console } = endpoints;
     let cannot_listen = |e| Failure::new(format!("cannot listen: {e}"));
     let listener = TcpListener::from_std(api.into_listener()?).map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;

@@ -12,7 +12,7 @@ use enrich_lib::ports::Resolver;
 use enrich_metrics::VendorMetrics;
 use enrich_middleware::StackMonitor;
 use rustls::sign::CertifiedKey;
-use tokio::signal::unix::{Signal, SignalKind};
+use tokio::signal::unix::Signal;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
@@ -20,7 +20,6 @@ use tracing::{error, info, warn};
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::settings::{self, Reading, Settings};
-use crate::signals;
 use crate::sources::PeopleSource;
 
 /// Timeout for reading all files. A thread whose read hangs keeps running; its result is dropped.
@@ -46,19 +45,19 @@ pub struct Reload<'a> {
 }
 
 impl<'a> Reload<'a> {
-    /// Starts with the settings at startup. After this call, SIGHUP does not end the process.
+    /// Starts with the settings at startup. `hangups` may have received a SIGHUP already, which then reloads them.
     pub fn new(
         args: &'a ServeArgs,
         settings: &'a Settings,
         people: &'a PeopleSource,
         vendors: &'a VendorMetrics,
-    ) -> Result<Self, Failure> {
-        let hangups = signals::listen(SignalKind::hangup())?;
+        hangups: Signal,
+    ) -> Self {
         let (resolver, stack) = settings.sources.resolver(people, vendors);
         let (resolver, stack) = (Arc::new(Swap::new(resolver)), Arc::new(Swap::new(stack)));
         let certificate = settings.certificate.clone().map(|certificate| Arc::new(Swap::new(certificate)));
         let readers = Arc::new(Semaphore::new(HANGING_MAX));
-        Ok(Self { args, settings, people, vendors, resolver, stack, certificate, hangups, readers })
+        Self { args, settings, people, vendors, resolver, stack, certificate, hangups, readers }
     }
 
     pub fn resolver(&self) -> Arc<dyn Resolver> {

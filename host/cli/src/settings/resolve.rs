@@ -98,15 +98,16 @@ impl Settings {
 
     /// Returns the names of the settings that differ from `other` and need a restart.
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
-        let listen = (self.listen != other.listen).then_some("listen");
-        let data = (self.data != other.data).then_some("data");
-        let tls = (self.config.tls.is_some() != other.config.tls.is_some()).then_some("tls");
-        listen
-            .into_iter()
-            .chain(data)
-            .chain(tls)
-            .chain(self.config.fixed_differences(&other.config))
-            .collect()
+        let differences = [
+            ("listen", self.listen != other.listen),
+            ("data", self.data != other.data),
+            ("tls", self.config.tls.is_some() != other.config.tls.is_some()),
+            // As loaded: the URL is often in another file.
+            ("database", self.locations.database != other.locations.database),
+            ("windows", self.locations.windows != other.locations.windows),
+        ];
+        let differences = differences.into_iter().filter(|(_, is_different)| *is_different);
+        differences.map(|(name, _)| name).chain(self.config.fixed_differences(&other.config)).collect()
     }
 }
 

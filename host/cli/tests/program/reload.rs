@@ -1,9 +1,10 @@
 //! SIGHUP under load: valid configurations take effect, invalid ones are rejected, and no request fails.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,6 +24,8 @@ struct World {
     key: String,
     config: PathBuf,
 }
+
+const VENDOR: &str = "[[vendors]]\nfile = \"vendor.toml\"\n";
 
 const CONFIG: &str =
     "tls = { cert = \"cert.pem\", key = \"key.pem\" }\n[[vendors]]\nfile = \"vendor.toml\"\n";
@@ -71,9 +74,13 @@ impl World {
     fn set_endless_vendor(&self) {
         let path = self.enrich.path("vendor.toml");
         std::fs::remove_file(&path).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success());
+        make_fifo(&path);
     }
+}
+
+fn make_fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
 }
 
 /// Returns a client configuration that trusts these certificates.
@@ -228,16 +235,49 @@ fn invalid_file_keeps_the_previous_configuration() {
 fn reports_settings_that_need_a_restart_and_applies_the_rest() {
     let (old, new) = (Vendor::that(Behavior::Matches("old")), Vendor::that(Behavior::Matches("new")));
     let world = World::new(&old);
-    world.enrich.file("enrich.toml", "[[vendors]]\nfile = \"vendor.toml\"\n");
-    let server = world.enrich.serve(&["--config", world.config.to_str().unwrap()]);
+    let config = |first: &str| {
+        let config = format!("{first}windows = {{ file = \"windows.url\" }}\n{VENDOR}");
+        world.enrich.file("enrich.toml", config)
+    };
+    world.enrich.file("windows.url", "memory");
+    let server = world.enrich.serve_with(&config(""));
     world.set_vendor(&new, "second-s3cret");
-    world.enrich.file("enrich.toml", "[price]\nfound = 5\n[[vendors]]\nfile = \"vendor.toml\"\n");
+    world.enrich.file("windows.url", "redis://127.0.0.1:1");
+    config("plaintext = true\nprice.found = 5\n");
     server.hang_up();
     server.wait_for_log("need a restart", 1);
     assert_eq!(name(&server.connect().enrich(&world.key, EMAIL).unwrap()), "new");
     assert_eq!(world.enrich.json(&["credits", "show", "demo", "--json"])["spent"], 1);
     let log = server.stop();
-    assert!(log.contains("settings=\"price\""), "{log}");
+    assert!(log.contains("settings=\"windows, plaintext, price\""), "{log}");
+}
+
+#[test]
+fn a_signal_during_the_start_reloads_after_it() {
+    let vendor = Vendor::that(Behavior::Matches("ada"));
+    let world = World::new(&vendor);
+    std::fs::remove_file(&world.config).unwrap();
+    make_fifo(&world.config);
+    let config = world.config.to_str().unwrap();
+    let mut serve = world.enrich.command(&["serve", "--listen", "127.0.0.1:0", "--config", config]);
+    let mut child = serve.env("ENRICH_LOG", "info").stderr(Stdio::piped()).spawn().unwrap();
+    // Opening the pipe waits until the server opens it.
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(&world.config).unwrap();
+    std::fs::remove_file(&world.config).unwrap();
+    world.enrich.file("enrich.toml", format!("price.found = 5\n{VENDOR}"));
+    let killed = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    pipe.write_all(VENDOR.as_bytes()).unwrap();
+    drop(pipe);
+    let log: Vec<_> = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .take_while(|line| !line.contains("settings=\"price\""))
+        .collect();
+    assert_eq!(child.try_wait().unwrap(), None, "it ended: {log:?}");
+    assert!(log.iter().any(|line| line.contains(TAKEN)), "{log:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -257,6 +257,7 @@ fn names_settings_that_need_a_restart() {
     assert_eq!(change("workers = 2\nlog_format = \"json\""), ["workers", "log_format"]);
     let forwarded = "log_client_address = \"x-forwarded-for\"\ntrusted_proxies = [\"::1\"]";
     assert_eq!(change(forwarded), ["log_client_address", "trusted_proxies"]);
+    assert_eq!(change("plaintext = true"), ["plaintext"]);
     assert!(change("[resolver]\ndeadline_ms = 1\n[[vendors]]\nuse = \"people\"").is_empty());
 }
 
