@@ -52,7 +52,7 @@ pub(crate) async fn add(State(console): State<Arc<Console>>, request: Request, n
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()");
     if console.config.is_tls {
-        set(STRICT_TRANSPORT_SECURITY, "max-age=63072000");
+        set(STRICT_TRANSPORT_SECURITY, "max-age=63072000; includeSubDomains");
     }
     set(CACHE_CONTROL, "no-store");
     headers.insert(CONTENT_SECURITY_POLICY, POLICY.clone());

@@ -24,7 +24,7 @@ async fn every_reply_has_the_security_headers() {
             ("referrer-policy", "no-referrer"),
             ("cross-origin-opener-policy", "same-origin"),
             ("cross-origin-resource-policy", "same-origin"),
-            ("strict-transport-security", "max-age=63072000"),
+            ("strict-transport-security", "max-age=63072000; includeSubDomains"),
         ] {
             assert_eq!(page.header(name), value, "{path}");
         }
