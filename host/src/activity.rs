@@ -40,7 +40,7 @@ pub(crate) struct ConnectionActivity {
     lookups_finished: AtomicU32,
     /// The lookup in flight has timed out.
     has_lookup_timed_out: AtomicBool,
-    /// Set by the first lookup with a valid key.
+    /// Set by the first lookup with a valid key, or by the first request for a page.
     is_authenticated: AtomicBool,
     /// The other end: the client, or a proxy.
     pub(crate) peer: IpAddr,

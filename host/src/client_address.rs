@@ -1,4 +1,4 @@
-//! The client's address in the log: that of the peer, or the one that a trusted proxy reports.
+//! The client's address: that of the peer, or the one that a trusted proxy reports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -50,6 +50,20 @@ impl ClientAddress {
             }
         }
         Some(client)
+    }
+}
+
+/// Returns the last address of `X-Forwarded-For`, which the nearest proxy added. Clients can forge the other ones.
+pub fn nearest_forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
+    let last = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
+    address(last.rsplit(',').next()?.trim())
+}
+
+/// Returns the network of a client, which usually has a whole IPv6 network (/64).
+pub fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => prefix(address.into(), 64),
+        address => address,
     }
 }
 
@@ -166,6 +180,24 @@ mod tests {
         }
         assert_eq!(client(&setting, "6.6.6.6", "x-forwarded-for", &["203.0.113.9"]), "6.6.6.6");
         assert_eq!(client(&setting, PROXY, "forwarded", &["for=203.0.113.9"]), PROXY);
+    }
+
+    #[test]
+    fn nearest_proxy_reports_the_last_address_with_or_without_a_port() {
+        for (lines, expected) in [
+            (&["6.6.6.6, 203.0.113.9"][..], Some("203.0.113.9")),
+            (&["6.6.6.6", "203.0.113.9:4711"], Some("203.0.113.9")),
+            (&["[2001:db8::1]:4711"], Some("2001:db8::1")),
+            (&["203.0.113.9, unknown"], None),
+            (&[], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("x-forwarded-for", line.parse().unwrap());
+            }
+            let expected = expected.map(|address| address.parse().unwrap());
+            assert_eq!(nearest_forwarded_for(&headers), expected, "{lines:?}");
+        }
     }
 
     #[test]

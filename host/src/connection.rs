@@ -12,13 +12,14 @@ use hyper::server::conn::http1::Parts;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::{ConnectionActivity, ConnectionTimeout, InFlight, Wait};
-use crate::handler::RequestHandler;
+use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::registry::Slot;
 use crate::shutdown::Shutdown;
@@ -26,17 +27,17 @@ use crate::stream::{Stream, Version};
 use crate::wake::WakeGated;
 
 /// State shared by all connections.
-pub(crate) struct Connections {
-    pub(crate) handler: Arc<RequestHandler>,
-    pub(crate) http1: http1::Builder,
-    pub(crate) http2: http2::Builder<TokioExecutor>,
-    pub(crate) tls: Option<TlsAcceptor>,
+pub(crate) struct Connections<H> {
+    handler: Arc<H>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    tls: Option<TlsAcceptor>,
     pub(crate) shutdown: Arc<Shutdown>,
 }
 
 /// Returns hyper's HTTP/1 configuration. hyper's timeouts are disabled because they do not distinguish a slow head from an
 /// idle connection.
-pub(crate) fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
+fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
     /// hyper panics below this size.
     const HYPER_BUFFER_BYTES_MIN: usize = 8_192;
 
@@ -54,7 +55,7 @@ pub(crate) fn http1(limits: &Limits, date_header: bool) -> http1::Builder {
 ///
 /// The h2 crate itself replies 431 without a body to a head larger than four times [`Limits::head_bytes_max`]. Smaller
 /// oversized heads receive this server's 400.
-pub(crate) fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioExecutor> {
+fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioExecutor> {
     /// Buffer limit of one stream, in each direction. A connection's receive window is four times as large.
     const STREAM_BYTES_MAX: u32 = 64 * 1_024;
 
@@ -69,7 +70,21 @@ pub(crate) fn http2(limits: &Limits, date_header: bool) -> http2::Builder<TokioE
     http
 }
 
-impl Connections {
+impl<H: Handler> Connections<H> {
+    pub(crate) fn new(
+        handler: Arc<H>,
+        tls: Option<Arc<ServerConfig>>,
+        date_header: bool,
+        shutdown: Arc<Shutdown>,
+    ) -> Self {
+        let (http1, http2) = (http1(handler.limits(), date_header), http2(handler.limits(), date_header));
+        Self { handler, http1, http2, tls: tls.map(Into::into), shutdown }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        self.handler.limits()
+    }
+
     /// Serves a connection until it is closed or evicted.
     pub(crate) async fn serve<Io>(self: Arc<Self>, io: Io, slot: Slot)
     where
@@ -95,7 +110,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let handshake = timeout(self.handler.limits.handshake_timeout, tls.accept(io));
+        let handshake = timeout(self.limits().handshake_timeout, tls.accept(io));
         let handshake = tokio::select! { biased;
             () = self.shutdown.closing.cancelled() => return,
             handshake = handshake => handshake,
@@ -111,7 +126,7 @@ impl Connections {
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let mut stream = Stream::new(io, activity, &self.handler.endpoint);
+        let mut stream = Stream::new(io, activity, &*self.handler);
         let mut since = Instant::now();
         let Some(version) = self.with_timeout(Wait::Head, since, stream.detect_version()).await else {
             return;
@@ -132,14 +147,14 @@ impl Connections {
             }
             since = Instant::now();
         }
-        if timeout(self.handler.limits.close_timeout, stream.close()).await.is_err() {
+        if timeout(self.limits().close_timeout, stream.close()).await.is_err() {
             log_timeout(Wait::Close);
         }
     }
 
     async fn serve_http1<Io>(
         &self,
-        stream: &mut Stream<'_, Io>,
+        stream: &mut Stream<'_, Io, H>,
         activity: &ConnectionActivity,
         since: Instant,
     ) -> End
@@ -157,7 +172,7 @@ impl Connections {
 
     async fn serve_http2<Io>(
         &self,
-        stream: &mut Stream<'_, Io>,
+        stream: &mut Stream<'_, Io, H>,
         activity: &Arc<ConnectionActivity>,
         since: Instant,
     ) -> End
@@ -187,7 +202,7 @@ impl Connections {
     where
         Http: Future<Output = hyper::Result<()>>,
     {
-        let mut connection_timeout = ConnectionTimeout::new(activity, since, &self.handler.limits);
+        let mut connection_timeout = ConnectionTimeout::new(activity, since, self.limits());
         let shutdown = pin!(shutdown.cancelled());
         let mut shutdown = WakeGated::new(shutdown);
         let mut suspended_since = None;
@@ -231,7 +246,7 @@ impl Connections {
         since: Instant,
         operation: impl Future<Output = io::Result<T>>,
     ) -> Option<T> {
-        let deadline = since + wait.timeout(&self.handler.limits);
+        let deadline = since + wait.timeout(self.limits());
         tokio::select! { biased;
             result = operation => result.map_err(|error| log_error(&error)).ok(),
             () = self.shutdown.closing.cancelled() => None,

@@ -1,5 +1,6 @@
 //! Request handling: checks the head, routes the request and passes it to the endpoint.
 
+use std::error::Error;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use enrich_tower::{Endpoint, LookupFuture};
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::Full;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Incoming};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -20,6 +21,27 @@ use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 
 /// Answers the requests of all connections.
+pub(crate) trait Handler: Send + Sync + 'static {
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    /// The reason to reset a stream.
+    type Error: Into<Box<dyn Error + Send + Sync>>;
+
+    fn limits(&self) -> &Limits;
+
+    /// Answers one request, which is in flight until then.
+    fn answer<P>(
+        &self,
+        request: Request<Incoming>,
+        in_flight: InFlight<P>,
+    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send
+    where
+        P: Deref<Target = ConnectionActivity> + Send;
+
+    /// Returns the reply to a malformed head, or `None` if hyper's own one is sent.
+    fn malformed(&self) -> Option<Response<Bytes>>;
+}
+
+/// Answers lookups.
 pub(crate) struct RequestHandler {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) limits: Limits,
@@ -32,22 +54,32 @@ pub(crate) struct RequestHandler {
 #[error("the lookup timed out; its outcome is unknown")]
 pub(crate) struct LookupTimedOut;
 
-impl RequestHandler {
-    /// Answers one request, which is in flight until then. The timeout of a lookup on HTTP/1 is that of its connection.
+impl Handler for RequestHandler {
+    type Body = Full<Bytes>;
+    type Error = LookupTimedOut;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn malformed(&self) -> Option<Response<Bytes>> {
+        Some(self.endpoint.reject(Rejection::Malformed))
+    }
+
+    /// The timeout of a lookup on HTTP/1 is that of its connection.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would store the request twice")]
-    pub(crate) fn answer<P>(
+    fn answer<P>(
         &self,
         mut request: Request<Incoming>,
         in_flight: InFlight<P>,
-    ) -> impl Future<Output = Result<Response<Full<Bytes>>, LookupTimedOut>>
+    ) -> impl Future<Output = Result<Response<Full<Bytes>>, LookupTimedOut>> + Send
     where
-        P: Deref<Target = ConnectionActivity>,
+        P: Deref<Target = ConnectionActivity> + Send,
     {
         async move {
             let activity = in_flight.activity();
             let version = request.version();
-            // On HTTP/1, hyper reports an exact length for every body that is not chunked.
-            let is_chunked = version < Version::HTTP_2 && request.body().size_hint().exact().is_none();
+            let is_chunked = is_chunked(&request);
             let mut is_unread = !request.body().is_end_stream();
             let mut response = match self.check(&request, is_chunked) {
                 Err(rejection) => self.endpoint.reject(rejection),
@@ -67,15 +99,16 @@ impl RequestHandler {
                     self.look_up(lookup, version, activity).await?
                 }
             };
-            // On HTTP/1 the next request starts only after the rest of this one. hyper drops a Content-Length header next to
-            // `chunked`, and a server that receives both "MUST close the connection" (RFC 9112, 6.3).
+            // On HTTP/1 the next request starts only after the rest of this one.
             if (is_unread || is_chunked || self.shutdown.is_draining()) && version < Version::HTTP_2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response.map(Full::new))
         }
     }
+}
 
+impl RequestHandler {
     async fn look_up(
         &self,
         lookup: LookupFuture,
@@ -97,17 +130,30 @@ impl RequestHandler {
     }
 
     fn check<B>(&self, request: &Request<B>, is_chunked: bool) -> Result<(), Rejection> {
-        let headers = request.headers();
-        let is_well_formed = match request.version() {
-            Version::HTTP_2 => fits(request, &self.limits),
-            Version::HTTP_10 if !headers.contains_key(HOST) => true,
-            _ => has_one_host(headers),
-        };
-        if !is_well_formed || is_chunked && !is_only_chunked(headers) {
+        if !is_well_formed(request, is_chunked, &self.limits) {
             return Err(Rejection::Malformed);
         }
         wire::route(request.method(), request.uri().path())
     }
+}
+
+/// Returns whether a body has chunks. On HTTP/1, hyper reports an exact length for every other body.
+///
+/// The connection then closes after the reply: hyper drops a Content-Length header next to `chunked`, and a server that receives
+/// both "MUST close the connection" (RFC 9112, 6.3).
+pub(crate) fn is_chunked<B: Body>(request: &Request<B>) -> bool {
+    request.version() < Version::HTTP_2 && request.body().size_hint().exact().is_none()
+}
+
+/// Checks what hyper accepts in a head although it is malformed.
+pub(crate) fn is_well_formed<B>(request: &Request<B>, is_chunked: bool, limits: &Limits) -> bool {
+    let headers = request.headers();
+    let is_well_formed = match request.version() {
+        Version::HTTP_2 => fits(request, limits),
+        Version::HTTP_10 if !headers.contains_key(HOST) => true,
+        _ => has_one_host(headers),
+    };
+    is_well_formed && (!is_chunked || is_only_chunked(headers))
 }
 
 /// Checks an HTTP/2 head against the limits, with the size as defined in RFC 9113, 6.5.2. hyper enforces them on HTTP/1.

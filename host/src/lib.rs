@@ -13,19 +13,20 @@
 //! - [`swap`]: values that a configuration reload replaces
 //! - [`tls`]: certificates and TLS configuration
 //! - `wake`: futures that are polled only after their own wake-up
-//! - [`ClientAddress`]: the client's address in the log
+//! - [`ClientAddress`]: the client's address
 //! - `activity`: the state of a connection and its timeouts
 //! - `registry`: the open connections and the limits on their number
 //! - `monitor`: statistics of the connections
 //! - `shutdown`: the phases of a graceful shutdown
 //! - `acceptor`: accepting connections
-//! - `replies`: JSON replacements for hyper's own error replies
-//! - `stream`: the byte stream of one connection
 //! - `log`: one log event per lookup
 //! - `handler`: one request, served by the [`Endpoint`](enrich_tower::Endpoint)
+//! - `replies`: JSON replacements for hyper's own error replies
+//! - `stream`: the byte stream of one connection
 //! - `connection`: one connection
 //! - `outbox`: the output of a thread's connections
 //! - `server`: the accept loop and the graceful shutdown, [`run`]
+//! - [`pages`]: a server of pages on the same connections
 //! - [`workers`]: the server on several threads
 
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@ mod listener;
 mod log;
 mod monitor;
 mod outbox;
+pub mod pages;
 mod registry;
 mod replies;
 mod server;
@@ -53,7 +55,9 @@ pub mod workers;
 
 pub use enrich_tower::{Arrivals, BodyLimits, SystemArrivals};
 
-pub use crate::client_address::{ClientAddress, Network, NetworkError};
+pub use crate::client_address::{
+    ClientAddress, Network, NetworkError, client_network, nearest_forwarded_for,
+};
 pub use crate::limits::Limits;
 pub use crate::listener::Listener;
 pub use crate::monitor::ConnectionMonitor;

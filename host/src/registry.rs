@@ -7,7 +7,7 @@
 //! connection's position is at or before its current one, and is corrected when the connection is considered for eviction.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::activity::ConnectionActivity;
+use crate::client_address::client_network;
 use crate::limits::Limits;
 
 /// Maximum number of connections that are evicted but not closed yet. They exceed [`Limits::connections_max`].
@@ -129,7 +130,7 @@ impl Registry {
     }
 
     fn try_admit(self: &Arc<Self>, peer: IpAddr) -> Admission {
-        let address = network(peer);
+        let address = client_network(peer);
         let mut state = self.lock();
         let state = &mut *state;
         let count = state.addresses.get(&address).copied().unwrap_or(0);
@@ -241,15 +242,5 @@ impl Drop for Slot {
         }
         drop(state);
         self.registry.closed.notify_one();
-    }
-}
-
-/// Returns the network whose connections count together. A client usually has a whole IPv6 network.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
-        }
-        address => address,
     }
 }

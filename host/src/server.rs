@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::acceptor::Acceptor;
 use crate::client_address::ClientAddress;
-use crate::connection::{self, Connections};
-use crate::handler::RequestHandler;
+use crate::connection::Connections;
+use crate::handler::{Handler, RequestHandler};
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::log::{Log, LogAndPass};
@@ -101,10 +101,9 @@ pub async fn run<L: Listener>(listener: L, services: Services, shutdown: impl Fu
     };
 }
 
-/// Serves the connections that `accept` returns, the last one followed by `None`, until the shutdown closes them. `accept` must
-/// be cancel safe.
+/// Serves lookups on the connections that `accept` returns, like [`serve_connections`].
 pub(crate) async fn serve<Io>(
-    mut accept: impl AsyncFnMut() -> Option<(Io, Slot)>,
+    accept: impl AsyncFnMut() -> Option<(Io, Slot)>,
     services: Services,
     log: Log,
     shutdown: Arc<Shutdown>,
@@ -125,16 +124,36 @@ pub(crate) async fn serve<Io>(
     let (observer, lookups) = (Arc::new(LogAndPass { log: log.clone(), next }), TaskTracker::new());
     let endpoint = Arc::new(Endpoint { service, arrivals, observer, body: limits.body, lookups });
     let handler = Arc::new(RequestHandler { endpoint, limits, client_address, shutdown: shutdown.clone() });
-    let (limits, lookups) = (&handler.limits, &handler.endpoint.lookups);
-    let shared = Arc::new(Connections {
-        handler: handler.clone(),
-        http1: connection::http1(limits, date_header),
-        http2: connection::http2(limits, date_header),
-        tls: tls.map(Into::into),
-        shutdown: shutdown.clone(),
-    });
+    let lookups = handler.endpoint.lookups.clone();
+    let completed = async {
+        lookups.close();
+        lookups.wait().await;
+    };
+    let connections = Connections::new(handler, tls, date_header, shutdown);
+    if let Err(connections) = serve_connections(accept, connections, completed).await {
+        tracing::warn!(
+            connections,
+            lookups = lookups.len(),
+            "shutdown timed out; dropping open connections and lookups"
+        );
+    }
+    log.flush();
+}
 
-    let mut connections = JoinSet::new();
+/// Serves the connections that `accept` returns, the last one followed by `None`, until the shutdown closes them. `accept` must
+/// be cancel safe. Then waits until all connections are closed and `completed` resolves.
+///
+/// Errors: the number of open connections, after [`Limits::shutdown_timeout`].
+pub(crate) async fn serve_connections<Io, H>(
+    mut accept: impl AsyncFnMut() -> Option<(Io, Slot)>,
+    shared: Connections<H>,
+    completed: impl Future<Output = ()>,
+) -> Result<(), usize>
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
+    let (shared, mut connections) = (Arc::new(shared), JoinSet::new());
     loop {
         tokio::select! { biased;
             Some(closed) = connections.join_next() => log_panic(closed),
@@ -146,22 +165,14 @@ pub(crate) async fn serve<Io>(
     }
 
     drop(accept); // closes the listener
-    shutdown.closing.cancelled().await;
-    lookups.close();
+    shared.shutdown.closing.cancelled().await;
     let drained = async {
         while let Some(closed) = connections.join_next().await {
             log_panic(closed);
         }
-        lookups.wait().await;
+        completed.await;
     };
-    if timeout(limits.shutdown_timeout, drained).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            lookups = lookups.len(),
-            "shutdown timed out; dropping open connections and lookups"
-        );
-    }
-    log.flush();
+    timeout(shared.limits().shutdown_timeout, drained).await.map_err(|_| connections.len())
 }
 
 /// Logs that a connection's task panicked. Other connections are not affected. The panic message is not logged because it

@@ -8,21 +8,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use enrich_lib::refusal::Rejection;
-use enrich_tower::Endpoint;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::activity::ConnectionActivity;
+use crate::handler::Handler;
 use crate::replies;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection's byte stream, after TLS.
 #[derive(Debug)]
-pub(crate) struct Stream<'a, Io> {
+pub(crate) struct Stream<'a, Io, H> {
     io: Io,
     activity: &'a ConnectionActivity,
-    endpoint: &'a Endpoint,
+    handler: &'a H,
     version: Version,
     /// Bytes that are received but not yet read.
     unread: Bytes,
@@ -37,9 +36,9 @@ pub(crate) enum Version {
     Http2,
 }
 
-impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
-    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity, endpoint: &'a Endpoint) -> Self {
-        Self { io, activity, endpoint, version: Version::Http1, unread: Bytes::new(), replacement: None }
+impl<'a, Io: AsyncRead + AsyncWrite + Unpin, H> Stream<'a, Io, H> {
+    pub(crate) fn new(io: Io, activity: &'a ConnectionActivity, handler: &'a H) -> Self {
+        Self { io, activity, handler, version: Version::Http1, unread: Bytes::new(), replacement: None }
     }
 
     /// Detects the HTTP version from the first bytes.
@@ -102,7 +101,7 @@ impl<'a, Io: AsyncRead + AsyncWrite + Unpin> Stream<'a, Io> {
     }
 }
 
-impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
+impl<Io: AsyncRead + Unpin, H> AsyncRead for Stream<'_, Io, H> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -124,15 +123,17 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stream<'_, Io> {
     }
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<'_, Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin, H: Handler> AsyncWrite for Stream<'_, Io, H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         this.activity.set_can_suspend(false);
         if this.version == Version::Http2 || !replies::is_from_hyper(out) {
             return Pin::new(&mut this.io).poll_write(cx, out);
         }
-        let malformed = || replies::replacement(out, &this.endpoint.reject(Rejection::Malformed));
-        let rest = this.replacement.get_or_insert_with(malformed);
+        if this.replacement.is_none() {
+            this.replacement = this.handler.malformed().map(|reply| replies::replacement(out, &reply));
+        }
+        let Some(rest) = &mut this.replacement else { return Pin::new(&mut this.io).poll_write(cx, out) };
         while rest.has_remaining() {
             match ready!(Pin::new(&mut this.io).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Ok(0)),

@@ -41,4 +41,4 @@ mod view;
 pub use console::{Config, OpenAccounts};
 pub use random::Token;
 pub use router::router;
-pub use server::serve;
+pub use server::{CONNECTIONS_MAX, serve};

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OriginalUri, RawPathParams};
 use axum::response::{IntoResponse, Redirect, Response};
+use enrich_host::nearest_forwarded_for;
+use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Actor;
 use enrich_store::users::{Role, Session, User};
@@ -32,10 +34,6 @@ const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
 /// The last use of a session is written at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The address of the client's end of the connection. The server adds it to each request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) IpAddr);
-
 /// The client of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -48,16 +46,10 @@ impl FromRequestParts<Arc<Console>> for Client {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
         let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.to_canonical());
-        let forwarded = console.config.is_forwarded.then(|| forwarded_for(&parts.headers)).flatten();
+        let forwarded = console.config.is_forwarded.then(|| nearest_forwarded_for(&parts.headers)).flatten();
         let user_agent = parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
         Ok(Self { address: forwarded.or(peer), user_agent: user_agent.chars().take(200).collect() })
     }
-}
-
-/// Returns the last address of `X-Forwarded-For`, which the nearest proxy added. Clients can forge the other ones.
-fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
-    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
-    last.rsplit(',').next()?.trim().parse().ok()
 }
 
 /// A signed-in user.

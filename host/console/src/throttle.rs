@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use enrich_host::client_network;
 use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
@@ -25,7 +26,7 @@ const PER_ADDRESS: u32 = 100;
 pub(crate) async fn admit(console: &Console, account: &str, address: Option<IpAddr>) -> Result<(), Error> {
     count(console, "account", account, PER_ACCOUNT).await?;
     match address {
-        Some(address) => count(console, "address", &network(address).to_string(), PER_ADDRESS).await,
+        Some(address) => count(console, "address", &client_network(address).to_string(), PER_ADDRESS).await,
         None => Ok(()),
     }
 }
@@ -41,16 +42,5 @@ async fn count(console: &Console, kind: &str, name: &str, limit: u32) -> Result<
     match window.admit(counted, now) {
         Ok(_) => Ok(()),
         Err(status) => Err(Error::TooManyAttempts { retry_after: status.reset_seconds }),
-    }
-}
-
-/// Returns the address, or the /64 network of an IPv6 address, which one client can use as a whole.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
-        }
-        address => address,
     }
 }

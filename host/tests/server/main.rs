@@ -11,6 +11,7 @@ mod http1;
 mod http2;
 mod lookups;
 mod malformed;
+mod pages;
 mod request_ids;
 mod restarts;
 mod shutdown;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use enrich_host::pages::Pages;
 use enrich_host::{Arrivals, Limits, Listener, Services, run};
 use enrich_lib::credit::Balance;
 use enrich_lib::drive::Service;
@@ -16,6 +17,7 @@ use enrich_lib::memory::{AccountTable, Directory, KeyTable, WindowTable};
 use enrich_lib::model::{Arrival, ProfileUrl, Timestamp, WorkspaceId};
 use enrich_lib::ports::Resolver;
 use enrich_lib::window::{Quota, Workspace};
+use hyper::service::service_fn;
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -23,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
+use crate::pages;
 
 pub const BODY: &str = r#"{"email":"ada.marlowe@gmail.com"}"#;
 
@@ -55,6 +58,18 @@ impl TestServer {
         let stop = CancellationToken::new();
         let task = tokio::spawn(run(MemoryListener(connections), services, stop.clone().cancelled_owned()));
         Self { started: Instant::now(), stop, task, connector, accounts }
+    }
+
+    /// Starts a server of pages.
+    pub fn of_pages(change: impl FnOnce(&mut Limits)) -> Self {
+        let (connector, connections) = mpsc::unbounded_channel();
+        let (stop, mut limits) = (CancellationToken::new(), Limits::default());
+        change(&mut limits);
+        let service = service_fn(pages::page);
+        let served = Pages { service, limits, tls: None, is_socket_shared: false };
+        let stopped = stop.clone().cancelled_owned();
+        let task = tokio::spawn(enrich_host::pages::serve(MemoryListener(connections), served, stopped));
+        Self { started: Instant::now(), stop, task, connector, accounts: Arc::default() }
     }
 
     pub fn connect(&self) -> Client<DuplexStream> {

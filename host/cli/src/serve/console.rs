@@ -68,6 +68,7 @@ impl WebApplication {
             now: Arc::new(SystemArrivals::now),
             open,
         };
+        let is_socket_shared = matches!(settings.config.console.listen, Some(Listen::Passed(_)));
         let stop = CancellationToken::new();
         let (ended, stopped) = oneshot::channel();
         let runtime = runtime::single_threaded()?;
@@ -76,7 +77,10 @@ impl WebApplication {
             move || {
                 runtime.block_on(async {
                     match TcpListener::from_std(listener) {
-                        Ok(listener) => enrich_console::serve(listener, config, tls, stop.cancelled()).await,
+                        Ok(listener) => {
+                            let stopped = stop.cancelled();
+                            enrich_console::serve(listener, config, tls, is_socket_shared, stopped).await;
+                        }
                         Err(error) => error!(%error, "cannot start the web application"),
                     }
                 });

@@ -18,8 +18,8 @@ const WORKER_FILES: usize = 4;
 /// Files that are open for a short time: in a reload, a refresh after an import or a DNS query, and connections that are
 /// being replaced at the limit.
 const SPARE_FILES: usize = 16;
-/// Connections of the web application, at most 512, and its stores.
-const CONSOLE_FILES: usize = 512 + 8;
+/// Connections of the web application, and its stores.
+const CONSOLE_FILES: usize = enrich_console::CONNECTIONS_MAX + 8;
 /// Connections of the admin listener, its runtime, and its check of Redis and of the disk.
 const ADMIN_FILES: usize = ADMIN_CONNECTIONS_MAX + 8;
 /// Connections to Redis: the current one, its replacement, and the one that compares the clocks.

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::enrich::dial;
@@ -66,6 +67,19 @@ fn serves_pages_beside_lookups_until_both_stop() {
     assert!(log.contains(&format!("web application url={console}")) && log.ends_with("stopped\n"), "{log}");
     let address: std::net::SocketAddr = console.strip_prefix("http://").unwrap().parse().unwrap();
     assert!(dial(address).is_err(), "the web application still listens");
+}
+
+/// More clients than the listener accepts at once send nothing.
+#[test]
+fn silent_clients_delay_no_page() {
+    let (enrich, _) = Enrich::with_key(5, 500);
+    let server = enrich.serve(&["--console-listen", "127.0.0.1:0"]);
+    let console = server.console_url();
+    let address = console.strip_prefix("http://").unwrap().parse().unwrap();
+    let _silent: Vec<_> = (0..600).map(|_| dial(address).unwrap()).collect();
+    let started = Instant::now();
+    assert_eq!(Page::get(&format!("{console}/sign-in")).status, 200);
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[test]
