@@ -103,13 +103,13 @@ fn check_promises(text: &str, email: &Email) {
         matches!(supported, Err(Unsupported::Disposable | Unsupported::Relay | Unsupported::Role));
     assert_eq!(open.check(email).is_ok(), supported.is_ok() || is_switched, "a switch admits its own kind");
 
-    let canonical = email.canonical();
+    let (canonical, opt_out) = (email.canonical(), email.opt_out_form());
     if supported.is_ok() {
         assert!(text.is_ascii());
         assert_eq!(elsewhere, Err(Unsupported::NotAllowed));
         assert_eq!(thrown_away, Err(Unsupported::Disposable));
         let again = Email::parse(&canonical).unwrap_or_else(|e| panic!("{text:?} became {canonical:?}: {e}"));
-        assert_eq!(again.canonical(), canonical, "{text:?}");
+        assert_eq!((again.canonical(), again.opt_out_form()), (canonical, opt_out), "{text:?}");
     } else {
         assert_eq!(elsewhere, supported);
     }

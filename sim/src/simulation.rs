@@ -176,7 +176,7 @@ fn opt_outs(plan: &Plan) -> turmoil::Result<HashedOptOuts> {
     let hasher = EmailHasher::new([7; 32]);
     let mut hashes = Vec::new();
     for email in plan.opt_outs() {
-        hashes.push(hasher.hash(&Email::parse(&email)?));
+        hashes.push(hasher.opt_out_hash(&Email::parse(&email)?));
     }
     Ok(HashedOptOuts::new(hasher, hashes))
 }

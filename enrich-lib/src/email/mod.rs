@@ -1,10 +1,12 @@
 //! Email addresses: syntax, canonical form and supported addresses.
 //!
 //! Each check has its own file: `syntax` decides if a text is an address (else `invalid_email`), `support` decides if an
-//! address is supported (else `unsupported_email`), and `canonical` decides which addresses belong to one person.
+//! address is supported (else `unsupported_email`), `canonical` decides which addresses belong to one person, and `opt_out`
+//! decides the same, more widely, for people who opted out.
 
 mod canonical;
 mod classes;
+mod opt_out;
 mod support;
 mod syntax;
 
@@ -59,6 +61,12 @@ impl Email {
         canonical::canonical(self)
     }
 
+    /// Returns the form that identifies a person who opted out. Addresses with one canonical form share it, and so do others
+    /// that may reach the same person. It is never shown.
+    pub fn opt_out_form(&self) -> String {
+        opt_out::opt_out_form(self)
+    }
+
     fn is_ascii(&self) -> bool {
         self.classes & NON_ASCII == 0
     }
@@ -96,14 +104,18 @@ mod tests {
     proptest! {
         #[test]
         fn parser_never_panics_on_arbitrary_text(text in any::<String>()) {
-            let _ = Email::parse(&text).map(|email| (email.canonical(), EmailPolicy::default().check(&email)));
+            let _ = Email::parse(&text).map(|email| (email.canonical(), email.opt_out_form(), EmailPolicy::default().check(&email)));
         }
 
         #[test]
         fn parser_never_panics_on_address_like_text(text in r#"[a@.\\"\[\]IPv6:0-9é-]{0,40}"#) {
             if let Ok(email) = Email::parse(&text) {
                 prop_assert_eq!(format!("{}@{}", email.local_part(), email.domain()), text);
-                let _ = (email.canonical(), EmailPolicy::default().check(&email));
+                let canonical = email.canonical();
+                if let Ok(again) = Email::parse(&canonical) {
+                    prop_assert_eq!(again.opt_out_form(), email.opt_out_form());
+                }
+                let _ = EmailPolicy::default().check(&email);
             }
         }
 

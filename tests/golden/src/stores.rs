@@ -60,11 +60,11 @@ impl Stores {
                         .insert(key.digest(), Workspace { id: workspace.id.clone(), quota: workspace.quota });
                 }
             }
-            let canonical = |email: &str| Email::parse(email).map(|email| email.canonical()).ok();
-            let opted_out: Vec<_> = given.opted_out.iter().map(|email| canonical(email)).collect();
+            let form = |email: &str| Email::parse(email).map(|email| email.opt_out_form()).ok();
+            let opted_out: Vec<_> = given.opted_out.iter().map(|email| form(email)).collect();
             for person in &given.people {
                 if let (Ok(email), false) =
-                    (Email::parse(&person.email), opted_out.contains(&canonical(&person.email)))
+                    (Email::parse(&person.email), opted_out.contains(&form(&person.email)))
                 {
                     people.insert(&email, person.profile.clone());
                 }

@@ -1,4 +1,4 @@
-//! Keyed hashes of canonical emails, stored in place of the emails themselves.
+//! Keyed hashes of emails, stored in place of the emails themselves.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use enrich_lib::email::Email;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The keyed hash of a canonical email: HMAC-SHA-256, truncated to 16 bytes. Without the key, it cannot be reversed, not
+/// The keyed hash of an email: HMAC-SHA-256, truncated to 16 bytes. Without the key, it cannot be reversed, not
 /// even by hashing every known address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EmailHash([u8; 16]);
@@ -42,8 +42,17 @@ impl EmailHasher {
 
     /// Returns the hash of the canonical form, which is the same for all addresses of one mailbox.
     pub fn hash(&self, email: &Email) -> EmailHash {
+        self.digest(&email.canonical())
+    }
+
+    /// Returns the hash of the form of an opt-out, which is the same for all addresses that may reach one person.
+    pub fn opt_out_hash(&self, email: &Email) -> EmailHash {
+        self.digest(&email.opt_out_form())
+    }
+
+    fn digest(&self, text: &str) -> EmailHash {
         let mut mac = self.0.clone();
-        mac.update(email.canonical().as_bytes());
+        mac.update(text.as_bytes());
         let mut hash = [0; 16];
         hash.copy_from_slice(&mac.finalize().into_bytes()[..16]);
         EmailHash(hash)

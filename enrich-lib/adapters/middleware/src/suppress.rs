@@ -57,7 +57,7 @@ pub struct HashedOptOuts {
 }
 
 impl HashedOptOuts {
-    /// Creates a list from `hashes` that `hasher` computed.
+    /// Creates a list from `hashes` that [`EmailHasher::opt_out_hash`] of `hasher` returned.
     pub fn new(hasher: EmailHasher, hashes: impl IntoIterator<Item = EmailHash>) -> Self {
         Self { hasher, hashes: hashes.into_iter().collect() }
     }
@@ -66,6 +66,6 @@ impl HashedOptOuts {
 #[async_trait]
 impl OptOuts for HashedOptOuts {
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        Ok(self.hashes.contains(&self.hasher.hash(email)))
+        Ok(self.hashes.contains(&self.hasher.opt_out_hash(email)))
     }
 }

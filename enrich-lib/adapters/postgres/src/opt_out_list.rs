@@ -93,7 +93,7 @@ impl OptOuts for SharedOptOuts {
     ///
     /// Errors: [`PostgresError::OptOutsOutdated`].
     async fn contains(&self, email: &Email) -> Result<bool, PortError> {
-        let hash = self.hasher.hash(email);
+        let hash = self.hasher.opt_out_hash(email);
         let list = self.list.read();
         if Instant::now() < list.ends_at {
             return Ok(list.hashes.contains(&hash));

@@ -105,7 +105,7 @@ impl Admin {
         emails: &[Email],
         is_withdrawn: bool,
     ) -> Result<u64, PostgresError> {
-        let hashes: Vec<_> = emails.iter().map(|email| hasher.hash(email)).collect();
+        let hashes: Vec<_> = emails.iter().map(|email| hasher.opt_out_hash(email)).collect();
         self.write(hasher, &hashes, &vec![is_withdrawn; hashes.len()], None).await
     }
 
@@ -150,7 +150,7 @@ impl Admin {
     ) -> Result<Option<OptOut>, PostgresError> {
         let select = "SELECT l.people_key IS NOT DISTINCT FROM $2, o.email_hash, o.is_withdrawn, o.at
              FROM opt_out_list l LEFT JOIN opt_out o ON o.email_hash = $1";
-        let (hash, key) = (hasher.hash(email), &hasher.fingerprint()[..]);
+        let (hash, key) = (hasher.opt_out_hash(email), &hasher.fingerprint()[..]);
         let row = self.client.query_one(select, &[&&hash[..], &key]).await?;
         if !row.get::<_, bool>(0) {
             return Err(PostgresError::PeopleKey);

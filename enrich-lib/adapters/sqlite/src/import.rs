@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use enrich_lib::email::Email;
 use enrich_lib::model::ProfileUrl;
-use enrich_store::{EmailHash, EmailHasher, StoreError};
+use enrich_store::{EmailHash, EmailHasher, StoreError, opt_out_range};
 use rusqlite::{Connection, params};
 
 use crate::database;
@@ -168,12 +168,13 @@ fn write_batch(db: &mut Connection, chunk: &Chunk, batch: &[Row]) -> Result<u64,
     {
         let mut upsert = tx.prepare_cached(
             "INSERT INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
-             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND NOT is_withdrawn)
+             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash BETWEEN ?4 AND ?5 AND NOT is_withdrawn)
              ON CONFLICT (email_hash) DO UPDATE SET profile = excluded.profile, confidence = excluded.confidence
              WHERE profile <> excluded.profile OR confidence <> excluded.confidence",
         )?;
         for row in batch {
-            if upsert.execute(params![row.hash, chunk.name(row), row.confidence])? == 0 {
+            let [low, high] = opt_out_range(&row.hash);
+            if upsert.execute(params![row.hash, chunk.name(row), row.confidence, low, high])? == 0 {
                 continue;
             }
             changed += 1;

@@ -14,8 +14,8 @@ use rusqlite::types::Type;
 use crate::database::ChangeDetector;
 use crate::error::SqliteError;
 use crate::shard::{SHARDS, Shard, ShardBuilder, ShardId, hashes, shard_of};
-use enrich_store::EmailHash;
 use enrich_store::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use enrich_store::{EmailHash, opt_out_range};
 
 /// Maximum number of shards to read at once: 40,000 of 10⁷ people, in about 10 ms. This bounds how long an opt-out waits
 /// during a refresh.
@@ -88,7 +88,9 @@ impl Index {
         make: impl FnOnce(&[u8]) -> Result<T, SqliteError>,
     ) -> Result<Option<T>, SqliteError> {
         let state = self.shard(hash)?;
-        if state.opt_outs.contains(hash) { Ok(None) } else { state.shard.find(hash).map(make).transpose() }
+        let [low, high] = opt_out_range(hash);
+        let is_suppressed = state.opt_outs.iter().any(|opt_out| (low..=high).contains(opt_out));
+        if is_suppressed { Ok(None) } else { state.shard.find(hash).map(make).transpose() }
     }
 
     /// Fails if lookups fail, because the opt-outs could not be read.
@@ -101,6 +103,7 @@ impl Index {
         self.people.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the list has this hash of an opt-out.
     pub(crate) fn is_suppressed(&self, hash: &EmailHash) -> Result<bool, SqliteError> {
         Ok(self.shard(hash)?.opt_outs.contains(hash))
     }

@@ -1,6 +1,6 @@
 //! The opt-outs of the people directory, on disk.
 
-use enrich_store::{EmailHash, OptOut};
+use enrich_store::{EmailHash, OptOut, opt_out_range};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::column::{ms, time};
@@ -45,8 +45,8 @@ fn apply_one(tx: &Transaction<'_>, change: &OptOut, order: Order) -> Result<bool
     )?;
     let is_changed = replace.execute(params![email_hash, is_withdrawn, ms(*at), order == Order::ByTime])? > 0;
     if is_changed && !is_withdrawn {
-        let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash = ?")?;
-        if delete.execute([email_hash])? > 0 {
+        let mut delete = tx.prepare_cached("DELETE FROM person WHERE email_hash BETWEEN ? AND ?")?;
+        if delete.execute(opt_out_range(email_hash))? > 0 {
             count_change(tx, shard_of(email_hash))?;
         }
     }

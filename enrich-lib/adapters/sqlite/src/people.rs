@@ -103,7 +103,7 @@ impl People {
     }
 
     fn change(&self, emails: &[Email], is_withdrawn: bool, at: Timestamp) -> Result<u64, SqliteError> {
-        let change = |email| OptOut { email_hash: self.hasher.hash(email), is_withdrawn, at };
+        let change = |email| OptOut { email_hash: self.hasher.opt_out_hash(email), is_withdrawn, at };
         let changes: Vec<_> = emails.iter().map(change).collect();
         opt_outs::apply(&mut self.writable()?, &changes, Order::Given)
     }
@@ -120,7 +120,7 @@ impl People {
 
     /// Returns the last change of a person's opt-out, including a withdrawal.
     pub fn opt_out(&self, email: &Email) -> Result<Option<OptOut>, SqliteError> {
-        opt_outs::find(&database::open(&self.path)?, &self.hasher.hash(email))
+        opt_outs::find(&database::open(&self.path)?, &self.hasher.opt_out_hash(email))
     }
 
     /// Writes all records to a snapshot in the file `target`, which is replaced when the snapshot is complete and durable.
@@ -161,10 +161,10 @@ impl People {
         }
     }
 
-    /// Returns whether the person with `email`, in any spelling, opted out. For callers that also query other sources
+    /// Returns whether the person with `email`, in any spelling that may reach the person, opted out. For callers that also query other sources
     /// than this directory. The result is as fresh as that of [`People::get`].
     pub fn is_suppressed(&self, email: &Email) -> Result<bool, SqliteError> {
-        let hash = self.hasher.hash(email);
+        let hash = self.hasher.opt_out_hash(email);
         match &self.storage {
             Storage::Disk(readers) => readers.is_suppressed(&hash),
             Storage::Memory(index) => index.is_suppressed(&hash),

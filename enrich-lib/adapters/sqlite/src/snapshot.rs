@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use enrich_lib::model::Timestamp;
-use enrich_store::{EmailHash, KeyFingerprint};
+use enrich_store::{EmailHash, KeyFingerprint, opt_out_range};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Rows, params};
 use sha2::{Digest, Sha256};
 
@@ -208,7 +208,7 @@ fn install(
         let mut delete = tx.prepare("DELETE FROM person WHERE email_hash = ?")?;
         let mut replace = tx.prepare(
             "INSERT OR REPLACE INTO person (email_hash, profile, confidence) SELECT ?1, ?2, ?3
-             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash = ?1 AND NOT is_withdrawn)",
+             WHERE NOT EXISTS (SELECT 1 FROM opt_out WHERE email_hash BETWEEN ?4 AND ?5 AND NOT is_withdrawn)",
         )?;
         let mut last_shard: Option<ShardId> = None;
         let mut count = |hash: &EmailHash| {
@@ -238,8 +238,9 @@ fn install(
             {
                 fetched.people += 1;
                 if before.as_ref() != Some(record) {
-                    let changed =
-                        replace.execute(params![record.email_hash, record.profile, record.confidence])?;
+                    let Record { email_hash, profile, confidence } = record;
+                    let [low, high] = opt_out_range(email_hash);
+                    let changed = replace.execute(params![email_hash, profile, confidence, low, high])?;
                     if changed > 0 {
                         count(&record.email_hash)?;
                         fetched.changed += 1;

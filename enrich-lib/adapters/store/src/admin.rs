@@ -68,7 +68,7 @@ pub trait Admin: Send {
     /// Corrects the granted credits of `workspace` by `credits`, and returns its new balance. The event is `credits.adjusted`.
     ///
     /// A negative number withdraws available credits, including those that serving processes have in memory. It waits for these
-    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT).
+    /// up to [`WITHDRAWAL_TIMEOUT`](crate::credits::WITHDRAWAL_TIMEOUT), in addition to the time of its transactions.
     ///
     /// Errors: [`StoreError::Overdrawn`], [`StoreError::NotWithdrawn`], [`StoreError::Account`] if the sum is too large.
     async fn adjust(

@@ -57,7 +57,7 @@ pub use clocks::Clocks;
 pub use error::StoreError;
 pub use event::Event;
 pub use keys::{Cache, CachedKey, KeyCache, KeyUse, Miss};
-pub use people::{EmailHash, EmailHasher, KeyFingerprint, OptOut};
+pub use people::{EmailHash, EmailHasher, KeyFingerprint, OptOut, opt_out_range};
 pub use token::TokenDigest;
 pub use users::Users;
 

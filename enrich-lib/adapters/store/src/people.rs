@@ -1,8 +1,13 @@
 //! Keyed hashes of emails, and the opt-outs that are stored under them.
 //!
-//! An email is hashed as SipHash-2-4 of its canonical form, with 128 bits, under the key in the file `people.key`. SipHash is a
-//! keyed hash for short inputs: without the key, a hash reveals nothing about its email. The probability that any two of 10¹²
-//! people share a hash is about 10⁻¹⁵.
+//! The hash function is SipHash-2-4 with 128 bits, under the key in the file `people.key`. SipHash is a keyed hash for short
+//! inputs: without the key, a hash reveals nothing about its email. The probability that any two of 10¹² people share a hash is
+//! about 10⁻¹⁵.
+//!
+//! The first half of a person's hash is that of the form that identifies an opt-out, and the second half is that of the
+//! canonical form. The two are one form for most people. An opt-out therefore applies to a range of hashes, and a record can be
+//! compared with the opt-outs although its email is not stored. The probability that one of 10⁶ opt-outs hides another person
+//! is 10⁻¹³.
 
 use std::fmt;
 
@@ -11,8 +16,18 @@ use enrich_lib::model::Timestamp;
 use sha2::{Digest, Sha256};
 use siphasher::sip128::SipHasher24;
 
-/// The keyed hash of a canonical email.
+/// The keyed hash of an email.
 pub type EmailHash = [u8; 16];
+
+/// The length of the half that all addresses of an opt-out share.
+const OPT_OUT_BYTES: usize = 8;
+
+/// Returns the smallest and the largest hash with the opt-out of `hash`.
+pub fn opt_out_range(hash: &EmailHash) -> [EmailHash; 2] {
+    let (mut range, half) = ([EmailHash::default(), [u8::MAX; 16]], ..OPT_OUT_BYTES);
+    range.iter_mut().for_each(|bound| bound[half].copy_from_slice(&hash[half]));
+    range
+}
 
 /// Identifies a key without revealing it.
 pub type KeyFingerprint = [u8; 16];
@@ -33,9 +48,23 @@ impl EmailHasher {
         Self { hasher: SipHasher24::new_with_key(&key), fingerprint }
     }
 
-    /// Returns the hash of the canonical form, which is the same for all addresses of one mailbox.
+    /// Returns the hash of a person, which is the same for all addresses of one mailbox.
     pub fn hash(&self, email: &Email) -> EmailHash {
-        self.hasher.hash(email.canonical().as_bytes()).as_bytes()
+        let (form, canonical) = (email.opt_out_form(), email.canonical());
+        let mut hash = self.digest(&form);
+        if form != canonical {
+            hash[OPT_OUT_BYTES..].copy_from_slice(&self.digest(&canonical)[OPT_OUT_BYTES..]);
+        }
+        hash
+    }
+
+    /// Returns the hash of an opt-out, which is the same for all addresses that may reach one person.
+    pub fn opt_out_hash(&self, email: &Email) -> EmailHash {
+        self.digest(&email.opt_out_form())
+    }
+
+    fn digest(&self, text: &str) -> EmailHash {
+        self.hasher.hash(text.as_bytes()).as_bytes()
     }
 
     /// Returns the fingerprint of the key. Hashes under keys with different fingerprints cannot be compared.
@@ -53,7 +82,7 @@ impl fmt::Debug for EmailHasher {
 /// The last change of a person's opt-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptOut {
-    /// The person.
+    /// The person: [`EmailHasher::opt_out_hash`].
     pub email_hash: EmailHash,
     /// Whether the person may be found again.
     pub is_withdrawn: bool,
@@ -71,6 +100,21 @@ mod tests {
         assert_eq!(fingerprint(7), fingerprint(7));
         assert_ne!(fingerprint(7), fingerprint(8));
         assert_ne!(fingerprint(7), [7; 16]);
+    }
+
+    #[test]
+    fn opt_out_has_the_hashes_of_all_its_addresses_in_one_range() {
+        let hasher = EmailHasher::new([7; 16]);
+        let parsed = |email| Email::parse(email).unwrap();
+        let hashes = ["bea@company.com", "bea+news@company.com", "Bea+shop@company.com"]
+            .map(|email| hasher.hash(&parsed(email)));
+        let opt_out = hasher.opt_out_hash(&parsed("bea+x@company.com"));
+        let [low, high] = opt_out_range(&opt_out);
+        assert!(hashes.iter().all(|hash| (low..=high).contains(hash)));
+        assert_eq!((hashes[0], opt_out_range(&hashes[1])), (opt_out, [low, high]));
+        assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2], "they are different mailboxes");
+        let others = ["beb@company.com", "bea@company.net"].map(|email| hasher.hash(&parsed(email)));
+        assert!(!others.iter().any(|hash| (low..=high).contains(hash)));
     }
 
     #[test]

@@ -51,9 +51,9 @@ fn parse(emails: &[String]) -> Result<Vec<Email>, Failure> {
         Email::parse(email.trim()).map_err(|error| Failure::usage(format!("{}{error}", number(n))))
     });
     let mut emails: Vec<_> = parsed.collect::<Result<_, _>>()?;
-    // Spellings of one mailbox are one person.
-    emails.sort_by_cached_key(|email| email.canonical().to_owned());
-    emails.dedup_by(|a, b| a.canonical() == b.canonical());
+    // Spellings of one person's addresses are one opt-out.
+    emails.sort_by_cached_key(Email::opt_out_form);
+    emails.dedup_by_key(|email| email.opt_out_form());
     Ok(emails)
 }
 

@@ -288,3 +288,13 @@ mod stdin {
         enrich.ok(&["people", "import", &one_person(&enrich)]);
     }
 }
+
+#[test]
+fn addresses_of_one_person_are_one_opt_out() {
+    let enrich = Enrich::new();
+    enrich.ok(&["workspace", "create", "acme"]);
+    let output = enrich.ok(&["people", "suppress", "bea@company.com", "Bea+news@company.com"]);
+    assert!(output.starts_with("1 person opted out: ") && !output.contains('\n'), "{output}");
+    let shown = enrich.ok(&["people", "suppressed", "bea+x@company.com"]);
+    assert!(shown.starts_with("opted out since "), "{shown}");
+}

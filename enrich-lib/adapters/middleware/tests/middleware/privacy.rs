@@ -25,7 +25,7 @@ async fn debug_output_contains_no_email_or_profile() {
     let vendor = Vendor::new(finds("marlowe").after(10));
     let ttl = Duration::from_secs(60);
     let policy = CachePolicy { entries_max: NonZeroUsize::MIN, found_ttl: ttl, not_found_ttl: ttl };
-    let opt_outs = HashedOptOuts::new(hasher.clone(), [hasher.hash(&ada().email)]);
+    let opt_outs = HashedOptOuts::new(hasher.clone(), [hasher.opt_out_hash(&ada().email)]);
 
     let cache = Cache::new(vendor.clone(), hasher.clone(), policy);
     look_up(&cache).await;

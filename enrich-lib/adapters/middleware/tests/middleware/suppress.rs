@@ -12,7 +12,7 @@ use crate::scripted::{LookupResult, Vendor, ada, drop_at_each_ms, finds, found, 
 
 fn without_ada(vendor: &Arc<Vendor>) -> Suppress {
     let hasher = EmailHasher::new([7; 32]);
-    let stored = *hasher.hash(&ada().email).as_bytes();
+    let stored = *hasher.opt_out_hash(&ada().email).as_bytes();
     Suppress::new(vendor.clone(), Arc::new(HashedOptOuts::new(hasher, [EmailHash::from_bytes(stored)])))
 }
 
@@ -26,6 +26,23 @@ async fn suppresses_opted_out_person_without_calling_vendor() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn opt_out_applies_to_other_addresses_of_the_person() {
+    let hasher = EmailHasher::new([7; 32]);
+    for (opted_out, other) in [
+        ("bea@company.com", "Bea+news@company.com"),
+        ("bea+news@company.com", "bea@company.com"),
+        ("bea@protonmail.com", "bea@proton.me"),
+        ("bea@icloud.com", "bea+x@me.com"),
+    ] {
+        let hash = hasher.opt_out_hash(&Email::parse(opted_out).unwrap());
+        let (vendor, opt_outs) = (Vendor::new(finds("bea")), HashedOptOuts::new(hasher.clone(), [hash]));
+        let suppress = Suppress::new(vendor.clone(), Arc::new(opt_outs));
+        let answer = suppress.find(&query(other)).await;
+        assert_eq!((LookupResult::from(&answer), vendor.calls()), (LookupResult::NoMatch, 0), "{other}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn looks_up_everyone_else() {
     let vendor = Vendor::new(finds("bob"));
     let bob = without_ada(&vendor).find(&query("bob@gmail.com")).await;
@@ -34,7 +51,7 @@ async fn looks_up_everyone_else() {
 
 #[tokio::test(start_paused = true)]
 async fn opt_outs_hashed_with_another_key_do_not_match() {
-    let hash = EmailHasher::new([8; 32]).hash(&ada().email);
+    let hash = EmailHasher::new([8; 32]).opt_out_hash(&ada().email);
     let opt_outs = HashedOptOuts::new(EmailHasher::new([7; 32]), [hash]);
     assert_eq!(look_up(&Suppress::new(Vendor::new(finds("ada")), Arc::new(opt_outs))).await, found("ada"));
 }

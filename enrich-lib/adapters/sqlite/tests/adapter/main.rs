@@ -10,6 +10,7 @@ mod import;
 mod in_memory;
 mod locks;
 mod operators;
+mod opt_outs;
 mod people;
 mod snapshot;
 mod spends;

@@ -252,7 +252,7 @@ fn merge_applies_the_later_change_of_each_person() {
     let directory = Directory::new();
     directory.import("ada@posteo.net", "ada", 0.9);
     let change = |email: &str, is_withdrawn, seconds| OptOut {
-        email_hash: directory.people.hasher().hash(&parse(email)),
+        email_hash: directory.people.hasher().opt_out_hash(&parse(email)),
         is_withdrawn,
         at: START + Duration::from_secs(seconds),
     };

@@ -1,0 +1,123 @@
+//! Opt-outs hide all addresses that may reach the person: compared with a model that knows them by construction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use enrich_store::OptOut;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::people::{Directory, parse};
+use crate::world::START;
+
+/// The mailboxes of each person, with the spellings of each.
+const PEOPLE: [&[&[&str]]; 4] = [
+    &[
+        &["bea@company.com", "Bea@Company.com"],
+        &["bea+news@company.com", "BEA+News@company.com"],
+        &["bea+shop@company.com"],
+    ],
+    &[&["ada.m@proton.me", "Ada.M+x@proton.me"], &["adam@protonmail.com"], &["ada_m@pm.me"]],
+    &[&["eve.m@icloud.com", "eve.m+x@icloud.com"], &["Eve.M@me.com"]],
+    &[&["eve.m@company.com"], &["eve.m+x@company.com"]],
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Import,
+    Suppress,
+    Unsuppress,
+    /// The other directory receives an opt-out, without the email.
+    Merge,
+    /// The people are sent to the other directory.
+    Snapshot,
+}
+
+fn step() -> impl Strategy<Value = (Step, usize, usize, usize)> {
+    use Step::*;
+    let step = prop_oneof![4 => Just(Import), 2 => Just(Suppress), 1 => Just(Unsuppress), 2 => Just(Merge), 2 => Just(Snapshot)];
+    (step, 0..PEOPLE.len(), any::<usize>(), any::<usize>())
+}
+
+/// A mailbox: the number of its person, and its own.
+type Mailbox = (usize, usize);
+
+#[derive(Default)]
+struct Model {
+    records: BTreeMap<Mailbox, String>,
+    opted_out: BTreeSet<usize>,
+}
+
+impl Model {
+    fn opt_out(&mut self, person: usize) {
+        self.opted_out.insert(person);
+        self.records.retain(|(owner, _), _| *owner != person);
+    }
+
+    fn check(&self, directory: &Directory) -> Result<(), TestCaseError> {
+        directory.refresh();
+        for (person, mailboxes) in PEOPLE.iter().enumerate() {
+            for (mailbox, spellings) in mailboxes.iter().enumerate() {
+                for email in *spellings {
+                    let expected = self.records.get(&(person, mailbox)).cloned();
+                    prop_assert_eq!(directory.find(email), expected, "{}", email);
+                    prop_assert_eq!(
+                        directory.is_suppressed(email),
+                        self.opted_out.contains(&person),
+                        "{}",
+                        email
+                    );
+                }
+            }
+        }
+        let people = directory.people.stats().unwrap().people;
+        prop_assert_eq!(people, self.records.len() as u64, "no record of a person who opted out is left");
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn opt_outs_apply_to_all_addresses_of_a_person(steps in vec(step(), 1..16)) {
+        let (directory, other) = (Directory::new(), Directory::new());
+        let (mut model, mut others) = (Model::default(), Model::default());
+        for (at, (step, person, mailbox, spelling)) in steps.into_iter().enumerate() {
+            let mailbox = mailbox % PEOPLE[person].len();
+            let spellings = PEOPLE[person][mailbox];
+            let (email, name) = (spellings[spelling % spellings.len()], format!("name-{at}"));
+            match step {
+                Step::Import => {
+                    directory.import(email, &name, 1.0);
+                    if !model.opted_out.contains(&person) {
+                        model.records.insert((person, mailbox), name);
+                    }
+                }
+                Step::Suppress => {
+                    directory.suppress(email);
+                    model.opt_out(person);
+                }
+                Step::Unsuppress => {
+                    let expected = u64::from(model.opted_out.remove(&person));
+                    prop_assert_eq!(directory.unsuppress(email), expected);
+                }
+                Step::Merge => {
+                    let email_hash = directory.people.hasher().opt_out_hash(&parse(email));
+                    other.people.merge_opt_outs(&[OptOut { email_hash, is_withdrawn: false, at: START }]).unwrap();
+                    others.opt_out(person);
+                }
+                Step::Snapshot => {
+                    let path = directory.files.path(&format!("{at}.snapshot"));
+                    directory.people.publish(&path, START + Duration::from_secs(at as u64)).unwrap();
+                    other.people.fetch(&path).unwrap();
+                    let is_found = |(mailbox, _): &(&Mailbox, _)| !others.opted_out.contains(&mailbox.0);
+                    others.records =
+                        model.records.iter().filter(is_found).map(|(mailbox, name)| (*mailbox, name.clone())).collect();
+                }
+            }
+            model.check(&directory)?;
+            others.check(&other)?;
+        }
+    }
+}
