@@ -2,7 +2,7 @@
 
 use enrich_console::Token;
 use enrich_host::SystemArrivals;
-use enrich_lib::model::WorkspaceId;
+use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserEmailError};
 use enrich_store::{Actor, StoreError};
 use serde_json::json;
@@ -26,18 +26,40 @@ pub fn run(
             create_link(&mut accounts, &link, format)
         }
         UserCommand::List { workspace, format } => list(&mut accounts, workspace.as_ref(), format),
-        UserCommand::Reset { email, url: ConsoleUrlArg { url }, format } => {
-            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, parse(&email)?);
+        UserCommand::Reset { workspace, email, url: ConsoleUrlArg { url }, format } => {
+            let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?);
             create_link(&mut accounts, &link, format)
         }
-        UserCommand::Remove { email, format } => {
-            let (email, actor) = (parse(&email)?, Actor::operator(SystemArrivals::now()));
-            accounts.run(async |users| users.remove_user(&email, &actor).await)?;
-            if format.json {
-                return output::json(&json!({ "email": email.as_str(), "removed": true }));
-            }
-            output::line(format!("removed {}; the user's keys stay valid", email.as_str()))
+        UserCommand::Remove { workspace, email, format } => {
+            remove(&mut accounts, &workspace, &parse(&email)?, format)
         }
+    }
+}
+
+/// Deletes a user, or withdraws the invitation of one.
+fn remove(
+    accounts: &mut Accounts,
+    workspace: &WorkspaceId,
+    email: &UserEmail,
+    format: Format,
+) -> Result<(), Failure> {
+    let actor = Actor::operator(SystemArrivals::now());
+    let was_invited = accounts.run(async |users| {
+        let invitations = users.invitations(workspace, actor.now).await?;
+        if let Some(link) = invitations.iter().find(|link| link.email == *email) {
+            return users.delete_invitation(workspace, &link.digest.id(), &actor).await;
+        }
+        let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
+        users.remove_user(workspace, user.id, &actor).await?;
+        Ok(false)
+    })?;
+    let email = email.as_str();
+    match (format.json, was_invited) {
+        (true, _) => output::json(&json!({
+            "workspace": workspace.as_str(), "email": email, "was_invited": was_invited, "removed": true
+        })),
+        (false, true) => output::line(format!("withdrew the invitation of {email}")),
+        (false, false) => output::line(format!("removed {email}; the user's keys stay valid")),
     }
 }
 
@@ -50,36 +72,42 @@ fn parse(email: &str) -> Result<UserEmail, Failure> {
 pub struct NewLink {
     pub link: Link,
     pub url: String,
+    /// The URL of the workspace's sign-in page.
+    sign_in: String,
 }
 
 impl NewLink {
     /// Creates an invitation to a workspace. The web application at `url` accepts it.
     pub fn join(url: &ConsoleUrl, workspace: WorkspaceId, email: UserEmail, role: Role) -> Self {
-        Self::new(url, "join", LinkPurpose::Join { workspace, role }, email)
+        Self::new(url, "join", workspace, LinkPurpose::Join(role), email)
     }
 
     /// Creates a link that sets a new password.
-    fn reset(url: &ConsoleUrl, email: UserEmail) -> Self {
-        Self::new(url, "reset", LinkPurpose::Reset, email)
+    fn reset(url: &ConsoleUrl, workspace: WorkspaceId, email: UserEmail) -> Self {
+        Self::new(url, "reset", workspace, LinkPurpose::Reset, email)
     }
 
-    fn new(url: &ConsoleUrl, path: &str, purpose: LinkPurpose, email: UserEmail) -> Self {
-        let token = Token::generate();
-        let link = token.link(purpose, email, &Actor::operator(SystemArrivals::now()));
-        Self { link, url: url.link(path, token.reveal()) }
+    fn new(
+        url: &ConsoleUrl,
+        path: &str,
+        workspace: WorkspaceId,
+        purpose: LinkPurpose,
+        email: UserEmail,
+    ) -> Self {
+        let (token, sign_in) = (Token::generate(), format!("{url}/w/{workspace}/sign-in"));
+        let link = token.link(workspace, purpose, email, &Actor::operator(SystemArrivals::now()));
+        Self { link, url: url.link(path, token.reveal()), sign_in }
     }
 
     /// Stores the link and prints `text`, which contains its URL. Deletes an invitation that cannot be printed.
     pub async fn deliver(&self, users: &mut dyn enrich_store::Accounts, text: &str) -> Result<(), Failure> {
-        let Link { digest, purpose, created_at, .. } = &self.link;
+        let Link { digest, workspace, purpose, created_at, .. } = &self.link;
         let actor = Actor::operator(*created_at);
         users.create_link(&self.link, &actor).await?;
         let Err(error) = output::write_line(text) else { return Ok(()) };
         let what = format!("cannot write the link to standard output: {error}");
         let deleted = match purpose {
-            LinkPurpose::Join { workspace, .. } => {
-                users.delete_invitation(workspace, &digest.id(), &actor).await
-            }
+            LinkPurpose::Join(_) => users.delete_invitation(workspace, &digest.id(), &actor).await,
             LinkPurpose::Reset => Ok(false),
         };
         Err(match deleted {
@@ -92,15 +120,16 @@ impl NewLink {
 }
 
 fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result<(), Failure> {
-    let NewLink { link, url } = new;
+    let NewLink { link, url, sign_in } = new;
     let text = if format.json {
         let mut value = json!({
+            "workspace": link.workspace.as_str(),
             "email": link.email.as_str(),
             "url": url,
+            "sign_in": sign_in,
             "expires_at": rfc3339(link.expires_at),
         });
-        if let LinkPurpose::Join { workspace, role } = &link.purpose {
-            value["workspace"] = workspace.as_str().into();
+        if let LinkPurpose::Join(role) = link.purpose {
             value["role"] = role.as_str().into();
         }
         value.to_string()
@@ -110,45 +139,80 @@ fn create_link(accounts: &mut Accounts, new: &NewLink, format: Format) -> Result
     accounts.block_on(async |users| new.deliver(users, &text).await)?;
     if !format.json {
         output::remark(format!(
-            "send this link to the user; it works once, until {}, and is not shown again",
+            "send this link to the user; it works once, until {}, and is not shown again; the user then signs in at {sign_in}",
             second(link.expires_at)
         ));
     }
     Ok(())
 }
 
+/// Lists users and open invitations, by workspace and email.
 fn list(accounts: &mut Accounts, workspace: Option<&WorkspaceId>, format: Format) -> Result<(), Failure> {
-    let users = accounts.run(async |users| {
-        let all = users.users().await?;
-        let Some(workspace) = workspace else { return Ok(all) };
-        if !users.workspaces().await?.iter().any(|row| row.id == *workspace) {
-            return Err(StoreError::UnknownWorkspace(workspace.clone()));
+    let now = SystemArrivals::now();
+    let (users, invitations) = accounts.run(async |accounts| {
+        let workspaces = match workspace {
+            Some(workspace) => vec![workspace.clone()],
+            None => accounts.workspaces().await?.into_iter().map(|row| row.id).collect(),
+        };
+        let mut invitations = Vec::new();
+        for workspace in &workspaces {
+            invitations.extend(accounts.invitations(workspace, now).await?);
         }
-        Ok(all.into_iter().filter(|user| user.role_in(workspace).is_some()).collect())
+        Ok((accounts.users(workspace).await?, invitations))
     })?;
+    let mut rows: Vec<_> = users.iter().map(Row::of_user).collect();
+    rows.extend(invitations.iter().filter_map(Row::of_invitation));
+    rows.sort_by_key(|row| (row.workspace, row.email));
     if format.json {
-        let rows = users.iter().map(|user| {
-            let workspaces = user.memberships.iter();
-            let workspaces =
-                workspaces.map(|(id, role)| json!({ "name": id.as_str(), "role": role.as_str() }));
+        let rows = rows.iter().map(|row| {
+            let Row { workspace, email, role, two_factor, created_at, invited_until } = row;
             json!({
-                "email": user.email.as_str(),
-                "two_factor": user.totp.is_some(),
-                "created_at": rfc3339(user.created_at),
-                "workspaces": workspaces.collect::<Vec<_>>(),
+                "workspace": workspace.as_str(),
+                "email": email.as_str(),
+                "role": role.as_str(),
+                "two_factor": two_factor,
+                "created_at": rfc3339(*created_at),
+                "invited_until": invited_until.map(rfc3339),
             })
         });
         return output::json(&rows.collect::<Vec<_>>());
     }
-    let rows = users.iter().map(|user| {
-        let two_factor = if user.totp.is_some() { "on" } else { "off" };
-        [user.email.as_str().to_owned(), two_factor.to_owned(), second(user.created_at), memberships(user)]
+    let rows = rows.iter().map(|row| {
+        let state = match (row.invited_until, row.two_factor) {
+            (Some(at), _) => format!("invited until {}", second(at)),
+            (None, true) => "active, two-factor".to_owned(),
+            (None, false) => "active".to_owned(),
+        };
+        let (workspace, email, role) = (row.workspace.as_str(), row.email.as_str(), row.role.as_str());
+        [workspace.to_owned(), email.to_owned(), role.to_owned(), second(row.created_at), state]
     });
-    output::table(["EMAIL", "TWO-FACTOR", "CREATED", "WORKSPACES"], rows)
+    output::table(["WORKSPACE", "EMAIL", "ROLE", "CREATED", "STATE"], rows)
 }
 
-fn memberships(user: &User) -> String {
-    let memberships = user.memberships.iter().map(|(id, role)| format!("{id} ({})", role.as_str()));
-    let text = memberships.collect::<Vec<_>>().join(", ");
-    if text.is_empty() { "-".to_owned() } else { text }
+/// A user or an invitation in the list.
+struct Row<'a> {
+    workspace: &'a WorkspaceId,
+    email: &'a UserEmail,
+    role: Role,
+    two_factor: bool,
+    created_at: Timestamp,
+    /// When the invitation expires. `None` for a user.
+    invited_until: Option<Timestamp>,
+}
+
+impl<'a> Row<'a> {
+    fn of_user(user: &'a User) -> Self {
+        let User { workspace, email, role, totp, created_at, .. } = user;
+        let (role, created_at) = (*role, *created_at);
+        Self { workspace, email, role, two_factor: totp.is_some(), created_at, invited_until: None }
+    }
+
+    fn of_invitation(link: &'a Link) -> Option<Self> {
+        let Link { workspace, email, purpose: LinkPurpose::Join(role), created_at, expires_at, .. } = link
+        else {
+            return None;
+        };
+        let (role, created_at, invited_until) = (*role, *created_at, Some(*expires_at));
+        Some(Self { workspace, email, role, two_factor: false, created_at, invited_until })
+    }
 }

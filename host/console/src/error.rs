@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_store::StoreError;
 use http::header::RETRY_AFTER;
@@ -19,8 +20,13 @@ pub(crate) enum Error {
     WorkspaceDeleted,
     /// Only admins may do this.
     AdminOnly,
-    /// The user must sign in. The path to continue with, if there is one.
-    SignIn(Option<String>),
+    /// The user must sign in.
+    SignIn {
+        /// The workspace to sign in at, if the request names one.
+        workspace: Option<WorkspaceId>,
+        /// The path to continue with, if there is one.
+        next: Option<String>,
+    },
     /// The user must enter the password again. The path to continue with.
     Confirm(String),
     /// Too many sign-in attempts.
@@ -41,10 +47,9 @@ pub(crate) struct StoreFailed;
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::UnknownKey(_)
-            | StoreError::UnknownUser
-            | StoreError::UnknownWorkspace(_)
-            | StoreError::NotMember(_) => Self::NotFound,
+            StoreError::UnknownKey(_) | StoreError::UnknownUser | StoreError::UnknownWorkspace(_) => {
+                Self::NotFound
+            }
             StoreError::WorkspaceDeleted(_) => Self::WorkspaceDeleted,
             error => Self::Store(error),
         }
@@ -61,8 +66,9 @@ struct ErrorPage {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (status, title, text) = match self {
-            Self::SignIn(next) => {
-                return Redirect::to(&with_next("/sign-in", next.as_deref())).into_response();
+            Self::SignIn { workspace, next } => {
+                let page = workspace.map_or_else(|| "/sign-in".to_owned(), |id| format!("/w/{id}/sign-in"));
+                return Redirect::to(&with_next(&page, next.as_deref())).into_response();
             }
             Self::Confirm(next) => return Redirect::to(&with_next("/confirm", Some(&next))).into_response(),
             Self::NotFound => (
@@ -120,7 +126,8 @@ impl IntoResponse for Error {
 
 const UNAVAILABLE: &str = "Temporarily unavailable";
 
-fn with_next(path: &str, next: Option<&str>) -> String {
+/// Returns a path with the parameter `next`.
+pub(crate) fn with_next(path: &str, next: Option<&str>) -> String {
     match next {
         Some(next) => format!("{path}?next={}", utf8_percent_encode(next, NON_ALPHANUMERIC)),
         None => path.to_owned(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use enrich_lib::model::WorkspaceId;
 use enrich_store::users::{Link, LinkPurpose, UserEmail};
 use enrich_store::{Actor, TokenDigest};
 
@@ -34,9 +35,16 @@ impl Token {
     }
 
     /// Creates the one-time link of this token. `actor` is its author.
-    pub fn link(&self, purpose: LinkPurpose, email: UserEmail, actor: &Actor<'_>) -> Link {
+    pub fn link(
+        &self,
+        workspace: WorkspaceId,
+        purpose: LinkPurpose,
+        email: UserEmail,
+        actor: &Actor<'_>,
+    ) -> Link {
         Link {
             digest: self.digest(),
+            workspace,
             purpose,
             email,
             created_by: actor.name.to_owned(),

@@ -31,7 +31,7 @@ pub fn router(config: Config) -> Router {
     let console = Arc::new(Console::new(config));
     Router::new()
         .route("/", get(sign_in::start))
-        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/sign-in", get(sign_in::find))
         .route("/sign-out", post(sign_in::sign_out))
         .route("/confirm", get(confirm::show).post(confirm::submit))
         .route("/join/{token}", get(links::show).post(links::submit))
@@ -58,6 +58,7 @@ pub fn router(config: Config) -> Router {
 /// The pages of a workspace.
 fn workspace() -> Router<Arc<Console>> {
     Router::new()
+        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
         .route("/keys", get(keys::list).post(new_key::create))
         .route("/keys/new", get(new_key::show))
         .route("/keys/{id}/revoke", get(keys::confirm_revoke).post(keys::revoke))

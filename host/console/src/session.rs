@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OriginalUri, RawPathParams};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_host::nearest_forwarded_for;
 use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::Actor;
 use enrich_store::users::{Role, Session, User};
-use http::header::{COOKIE, USER_AGENT};
+use http::header::{COOKIE, HeaderName, SET_COOKIE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 
@@ -19,8 +19,12 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::random::Token;
 
-/// The name of the cookie. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
-const COOKIE_NAME: &str = "__Host-session";
+/// The names of the cookies. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
+const SESSION_COOKIE: &str = "__Host-session";
+const WORKSPACE_COOKIE: &str = "__Host-workspace";
+
+/// How long a browser remembers the workspace whose sign-in page it opens.
+const WORKSPACE_COOKIE_AGE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A session that is not used for this time ends.
 const IDLE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -89,9 +93,11 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
             (&Method::GET, Some(path)) => path.as_str().to_owned(),
             _ => "/".to_owned(),
         };
-        let sign_in = || Error::SignIn((path != "/").then(|| path.clone()));
+        let workspace = path_workspace(parts, console).await;
+        let sign_in =
+            || Error::SignIn { workspace: workspace.clone(), next: (path != "/").then(|| path.clone()) };
         let client = Client::from_request_parts(parts, console).await?;
-        let digest = cookie(&parts.headers).ok_or_else(sign_in)?.digest();
+        let digest = session_token(&parts.headers).ok_or_else(sign_in)?.digest();
         let mut accounts = console.accounts().await?;
         let now = console.now();
         let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
@@ -105,7 +111,13 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
     }
 }
 
-/// A signed-in user in the workspace that the path names. The workspaces of other users do not exist for this user.
+/// Returns the workspace that the path names.
+async fn path_workspace(parts: &mut Parts, console: &Arc<Console>) -> Option<WorkspaceId> {
+    let params = RawPathParams::from_request_parts(parts, console).await.ok()?;
+    params.iter().find(|(name, _)| *name == "workspace").and_then(|(_, id)| id.parse().ok())
+}
+
+/// A signed-in user in the workspace that the path names. Other workspaces do not exist for this user.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) signed_in: SignedIn,
@@ -143,21 +155,25 @@ impl FromRequestParts<Arc<Console>> for Member {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
         let signed_in = SignedIn::from_request_parts(parts, console).await?;
-        let params = RawPathParams::from_request_parts(parts, console).await.map_err(|_| Error::NotFound)?;
-        let workspace = params.iter().find(|(name, _)| *name == "workspace");
-        let workspace: WorkspaceId = workspace.and_then(|(_, id)| id.parse().ok()).ok_or(Error::NotFound)?;
-        let role = signed_in.user.role_in(&workspace).ok_or(Error::NotFound)?;
+        let workspace = path_workspace(parts, console).await.ok_or(Error::NotFound)?;
+        if workspace != signed_in.user.workspace {
+            return Err(Error::NotFound);
+        }
+        let role = signed_in.user.role;
         Ok(Self { signed_in, workspace, role })
     }
 }
 
-/// Starts a session for `user` and returns the value of `Set-Cookie`. Ends the session of the request, if it has one.
+/// Headers that set this number of cookies.
+pub(crate) type Cookies<const N: usize> = AppendHeaders<[(HeaderName, HeaderValue); N]>;
+
+/// Starts a session for `user` and returns the cookies. Ends the session of the request, if it has one.
 pub(crate) async fn begin(
     console: &Console,
     user: &User,
     client: &Client,
     headers: &HeaderMap,
-) -> Result<HeaderValue, Error> {
+) -> Result<Cookies<2>, Error> {
     let (token, now) = (Token::generate(), console.now());
     let session = Session {
         digest: token.digest(),
@@ -169,17 +185,32 @@ pub(crate) async fn begin(
         user_agent: client.user_agent.clone(),
     };
     let mut accounts = console.accounts().await?;
-    if let Some(before) = cookie(headers) {
-        accounts.end_session(user.id, &before.digest().id()).await?;
+    let before = session_token(headers).map(|token| token.digest());
+    if let Some(before) = match before {
+        Some(digest) => accounts.session(&digest).await?,
+        None => None,
+    } {
+        accounts.end_session(before.user, &before.digest.id()).await?;
     }
     let actor = console.actor(user.email.as_str(), client.address);
     accounts.begin_session(&session, now - AGE_MAX, &actor).await?;
-    Ok(set_cookie(token.reveal(), AGE_MAX))
+    let session = set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX);
+    Ok(AppendHeaders([session, workspace_cookie(&user.workspace)]))
 }
 
-/// Returns the value of `Set-Cookie` that removes the cookie.
-pub(crate) fn removed_cookie() -> HeaderValue {
-    set_cookie("", Duration::ZERO)
+/// Returns the header that removes the cookie of the session.
+pub(crate) fn removed_cookie() -> (HeaderName, HeaderValue) {
+    set_cookie(SESSION_COOKIE, "", Duration::ZERO)
+}
+
+/// Returns the header that makes the browser remember the workspace whose sign-in page it opens.
+pub(crate) fn workspace_cookie(workspace: &WorkspaceId) -> (HeaderName, HeaderValue) {
+    set_cookie(WORKSPACE_COOKIE, workspace.as_str(), WORKSPACE_COOKIE_AGE)
+}
+
+/// Returns the workspace that the browser remembers.
+pub(crate) fn remembered_workspace(headers: &HeaderMap) -> Option<WorkspaceId> {
+    cookie(headers, WORKSPACE_COOKIE)?.parse().ok()
 }
 
 /// Returns whether a session can still be used.
@@ -187,15 +218,19 @@ pub(crate) fn is_valid(session: &Session, now: Timestamp) -> bool {
     session.created_at + AGE_MAX > now && session.last_seen_at + IDLE_MAX > now
 }
 
-fn set_cookie(value: &str, age_max: Duration) -> HeaderValue {
+fn set_cookie(name: &str, value: &str, age_max: Duration) -> (HeaderName, HeaderValue) {
     let age = age_max.as_secs();
-    let cookie = format!("{COOKIE_NAME}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");
-    HeaderValue::try_from(cookie).expect("a token is ASCII")
+    let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");
+    (SET_COOKIE, HeaderValue::try_from(cookie).expect("the value is ASCII"))
 }
 
-fn cookie(headers: &HeaderMap) -> Option<Token> {
+fn session_token(headers: &HeaderMap) -> Option<Token> {
+    Token::parse(cookie(headers, SESSION_COOKIE)?)
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies =
         cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    cookies.find(|(name, _)| *name == COOKIE_NAME).and_then(|(_, value)| Token::parse(value))
+    cookies.find(|(found, _)| *found == name).map(|(_, value)| value)
 }

@@ -20,11 +20,16 @@ const PER_ACCOUNT: u32 = 10;
 /// Attempts per address and window. Several users may share an address.
 const PER_ADDRESS: u32 = 100;
 
-/// Counts an attempt with a password or a code for `account`, whether or not it exists.
+/// Counts an attempt with a password or a code for the account of `email` in `workspace`, whether or not it exists.
 ///
 /// Errors: [`Error::TooManyAttempts`]; [`Error::Unlimited`] if the attempts cannot be counted.
-pub(crate) async fn admit(console: &Console, account: &str, address: Option<IpAddr>) -> Result<(), Error> {
-    count(console, "account", account, PER_ACCOUNT).await?;
+pub(crate) async fn admit(
+    console: &Console,
+    workspace: &WorkspaceId,
+    email: &str,
+    address: Option<IpAddr>,
+) -> Result<(), Error> {
+    count(console, "account", &format!("{workspace} {email}"), PER_ACCOUNT).await?;
     match address {
         Some(address) => count(console, "address", &client_network(address).to_string(), PER_ADDRESS).await,
         None => Ok(()),

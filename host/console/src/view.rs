@@ -13,10 +13,7 @@ use crate::session::{Member, SignedIn};
 #[derive(Debug)]
 pub(crate) struct Shell {
     pub(crate) email: String,
-    /// The workspaces of the user.
-    pub(crate) workspaces: Vec<WorkspaceId>,
-    /// The workspace of this page.
-    pub(crate) workspace: Option<WorkspaceId>,
+    pub(crate) workspace: WorkspaceId,
     /// The current section, as in its path.
     pub(crate) section: &'static str,
     /// The result of the change that led to this page.
@@ -26,24 +23,18 @@ pub(crate) struct Shell {
 impl Shell {
     /// Creates the frame of a page of a workspace.
     pub(crate) fn of_workspace(member: &Member, section: &'static str, done: Option<&str>) -> Self {
-        let workspace = Some(member.workspace.clone());
-        Self { workspace, ..Self::of_user(&member.signed_in, section, done) }
+        Self::of_user(&member.signed_in, section, done)
     }
 
-    /// Creates the frame of a page without a workspace.
+    /// Creates the frame of a page of the user's own account.
     pub(crate) fn of_user(signed_in: &SignedIn, section: &'static str, done: Option<&str>) -> Self {
         let user = &signed_in.user;
         Self {
             email: user.email.as_str().to_owned(),
-            workspaces: user.memberships.iter().map(|(workspace, _)| workspace.clone()).collect(),
-            workspace: None,
+            workspace: user.workspace.clone(),
             section,
             notice: done.and_then(notice),
         }
-    }
-
-    pub(crate) fn is_current(&self, workspace: &WorkspaceId) -> bool {
-        self.workspace.as_ref() == Some(workspace)
     }
 
     pub(crate) fn is_section(&self, section: &str) -> bool {
@@ -83,7 +74,6 @@ pub(crate) fn notice(done: &str) -> Option<&'static str> {
         "sessions-ended" => "All other sessions are ended.",
         "signed-out" => "You are signed out.",
         "password-set" => "Your password is set. Sign in with it.",
-        "joined" => "You have joined the workspace. Sign in to open it.",
         _ => return None,
     })
 }

@@ -161,7 +161,7 @@ pub async fn unknown_workspace_is_reported<S: Administered>(store: Arc<S>) {
         accounts.create_key(&NewKey::new(&unknown, "till", &key(1)), &admin()).await.map(drop),
         accounts.usage(&unknown, today(), today()).await.map(drop),
         accounts.audit_log(&unknown, None, 1).await.map(drop),
-        accounts.members(&unknown).await.map(drop),
+        accounts.users(Some(&unknown)).await.map(drop),
         accounts.invitations(&unknown, START).await.map(drop),
     ];
     for result in results {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use enrich_lib::model::WorkspaceId;
-use enrich_store::StoreError;
-use enrich_store::users::{LinkPurpose, Role, Totp};
+use enrich_store::users::{Role, Totp};
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Actor, StoreError};
 use tokio::task::JoinSet;
 
-use super::operator::{Operator, admin, admin_at, after_seconds, email, join, link, token};
+use super::operator::{Operator, admin, admin_at, after_seconds, email, join, reset, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for links. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -16,7 +17,7 @@ macro_rules! links_contract {
     ($open:expr) => {
         $crate::rules! { links, $open,
             invitation_creates_a_user_with_its_role
-            invitation_of_an_existing_user_keeps_the_password
+            same_email_in_two_workspaces_is_two_users
             invitation_of_a_member_is_rejected
             invitation_to_an_unknown_workspace_is_rejected
             link_is_used_once
@@ -29,42 +30,56 @@ macro_rules! links_contract {
             reset_sets_the_password_and_removes_the_second_factor
             reset_of_an_unknown_user_is_rejected
             removed_user_cannot_use_an_earlier_link
+            link_of_a_deleted_workspace_is_rejected
         }
     };
 }
 
 pub async fn invitation_creates_a_user_with_its_role<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
-    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    let invitation = join(token(1), &operator.workspace, Role::Member, "ada");
     operator.accounts.create_link(&invitation, &admin()).await.unwrap();
     assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), Some(invitation));
-    assert_eq!(operator.accounts.user_by_email(&email("ada")).await.unwrap(), None);
+    let shop = operator.workspace.clone();
+    assert_eq!(operator.accounts.user_by_email(&shop, &email("ada")).await.unwrap(), None);
     let actor = admin_at(after_seconds(5));
     let id = operator.accounts.use_link(&token(1), "$hash", &actor).await.unwrap().unwrap();
     let user = operator.accounts.user(id).await.unwrap().unwrap();
     assert_eq!((user.id, &user.email, user.password_hash.as_str()), (id, &email("ada"), "$hash"));
     assert_eq!((user.totp, user.recovery_codes, user.created_at), (None, 0, after_seconds(5)));
-    assert_eq!(user.memberships, [(operator.workspace.clone(), Role::Member)]);
+    assert_eq!((user.workspace, user.role), (shop, Role::Member));
 }
 
-pub async fn invitation_of_an_existing_user_keeps_the_password<S: Administered>(store: Arc<S>) {
+pub async fn same_email_in_two_workspaces_is_two_users<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
     let other = operator.create_workspace("other").await;
     let ada = operator.join("ada", &shop, Role::Member).await;
-    operator.accounts.create_link(&link(token(1), join(&other, Role::Admin), "ada"), &admin()).await.unwrap();
-    assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
-    let user = operator.accounts.user(ada).await.unwrap().unwrap();
-    assert_eq!(user.password_hash, "$hash");
-    assert_eq!(user.memberships, [(other, Role::Admin), (shop, Role::Member)]);
+    let session = operator.sign_in(ada, 9).await;
+    operator.accounts.create_link(&join(token(1), &other, Role::Admin, "ada"), &admin()).await.unwrap();
+    let namesake = operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap().unwrap();
+    assert_ne!(namesake, ada);
+    for (id, workspace, role, hash) in
+        [(ada, &shop, Role::Member, "$hash"), (namesake, &other, Role::Admin, "$new")]
+    {
+        let user = operator.user(id).await;
+        assert_eq!((&user.workspace, user.role, user.password_hash.as_str()), (workspace, role, hash));
+        assert_eq!(operator.accounts.user_by_email(workspace, &email("ada")).await.unwrap(), Some(user));
+    }
+    // A link of one workspace changes nothing in the other, and is no event there.
+    operator.accounts.create_link(&reset(token(2), &other, "ada"), &admin()).await.unwrap();
+    operator.accounts.use_link(&token(2), "$newer", &admin()).await.unwrap();
+    operator.accounts.remove_user(&other, namesake, &Actor::operator(START)).await.unwrap();
+    assert_eq!(operator.user(ada).await.password_hash, "$hash");
+    assert!(operator.accounts.session(&session).await.unwrap().is_some());
+    assert_eq!(operator.last_event().await.0, "user.signed_in");
 }
 
 pub async fn invitation_of_a_member_is_rejected<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
     operator.join("ada", &shop, Role::Member).await;
-    let invited =
-        operator.accounts.create_link(&link(token(1), join(&shop, Role::Admin), "ada"), &admin()).await;
+    let invited = operator.accounts.create_link(&join(token(1), &shop, Role::Admin, "ada"), &admin()).await;
     assert!(matches!(invited, Err(StoreError::AlreadyMember(id)) if id == shop));
     assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), None);
 }
@@ -72,24 +87,25 @@ pub async fn invitation_of_a_member_is_rejected<S: Administered>(store: Arc<S>) 
 pub async fn invitation_to_an_unknown_workspace_is_rejected<S: Administered>(store: Arc<S>) {
     let mut accounts = store.accounts().await;
     let unknown: WorkspaceId = "unknown".parse().unwrap();
-    let invited = accounts.create_link(&link(token(1), join(&unknown, Role::Admin), "ada"), &admin()).await;
+    let invited = accounts.create_link(&join(token(1), &unknown, Role::Admin, "ada"), &admin()).await;
     assert!(matches!(invited, Err(StoreError::UnknownWorkspace(id)) if id == unknown));
 }
 
 pub async fn link_is_used_once<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
-    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    let invitation = join(token(1), &operator.workspace, Role::Member, "ada");
     operator.accounts.create_link(&invitation, &admin()).await.unwrap();
     assert!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap().is_some());
     assert_eq!(operator.accounts.use_link(&token(1), "$other", &admin()).await.unwrap(), None);
     assert_eq!(operator.accounts.link(&token(1), START).await.unwrap(), None);
-    let user = operator.accounts.user_by_email(&email("ada")).await.unwrap().unwrap();
+    let shop = operator.workspace.clone();
+    let user = operator.accounts.user_by_email(&shop, &email("ada")).await.unwrap().unwrap();
     assert_eq!(user.password_hash, "$hash");
 }
 
 pub async fn link_is_used_once_by_concurrent_callers<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store.clone()).await;
-    let invitation = link(token(1), join(&operator.workspace, Role::Member), "ada");
+    let invitation = join(token(1), &operator.workspace, Role::Member, "ada");
     operator.accounts.create_link(&invitation, &admin()).await.unwrap();
     let mut callers = JoinSet::new();
     for _ in 0..4 {
@@ -103,13 +119,13 @@ pub async fn link_is_used_once_by_concurrent_callers<S: Administered>(store: Arc
 pub async fn expired_link_is_unknown<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
-    let invitation = link(token(1), join(&shop, Role::Member), "ada");
+    let invitation = join(token(1), &shop, Role::Member, "ada");
     operator.accounts.create_link(&invitation, &admin()).await.unwrap();
     let expiry = invitation.expires_at;
     assert_eq!(operator.accounts.link(&token(1), expiry).await.unwrap(), None);
     assert_eq!(operator.accounts.invitations(&shop, expiry).await.unwrap(), []);
     assert_eq!(operator.accounts.use_link(&token(1), "$hash", &admin_at(expiry)).await.unwrap(), None);
-    assert_eq!(operator.accounts.users().await.unwrap(), []);
+    assert_eq!(operator.accounts.users(None).await.unwrap(), []);
 }
 
 pub async fn new_link_replaces_unused_link<S: Administered>(store: Arc<S>) {
@@ -117,14 +133,14 @@ pub async fn new_link_replaces_unused_link<S: Administered>(store: Arc<S>) {
     let shop = operator.workspace.clone();
     let other = operator.create_workspace("other").await;
     operator.join("bob", &shop, Role::Admin).await;
-    for (digest, purpose, name) in [
-        (token(1), join(&shop, Role::Member), "ada"),
-        (token(2), join(&other, Role::Member), "ada"),
-        (token(3), LinkPurpose::Reset, "bob"),
-        (token(4), join(&shop, Role::Admin), "ada"),
-        (token(5), LinkPurpose::Reset, "bob"),
+    for link in [
+        join(token(1), &shop, Role::Member, "ada"),
+        join(token(2), &other, Role::Member, "ada"),
+        reset(token(3), &shop, "bob"),
+        join(token(4), &shop, Role::Admin, "ada"),
+        reset(token(5), &shop, "bob"),
     ] {
-        operator.accounts.create_link(&link(digest, purpose, name), &admin()).await.unwrap();
+        operator.accounts.create_link(&link, &admin()).await.unwrap();
     }
     let mut is_usable = Vec::new();
     for seed in 1..=5 {
@@ -137,11 +153,11 @@ pub async fn invitations_are_listed_until_they_are_used<S: Administered>(store: 
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
     operator.join("cleo", &shop, Role::Admin).await;
-    let mut first = link(token(1), join(&shop, Role::Member), "ada");
+    let mut first = join(token(1), &shop, Role::Member, "ada");
     first.created_at = after_seconds(1);
-    let mut second = link(token(2), join(&shop, Role::Admin), "bob");
+    let mut second = join(token(2), &shop, Role::Admin, "bob");
     second.created_at = after_seconds(2);
-    let reset = link(token(3), LinkPurpose::Reset, "cleo");
+    let reset = reset(token(3), &shop, "cleo");
     for link in [&second, &first, &reset] {
         operator.accounts.create_link(link, &admin()).await.unwrap();
     }
@@ -154,7 +170,7 @@ pub async fn invitations_are_listed_until_they_are_used<S: Administered>(store: 
 pub async fn deleted_invitation_is_unknown<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
-    operator.accounts.create_link(&link(token(1), join(&shop, Role::Member), "ada"), &admin()).await.unwrap();
+    operator.accounts.create_link(&join(token(1), &shop, Role::Member, "ada"), &admin()).await.unwrap();
     assert!(operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap());
     assert!(!operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap());
     assert_eq!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap(), None);
@@ -164,7 +180,7 @@ pub async fn invitation_is_deleted_in_its_workspace_only<S: Administered>(store:
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
     let other = operator.create_workspace("other").await;
-    operator.accounts.create_link(&link(token(1), join(&shop, Role::Member), "ada"), &admin()).await.unwrap();
+    operator.accounts.create_link(&join(token(1), &shop, Role::Member, "ada"), &admin()).await.unwrap();
     assert!(!operator.accounts.delete_invitation(&other, &token(1).id(), &admin()).await.unwrap());
     assert!(operator.accounts.link(&token(1), START).await.unwrap().is_some());
 }
@@ -176,7 +192,7 @@ pub async fn reset_sets_the_password_and_removes_the_second_factor<S: Administer
     let totp = Totp { secret: vec![7; 20], last_step: 3 };
     operator.accounts.set_totp(ada, Some(&totp), &[token(8)], None, &admin()).await.unwrap();
     let session = operator.sign_in(ada, 9).await;
-    operator.accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await.unwrap();
+    operator.accounts.create_link(&reset(token(1), &shop, "ada"), &admin()).await.unwrap();
     // Creating the link changes nothing yet.
     assert!(operator.accounts.session(&session).await.unwrap().is_some());
     assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
@@ -192,20 +208,28 @@ pub async fn reset_sets_the_password_and_removes_the_second_factor<S: Administer
 }
 
 pub async fn reset_of_an_unknown_user_is_rejected<S: Administered>(store: Arc<S>) {
-    let mut accounts = store.accounts().await;
-    let reset = accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await;
-    assert!(matches!(reset, Err(StoreError::UnknownUser)));
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    operator.join("ada", &other, Role::Member).await;
+    let created = operator.accounts.create_link(&reset(token(1), &shop, "ada"), &admin()).await;
+    assert!(matches!(created, Err(StoreError::UnknownUser)));
 }
 
 pub async fn removed_user_cannot_use_an_earlier_link<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
-    let other = operator.create_workspace("other").await;
-    operator.join("ada", &shop, Role::Member).await;
-    operator.accounts.create_link(&link(token(1), LinkPurpose::Reset, "ada"), &admin()).await.unwrap();
-    operator.accounts.create_link(&link(token(2), join(&other, Role::Admin), "ada"), &admin()).await.unwrap();
-    operator.accounts.remove_user(&email("ada"), &admin()).await.unwrap();
-    for token in [token(1), token(2)] {
-        assert_eq!(operator.accounts.use_link(&token, "$hash", &admin()).await.unwrap(), None);
-    }
+    let ada = operator.join("ada", &shop, Role::Member).await;
+    operator.accounts.create_link(&reset(token(1), &shop, "ada"), &admin()).await.unwrap();
+    operator.accounts.remove_user(&shop, ada, &admin()).await.unwrap();
+    assert_eq!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap(), None);
+}
+
+pub async fn link_of_a_deleted_workspace_is_rejected<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.accounts.create_link(&join(token(1), &shop, Role::Member, "ada"), &admin()).await.unwrap();
+    operator.accounts.change_workspace(&shop, &[WorkspaceChange::Deleted], &admin()).await.unwrap();
+    let used = operator.accounts.use_link(&token(1), "$hash", &admin()).await;
+    assert!(matches!(used, Err(StoreError::WorkspaceDeleted(id)) if id == shop));
 }

@@ -9,7 +9,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use enrich_lib::window::Quota;
 use enrich_store::records::NewKey;
 use enrich_store::usage::Day;
-use enrich_store::users::{Link, LinkPurpose, Role, Session, UserEmail, UserId};
+use enrich_store::users::{Link, LinkPurpose, Role, Session, User, UserEmail, UserId};
 use enrich_store::{Accounts, Actor, TokenDigest};
 
 use super::fixture::HOLD_TTL;
@@ -119,10 +119,10 @@ impl<S: Administered> Operator<S> {
         Hold { lookup_id, workspace, key, credits, placed_at: at, ttl: HOLD_TTL }
     }
 
-    /// Invites a user and uses the link. Returns the new member.
+    /// Invites a user and uses the link. Returns the new user.
     pub(super) async fn join(&mut self, name: &str, workspace: &WorkspaceId, role: Role) -> UserId {
         let token = TokenDigest::of(format!("{name} joins {workspace}").as_bytes());
-        self.accounts.create_link(&link(token, join(workspace, role), name), &admin()).await.unwrap();
+        self.accounts.create_link(&join(token, workspace, role, name), &admin()).await.unwrap();
         self.accounts.use_link(&token, "$hash", &admin()).await.unwrap().unwrap()
     }
 
@@ -140,27 +140,32 @@ impl<S: Administered> Operator<S> {
         events.into_iter().map(|event| (event.action, event.subject)).collect()
     }
 
+    pub(super) async fn user(&mut self, id: UserId) -> User {
+        self.accounts.user(id).await.unwrap().unwrap()
+    }
+
     /// Returns the last action in the audit log of the workspace, and its subject.
     pub(super) async fn last_event(&mut self) -> (String, String) {
         self.events(&self.workspace.clone()).await.pop().unwrap()
     }
 }
 
-/// Returns the purpose of an invitation.
-pub(super) fn join(workspace: &WorkspaceId, role: Role) -> LinkPurpose {
-    LinkPurpose::Join { workspace: workspace.clone(), role }
-}
-
-/// Returns a link that expires after an hour.
-pub(super) fn link(digest: TokenDigest, purpose: LinkPurpose, name: &str) -> Link {
+/// Returns an invitation that expires after an hour.
+pub(super) fn join(digest: TokenDigest, workspace: &WorkspaceId, role: Role, name: &str) -> Link {
     Link {
         digest,
-        purpose,
+        workspace: workspace.clone(),
+        purpose: LinkPurpose::Join(role),
         email: email(name),
         created_by: ADMIN.to_owned(),
         created_at: START,
         expires_at: after_seconds(3_600),
     }
+}
+
+/// Returns a link that sets a new password, and expires after an hour.
+pub(super) fn reset(digest: TokenDigest, workspace: &WorkspaceId, name: &str) -> Link {
+    Link { purpose: LinkPurpose::Reset, ..join(digest, workspace, Role::Member, name) }
 }
 
 pub(super) fn session(user: UserId, seed: u8) -> Session {

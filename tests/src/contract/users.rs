@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use enrich_store::StoreError;
-use enrich_store::users::{AuditEvent, LinkPurpose, MemberRow, Role, Totp, UserEmail, UserId};
+use enrich_store::users::{AuditEvent, Role, Totp, UserEmail, UserId};
+use enrich_store::workspace::WorkspaceChange;
+use enrich_store::{Actor, StoreError};
 use tokio::task::JoinSet;
 
-use super::operator::{Operator, admin, after_seconds, email, join, key, link, session, token};
+use super::operator::{Operator, admin, after_seconds, join, key, session, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for users and members. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -16,16 +17,15 @@ macro_rules! users_contract {
         $crate::rules! { users, $open,
             users_are_listed_by_email
             email_identifies_a_user_in_any_case
-            members_are_listed_by_email
+            last_activity_is_kept_after_the_session
             role_can_be_changed
-            removed_member_keeps_other_workspaces
             last_admin_cannot_be_removed
             last_admin_cannot_become_a_member
             concurrent_removals_leave_an_admin
             changes_of_other_users_are_rejected
             removed_user_is_unknown_and_its_keys_stay_valid
             changes_of_members_are_in_the_audit_log
-            event_of_a_user_is_in_each_workspace_of_the_user
+            changes_in_a_deleted_workspace_are_rejected
             audit_log_is_read_in_pages
         }
     };
@@ -34,46 +34,41 @@ macro_rules! users_contract {
 pub async fn users_are_listed_by_email<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
     let bob = operator.join("bob", &shop, Role::Member).await;
     let ada = operator.join("ada", &shop, Role::Admin).await;
-    let users = operator.accounts.users().await.unwrap();
-    assert_eq!(users.iter().map(|user| user.id).collect::<Vec<_>>(), [ada, bob]);
-    assert_eq!(users[0].role_in(&shop), Some(Role::Admin));
-    assert_eq!(operator.accounts.user(UserId(ada.0 + bob.0)).await.unwrap(), None);
+    let cleo = operator.join("cleo", &other, Role::Member).await;
+    for (workspace, expected) in
+        [(None, &[cleo, ada, bob][..]), (Some(&shop), &[ada, bob]), (Some(&other), &[cleo])]
+    {
+        let users = operator.accounts.users(workspace).await.unwrap();
+        assert_eq!(users.iter().map(|user| user.id).collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(operator.accounts.user(UserId(ada.0 + bob.0 + cleo.0)).await.unwrap(), None);
 }
 
 pub async fn email_identifies_a_user_in_any_case<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
     let ada = operator.join("ada", &shop, Role::Member).await;
     let email: UserEmail = "ADA@Example.com".parse().unwrap();
-    assert_eq!(operator.accounts.user_by_email(&email).await.unwrap().map(|user| user.id), Some(ada));
+    let found = operator.accounts.user_by_email(&shop, &email).await.unwrap();
+    assert_eq!(found.map(|user| user.id), Some(ada));
+    for workspace in [other, "unknown".parse().unwrap()] {
+        assert_eq!(operator.accounts.user_by_email(&workspace, &email).await.unwrap(), None);
+    }
 }
 
-pub async fn members_are_listed_by_email<S: Administered>(store: Arc<S>) {
+pub async fn last_activity_is_kept_after_the_session<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
     let bob = operator.join("bob", &shop, Role::Member).await;
-    let ada = operator.join("ada", &shop, Role::Admin).await;
-    let totp = Totp { secret: vec![7; 20], last_step: 3 };
-    operator.accounts.set_totp(bob, Some(&totp), &[], None, &admin()).await.unwrap();
+    assert_eq!(operator.user(bob).await.last_seen_at, None);
     let session = operator.sign_in(bob, 1).await;
     operator.accounts.touch_session(&session, false, after_seconds(9)).await.unwrap();
-    // A user was last active when the session has ended, too.
     operator.accounts.end_sessions(bob, None).await.unwrap();
-    let member = |user, name, role, has_totp, last_seen_at| MemberRow {
-        user,
-        email: email(name),
-        role,
-        has_totp,
-        joined_at: START,
-        last_seen_at,
-    };
-    let expected = [
-        member(ada, "ada", Role::Admin, false, None),
-        member(bob, "bob", Role::Member, true, Some(after_seconds(9))),
-    ];
-    assert_eq!(operator.accounts.members(&shop).await.unwrap(), expected);
+    assert_eq!(operator.user(bob).await.last_seen_at, Some(after_seconds(9)));
 }
 
 pub async fn role_can_be_changed<S: Administered>(store: Arc<S>) {
@@ -83,22 +78,8 @@ pub async fn role_can_be_changed<S: Administered>(store: Arc<S>) {
     let bob = operator.join("bob", &shop, Role::Member).await;
     for role in [Role::Admin, Role::Member] {
         operator.accounts.set_role(&shop, bob, role, &admin()).await.unwrap();
-        assert_eq!(operator.accounts.user(bob).await.unwrap().unwrap().role_in(&shop), Some(role));
+        assert_eq!(operator.user(bob).await.role, role);
     }
-}
-
-pub async fn removed_member_keeps_other_workspaces<S: Administered>(store: Arc<S>) {
-    let mut operator = Operator::open(store).await;
-    let shop = operator.workspace.clone();
-    let other = operator.create_workspace("other").await;
-    let ada = operator.join("ada", &shop, Role::Member).await;
-    operator.join("ada", &other, Role::Member).await;
-    let session = operator.sign_in(ada, 1).await;
-    operator.accounts.remove_member(&shop, ada, &admin()).await.unwrap();
-    assert_eq!(operator.accounts.members(&shop).await.unwrap(), []);
-    let user = operator.accounts.user(ada).await.unwrap().unwrap();
-    assert_eq!(user.memberships, [(other, Role::Member)]);
-    assert!(operator.accounts.session(&session).await.unwrap().is_some());
 }
 
 pub async fn last_admin_cannot_be_removed<S: Administered>(store: Arc<S>) {
@@ -106,10 +87,11 @@ pub async fn last_admin_cannot_be_removed<S: Administered>(store: Arc<S>) {
     let shop = operator.workspace.clone();
     let ada = operator.join("ada", &shop, Role::Admin).await;
     operator.join("bob", &shop, Role::Member).await;
-    let removed = operator.accounts.remove_member(&shop, ada, &admin()).await;
+    let removed = operator.accounts.remove_user(&shop, ada, &admin()).await;
     assert!(matches!(removed, Err(StoreError::LastAdmin(id)) if id == shop));
-    operator.join("cleo", &shop, Role::Admin).await;
-    operator.accounts.remove_member(&shop, ada, &admin()).await.unwrap();
+    let cleo = operator.join("cleo", &shop, Role::Admin).await;
+    operator.accounts.remove_user(&shop, ada, &admin()).await.unwrap();
+    operator.accounts.remove_user(&shop, cleo, &Actor::operator(START)).await.unwrap();
 }
 
 pub async fn last_admin_cannot_become_a_member<S: Administered>(store: Arc<S>) {
@@ -128,10 +110,10 @@ pub async fn concurrent_removals_leave_an_admin<S: Administered>(store: Arc<S>) 
     for name in ["ada", "bob", "cleo"] {
         let user = operator.join(name, &shop, Role::Admin).await;
         let (mut accounts, shop) = (store.accounts().await, shop.clone());
-        callers.spawn(async move { accounts.remove_member(&shop, user, &admin()).await.is_ok() });
+        callers.spawn(async move { accounts.remove_user(&shop, user, &admin()).await.is_ok() });
     }
     callers.join_all().await;
-    let admins = operator.accounts.members(&shop).await.unwrap();
+    let admins = operator.accounts.users(Some(&shop)).await.unwrap();
     assert_eq!(admins.len(), 1, "{admins:?}");
 }
 
@@ -142,16 +124,15 @@ pub async fn changes_of_other_users_are_rejected<S: Administered>(store: Arc<S>)
     let ada = operator.join("ada", &other, Role::Member).await;
     for user in [ada, UserId(ada.0 + 1)] {
         let changed = operator.accounts.set_role(&shop, user, Role::Admin, &admin()).await;
-        assert!(matches!(changed, Err(StoreError::NotMember(id)) if id == shop));
-        let removed = operator.accounts.remove_member(&shop, user, &admin()).await;
-        assert!(matches!(removed, Err(StoreError::NotMember(id)) if id == shop));
+        assert!(matches!(changed, Err(StoreError::UnknownUser)));
+        let removed = operator.accounts.remove_user(&shop, user, &admin()).await;
+        assert!(matches!(removed, Err(StoreError::UnknownUser)));
     }
     let unknown = UserId(ada.0 + 1);
     for result in [
         operator.accounts.set_password(unknown, "$new", None, &admin()).await,
         operator.accounts.set_totp(unknown, None, &[], None, &admin()).await,
         operator.accounts.begin_session(&session(unknown, 1), START, &admin()).await,
-        operator.accounts.remove_user(&email("unknown"), &admin()).await,
     ] {
         assert!(matches!(result, Err(StoreError::UnknownUser)), "{result:?}");
     }
@@ -165,9 +146,9 @@ pub async fn removed_user_is_unknown_and_its_keys_stay_valid<S: Administered>(st
     let totp = Totp { secret: vec![7; 20], last_step: 3 };
     operator.accounts.set_totp(ada, Some(&totp), &[token(8)], None, &admin()).await.unwrap();
     let session = operator.sign_in(ada, 1).await;
-    operator.accounts.remove_user(&email("ada"), &admin()).await.unwrap();
+    operator.accounts.remove_user(&shop, ada, &Actor::operator(START)).await.unwrap();
     assert_eq!(operator.accounts.user(ada).await.unwrap(), None);
-    assert_eq!(operator.accounts.members(&shop).await.unwrap(), []);
+    assert_eq!(operator.accounts.users(None).await.unwrap(), []);
     assert_eq!(operator.accounts.session(&session).await.unwrap(), None);
     assert!(operator.accepts(&key(1), START).await);
     assert_eq!(operator.last_event().await, ("member.removed".to_owned(), "ada@example.com".to_owned()));
@@ -182,14 +163,14 @@ pub async fn changes_of_members_are_in_the_audit_log<S: Administered>(store: Arc
     let ada = operator.join("ada", &shop, Role::Admin).await;
     let events = operator.accounts.audit_log(&shop, None, 2).await.unwrap();
     assert_eq!(events[0].actor, "ada@example.com", "the user is the author");
-    let bob = link(token(1), join(&shop, Role::Member), "bob");
+    let bob = join(token(1), &shop, Role::Member, "bob");
     operator.accounts.create_link(&bob, &admin()).await.unwrap();
     operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap();
     let cleo = operator.join("cleo", &shop, Role::Member).await;
     for role in [Role::Admin, Role::Admin] {
         operator.accounts.set_role(&shop, cleo, role, &admin()).await.unwrap();
     }
-    operator.accounts.remove_member(&shop, ada, &admin()).await.unwrap();
+    operator.accounts.remove_user(&shop, ada, &admin()).await.unwrap();
     let events = operator.events(&shop).await;
     let events: Vec<_> = events.iter().map(|(action, subject)| (action.as_str(), subject.as_str())).collect();
     let expected = [
@@ -207,21 +188,19 @@ pub async fn changes_of_members_are_in_the_audit_log<S: Administered>(store: Arc
     assert_eq!(events, expected);
 }
 
-pub async fn event_of_a_user_is_in_each_workspace_of_the_user<S: Administered>(store: Arc<S>) {
+pub async fn changes_in_a_deleted_workspace_are_rejected<S: Administered>(store: Arc<S>) {
     let mut operator = Operator::open(store).await;
     let shop = operator.workspace.clone();
-    let (other, third) = (operator.create_workspace("other").await, operator.create_workspace("third").await);
-    let ada = operator.join("ada", &shop, Role::Member).await;
-    operator.join("ada", &other, Role::Member).await;
-    operator.sign_in(ada, 1).await;
-    operator.accounts.create_link(&link(token(2), LinkPurpose::Reset, "ada"), &admin()).await.unwrap();
-    for (workspace, count) in [(&shop, 1), (&other, 1), (&third, 0)] {
-        let events = operator.events(workspace).await;
-        for action in ["user.signed_in", "user.reset"] {
-            let event = (action.to_owned(), "ada@example.com".to_owned());
-            assert_eq!(events.iter().filter(|other| **other == event).count(), count, "{workspace}");
-        }
+    operator.join("ada", &shop, Role::Admin).await;
+    let bob = operator.join("bob", &shop, Role::Member).await;
+    operator.accounts.change_workspace(&shop, &[WorkspaceChange::Deleted], &admin()).await.unwrap();
+    for result in [
+        operator.accounts.set_role(&shop, bob, Role::Admin, &admin()).await,
+        operator.accounts.remove_user(&shop, bob, &admin()).await,
+    ] {
+        assert!(matches!(result, Err(StoreError::WorkspaceDeleted(_))), "{result:?}");
     }
+    operator.accounts.remove_user(&shop, bob, &Actor::operator(START)).await.unwrap();
 }
 
 pub async fn audit_log_is_read_in_pages<S: Administered>(store: Arc<S>) {

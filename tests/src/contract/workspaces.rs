@@ -10,7 +10,7 @@ use enrich_store::users::Role;
 use enrich_store::workspace::{WorkspaceChange, WorkspaceProperties, WorkspaceState};
 use enrich_store::{Actor, StoreError};
 
-use super::operator::{Operator, admin, admin_at, after_seconds, join, key, link, today, token};
+use super::operator::{Operator, admin, admin_at, after_seconds, join, key, today, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for changes of workspaces. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -130,7 +130,7 @@ pub async fn deleted_workspace_cannot_be_changed<S: Administered>(store: Arc<S>)
     let mut operator = Operator::open(store).await;
     change(&mut operator, &[WorkspaceChange::Deleted]).await;
     let (accounts, id) = (&mut operator.accounts, &operator.workspace);
-    let invitation = link(token(1), join(id, Role::Member), "ada");
+    let invitation = join(token(1), id, Role::Member, "ada");
     let results = [
         accounts.create_workspace(id, Quota::default(), 1, START).await,
         accounts.change_workspace(id, &[WorkspaceChange::Deleted], &admin()).await.map(drop),

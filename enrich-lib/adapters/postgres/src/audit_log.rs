@@ -23,21 +23,6 @@ pub(crate) async fn record(
     Ok(())
 }
 
-/// Records an event in each workspace of a user, in the transaction of the change. The order of the workspaces is their lock
-/// order.
-pub(crate) async fn record_for_user(
-    tx: &impl GenericClient,
-    user: i64,
-    event: &Event<'_>,
-    actor: &Actor<'_>,
-) -> Result<(), PostgresError> {
-    let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
-         SELECT workspace, $2, $3, $4, $5, $6 FROM membership WHERE user_id = $1 ORDER BY workspace";
-    let (action, subject) = (event.action(), event.subject());
-    tx.execute(insert, &[&user, &at(actor.now), &actor.name, &action, &subject, &actor.address]).await?;
-    Ok(())
-}
-
 /// Returns up to `limit` events with a number less than `before`, newest first.
 pub(crate) async fn read(
     client: &Client,

@@ -149,8 +149,7 @@ impl Copy {
     }
 
     /// Completes the copy if every workspace has the same contents in both stores. Otherwise changes nothing and returns the
-    /// differences. Copies `console` in the same transaction: a user whose email exists in this store gains the memberships and
-    /// keeps the password and the second factor.
+    /// differences. Copies `console` in the same transaction.
     pub async fn finish(
         &mut self,
         workspaces: &[CopiedWorkspace],

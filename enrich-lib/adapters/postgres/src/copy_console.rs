@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use enrich_store::records::{CopiedConsole, CopiedMember, CopiedUser, RemovedSpends};
+use enrich_store::records::{CopiedConsole, CopiedUser, RemovedSpends};
 use enrich_store::usage::UsageRow;
 use enrich_store::users::AuditEvent;
 use tokio_postgres::Transaction;
@@ -10,6 +10,7 @@ use tokio_postgres::Transaction;
 use crate::column::{at, bigint, day_number, key_number};
 use crate::error::PostgresError;
 use crate::members;
+use crate::pool::Value;
 
 /// Maps the row id of a row in the source store to its row id in this store.
 pub(crate) fn target_rowid(rowids: &BTreeMap<i64, i64>, source: i64) -> Result<i64, PostgresError> {
@@ -22,54 +23,29 @@ pub(crate) async fn add(
     console: &CopiedConsole,
     workspaces: &BTreeMap<i64, i64>,
 ) -> Result<(), PostgresError> {
-    let users = add_users(tx, &console.users).await?;
-    add_members(tx, &console.members, &users, workspaces).await?;
+    add_users(tx, &console.users, workspaces).await?;
     add_usage(tx, &console.usage, workspaces).await?;
     add_removed(tx, &console.removed, workspaces).await?;
     add_events(tx, &console.audit_log, workspaces).await
 }
 
-/// Adds the users that do not exist, and returns the row ids of all by their row ids in the source store.
-async fn add_users(tx: &Transaction<'_>, copied: &[CopiedUser]) -> Result<BTreeMap<i64, i64>, PostgresError> {
-    let mut copied: Vec<_> = copied.iter().collect();
-    // The lock order of two copies that run at once.
-    copied.sort_by_key(|copied| &copied.user.email);
-    let mut rowids = BTreeMap::new();
-    for CopiedUser { user, recovery_codes } in copied {
-        let insert =
-            "INSERT INTO console_user (email, password_hash, totp_secret, totp_last_step, created_at)
-             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email) DO NOTHING RETURNING rowid";
-        let (secret, step) = match &user.totp {
-            Some(totp) => (Some(&totp.secret), bigint(totp.last_step)),
-            None => (None, 0),
-        };
-        let (email, created_at) = (user.email.as_str(), at(user.created_at));
-        let made = tx.query_opt(insert, &[&email, &user.password_hash, &secret, &step, &created_at]).await?;
-        let rowid = if let Some(row) = made {
-            let rowid = row.get(0);
-            members::add_recovery_codes(tx, rowid, recovery_codes.iter()).await?;
-            rowid
-        } else {
-            let select = "SELECT rowid FROM console_user WHERE email = $1 FOR KEY SHARE";
-            // A user who was removed at this moment has no row.
-            tx.query_opt(select, &[&email]).await?.ok_or(PostgresError::CopyChanged)?.get(0)
-        };
-        rowids.insert(user.id.0, rowid);
-    }
-    Ok(rowids)
-}
-
-async fn add_members(
+async fn add_users(
     tx: &Transaction<'_>,
-    copied: &[CopiedMember],
-    users: &BTreeMap<i64, i64>,
+    copied: &[CopiedUser],
     workspaces: &BTreeMap<i64, i64>,
 ) -> Result<(), PostgresError> {
-    for CopiedMember { user, workspace, role, joined_at } in copied {
-        let insert = "INSERT INTO membership (workspace, user_id, role, joined_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT DO NOTHING";
-        let (workspace, user) = (target_rowid(workspaces, *workspace)?, target_rowid(users, *user)?);
-        tx.execute(insert, &[&workspace, &user, &role.as_str(), &at(*joined_at)]).await?;
+    for CopiedUser { workspace, user, recovery_codes } in copied {
+        let insert = "INSERT INTO member
+                 (workspace, email, role, password_hash, totp_secret, totp_last_step, created_at, last_seen_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING rowid";
+        let totp = user.totp.as_ref();
+        let (secret, step) = (totp.map(|totp| &totp.secret), totp.map_or(0, |totp| bigint(totp.last_step)));
+        let (workspace, email) = (target_rowid(workspaces, *workspace)?, user.email.as_str());
+        let (created, seen) = (at(user.created_at), user.last_seen_at.map(at));
+        let (role, hash) = (user.role.as_str(), &user.password_hash);
+        let values: [Value<'_>; 8] = [&workspace, &email, &role, hash, &secret, &step, &created, &seen];
+        let rowid = tx.query_one(insert, &values).await?.get(0);
+        members::add_recovery_codes(tx, rowid, recovery_codes.iter()).await?;
     }
     Ok(())
 }

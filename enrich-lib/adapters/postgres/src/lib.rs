@@ -27,7 +27,7 @@
 //! `pool` the connection pool · `database` migrations · `keys` API keys · `workspace` the in-memory state of one workspace ·
 //! `session` node sessions · `heartbeat` · `upkeep` periodic work · `spend` · `blocked` spends of locked leases · `writer` group
 //! commit · `listener` change notifications · `ledger` · `audit` · `audit_log` administrative events · `api_keys` key lifecycles ·
-//! `workspaces` · `grants` · `spend_rows` lists of spends · `admin` · `web_sessions` of signed-in users · `links` one-time links · `members` users and memberships · `users` · `copy_console`
+//! `workspaces` · `grants` · `spend_rows` lists of spends · `admin` · `web_sessions` of signed-in users · `members` users · `links` one-time links · `users` · `copy_console`
 //! users, usage and audit log of another store · `copy` import from another store · `opt_outs` people who opted out ·
 //! `opt_out_list` the same in the memory of a node.
 

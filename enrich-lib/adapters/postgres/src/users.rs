@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{AuditEvent, Link, MemberRow, Role, Session, Totp, User, UserEmail, UserId};
+use enrich_store::users::{AuditEvent, Link, Role, Session, Totp, User, UserEmail, UserId};
 use enrich_store::{Actor, StoreError, TokenDigest, Users};
 
 use crate::admin::Admin;
@@ -44,24 +44,20 @@ impl Users for Admin {
         Ok(links::use_up(&mut self.client, digest, password_hash, actor).await?)
     }
 
-    async fn users(&mut self) -> Result<Vec<User>, StoreError> {
-        Ok(members::users(&self.client).await?)
+    async fn users(&mut self, workspace: Option<&WorkspaceId>) -> Result<Vec<User>, StoreError> {
+        Ok(members::users(&self.client, workspace).await?)
     }
 
     async fn user(&mut self, id: UserId) -> Result<Option<User>, StoreError> {
         Ok(members::user(&self.client, id).await?)
     }
 
-    async fn user_by_email(&mut self, email: &UserEmail) -> Result<Option<User>, StoreError> {
-        Ok(members::user_by_email(&self.client, email).await?)
-    }
-
-    async fn remove_user(&mut self, email: &UserEmail, actor: &Actor<'_>) -> Result<(), StoreError> {
-        Ok(members::remove_user(&mut self.client, email, actor).await?)
-    }
-
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<MemberRow>, StoreError> {
-        Ok(members::list(&self.client, workspace).await?)
+    async fn user_by_email(
+        &mut self,
+        workspace: &WorkspaceId,
+        email: &UserEmail,
+    ) -> Result<Option<User>, StoreError> {
+        Ok(members::user_by_email(&self.client, workspace, email).await?)
     }
 
     async fn set_role(
@@ -74,7 +70,7 @@ impl Users for Admin {
         Ok(members::set_role(&mut self.client, workspace, user, role, actor).await?)
     }
 
-    async fn remove_member(
+    async fn remove_user(
         &mut self,
         workspace: &WorkspaceId,
         user: UserId,

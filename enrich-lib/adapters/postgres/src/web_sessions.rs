@@ -12,8 +12,7 @@ use crate::column::{at, parsed, time, token_digest};
 use crate::error::PostgresError;
 use crate::pool::Client;
 
-const SELECT_SESSIONS: &str =
-    "SELECT digest, user_id, created_at, authenticated_at, last_seen_at, address, user_agent FROM session";
+const SELECT_SESSIONS: &str = "SELECT digest, member, created_at, authenticated_at, last_seen_at, address, user_agent FROM member_session";
 
 pub(crate) async fn begin(
     client: &mut Client,
@@ -22,24 +21,23 @@ pub(crate) async fn begin(
     actor: &Actor<'_>,
 ) -> Result<(), PostgresError> {
     let tx = client.transaction().await?;
-    let update =
-        "UPDATE console_user SET last_seen_at = greatest(last_seen_at, $2) WHERE rowid = $1 RETURNING email";
+    let update = "UPDATE member SET last_seen_at = greatest(last_seen_at, $2) WHERE rowid = $1 RETURNING workspace, email";
     let (user, seen_at) = (session.user.0, at(session.last_seen_at));
     let user_row = tx.query_opt(update, &[&user, &seen_at]).await?.ok_or(StoreError::UnknownUser)?;
-    let email: UserEmail = parsed("console_user.email", user_row.get::<_, &str>(0).parse())?;
-    let delete = "DELETE FROM session WHERE digest IN (
-             SELECT digest FROM session WHERE last_seen_at < $1 FOR UPDATE SKIP LOCKED
+    let email: UserEmail = parsed("member.email", user_row.get::<_, &str>(1).parse())?;
+    let delete = "DELETE FROM member_session WHERE digest IN (
+             SELECT digest FROM member_session WHERE last_seen_at < $1 FOR UPDATE SKIP LOCKED
          )";
     tx.execute(delete, &[&at(used_before)]).await?;
-    let insert = "INSERT INTO session
-             (digest, user_id, created_at, authenticated_at, last_seen_at, address, user_agent)
+    let insert = "INSERT INTO member_session
+             (digest, member, created_at, authenticated_at, last_seen_at, address, user_agent)
          VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let digest = session.digest.as_bytes().as_slice();
     let (created_at, authenticated_at) = (at(session.created_at), at(session.authenticated_at));
     let (address, user_agent) = (session.address, &session.user_agent);
     tx.execute(insert, &[&digest, &user, &created_at, &authenticated_at, &seen_at, &address, user_agent])
         .await?;
-    audit_log::record_for_user(&tx, user, &Event::SignedIn(&email), actor).await?;
+    audit_log::record(&tx, user_row.get(0), &Event::SignedIn(&email), actor).await?;
     Ok(tx.commit().await?)
 }
 
@@ -57,10 +55,10 @@ pub(crate) async fn touch(
 ) -> Result<(), PostgresError> {
     let tx = client.transaction().await?;
     let (digest, now) = (digest.as_bytes().as_slice(), at(now));
-    let update = "UPDATE console_user SET last_seen_at = greatest(last_seen_at, $2)
-         WHERE rowid = (SELECT user_id FROM session WHERE digest = $1)";
+    let update = "UPDATE member SET last_seen_at = greatest(last_seen_at, $2)
+         WHERE rowid = (SELECT member FROM member_session WHERE digest = $1)";
     tx.execute(update, &[&digest, &now]).await?;
-    let update = "UPDATE session SET last_seen_at = greatest(last_seen_at, $2),
+    let update = "UPDATE member_session SET last_seen_at = greatest(last_seen_at, $2),
              authenticated_at = CASE WHEN $3 THEN greatest(authenticated_at, $2) ELSE authenticated_at END
          WHERE digest = $1";
     tx.execute(update, &[&digest, &now, &is_authenticated]).await?;
@@ -68,12 +66,12 @@ pub(crate) async fn touch(
 }
 
 pub(crate) async fn list(client: &Client, user: UserId) -> Result<Vec<Session>, PostgresError> {
-    let select = format!("{SELECT_SESSIONS} WHERE user_id = $1 ORDER BY last_seen_at DESC, digest");
+    let select = format!("{SELECT_SESSIONS} WHERE member = $1 ORDER BY last_seen_at DESC, digest");
     client.query(&select, &[&user.0]).await?.iter().map(session).collect()
 }
 
 pub(crate) async fn end(client: &Client, user: UserId, id: &str) -> Result<bool, PostgresError> {
-    let delete = "DELETE FROM session WHERE user_id = $1 AND encode(substr(digest, 1, 8), 'hex') = $2";
+    let delete = "DELETE FROM member_session WHERE member = $1 AND encode(substr(digest, 1, 8), 'hex') = $2";
     Ok(client.execute(delete, &[&user.0, &id]).await? > 0)
 }
 
@@ -83,7 +81,7 @@ pub(crate) async fn end_all(
     keep: Option<&TokenDigest>,
 ) -> Result<(), PostgresError> {
     let tx = client.transaction().await?;
-    tx.execute("SELECT FROM console_user WHERE rowid = $1 FOR NO KEY UPDATE", &[&user.0]).await?;
+    tx.execute("SELECT FROM member WHERE rowid = $1 FOR NO KEY UPDATE", &[&user.0]).await?;
     end_others(&tx, user.0, keep).await?;
     Ok(tx.commit().await?)
 }
@@ -95,14 +93,14 @@ pub(crate) async fn end_others(
     keep: Option<&TokenDigest>,
 ) -> Result<(), PostgresError> {
     let keep = keep.map(|digest| digest.as_bytes().as_slice());
-    let delete = "DELETE FROM session WHERE user_id = $1 AND digest IS DISTINCT FROM $2";
+    let delete = "DELETE FROM member_session WHERE member = $1 AND digest IS DISTINCT FROM $2";
     tx.execute(delete, &[&user, &keep]).await?;
     Ok(())
 }
 
 fn session(row: &Row) -> Result<Session, PostgresError> {
     Ok(Session {
-        digest: token_digest("session.digest", row.get(0))?,
+        digest: token_digest("member_session.digest", row.get(0))?,
         user: UserId(row.get(1)),
         created_at: time(row.get(2)),
         authenticated_at: time(row.get(3)),

@@ -20,16 +20,3 @@ pub(crate) fn record(
     db.prepare_cached(insert)?.execute(row)?;
     Ok(())
 }
-
-/// Adds an event about a user to the audit log of each workspace of the user.
-pub(crate) fn record_of_user(
-    db: &Connection,
-    user: i64,
-    event: Event<'_>,
-    actor: &Actor<'_>,
-) -> Result<(), SqliteError> {
-    let mut select =
-        db.prepare_cached("SELECT workspace FROM membership WHERE user = ? ORDER BY workspace")?;
-    let workspaces = select.query_map([user], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-    workspaces.into_iter().try_for_each(|workspace| record(db, workspace, event, actor))
-}

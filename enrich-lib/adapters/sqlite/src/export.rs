@@ -9,11 +9,9 @@ use std::path::PathBuf;
 use enrich_lib::key::{KeyDigest, KeyId};
 use enrich_lib::model::LookupId;
 use enrich_store::records::{
-    Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedMember, CopiedSpend, CopiedUser, CopiedWorkspace,
-    RemovedSpends,
+    Contents, CopiedConsole, CopiedGrant, CopiedKey, CopiedSpend, CopiedUser, CopiedWorkspace, RemovedSpends,
 };
 use enrich_store::usage::BILLED;
-use enrich_store::users::User;
 use rusqlite::{Connection, Params, Row, params};
 
 use crate::column::{parsed, time};
@@ -128,22 +126,16 @@ impl Export {
 
     /// Returns the users of the web application, the usage that does not follow from the spends, and the audit log.
     pub fn console(&self) -> Result<CopiedConsole, SqliteError> {
-        let users = user_rows::users(&self.db, "?", true)?;
+        let users = user_rows::users(&self.db, "true", [])?;
         let users = users.into_iter().map(|user| {
-            let recovery_codes =
-                self.rows("SELECT digest FROM recovery_code WHERE user = ?", [user.id.0], |row| row.get(0))?;
-            Ok(CopiedUser { user: User { memberships: Vec::new(), ..user }, recovery_codes })
+            let select = "SELECT workspace FROM member WHERE rowid = ?";
+            let workspace = self.db.query_row(select, [user.id.0], |row| row.get(0))?;
+            let select = "SELECT digest FROM member_recovery_code WHERE member = ?";
+            let recovery_codes = self.rows(select, [user.id.0], |row| row.get(0))?;
+            Ok(CopiedUser { workspace, user, recovery_codes })
         });
         Ok(CopiedConsole {
             users: users.collect::<Result<_, SqliteError>>()?,
-            members: self.rows(
-                "SELECT user, workspace, role, joined_at FROM membership ORDER BY workspace, user",
-                [],
-                |row| {
-                    let (role, joined_at) = (user_rows::role(row, 2)?, time(row.get(3)?));
-                    Ok(CopiedMember { user: row.get(0)?, workspace: row.get(1)?, role, joined_at })
-                },
-            )?,
             usage: self.rows(
                 "WITH spends AS (
                      SELECT workspace, at / 86400000 AS day, key, count(*) AS lookups, sum(credits) AS credits FROM credit_spend

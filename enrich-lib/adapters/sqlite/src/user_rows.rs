@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{
-    AuditEvent, Link, LinkPurpose, MemberRow, Role, Session, Totp, User, UserEmail, UserId,
-};
+use enrich_store::users::{AuditEvent, Link, LinkPurpose, Role, Session, Totp, User, UserEmail, UserId};
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, ToSql, Transaction, params};
 
 use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
@@ -18,39 +16,35 @@ use crate::workspaces::{live_rowid, rowid};
 pub(crate) const HAS_ID: &str = "lower(hex(substr(digest, 1, 8))) = ?";
 
 pub(crate) fn create_link(tx: &Transaction<'_>, link: &Link, actor: &Actor<'_>) -> Result<(), SqliteError> {
-    let user = user_rowid(tx, &link.email)?;
-    let (workspace, role) = match &link.purpose {
-        LinkPurpose::Join { workspace: id, role } => {
-            let workspace = live_rowid(tx, id)?;
-            let is_member = "SELECT 1 FROM membership WHERE workspace = ? AND user = ?";
-            if tx.prepare_cached(is_member)?.exists(params![workspace, user])? {
-                return Err(StoreError::AlreadyMember(id.clone()).into());
-            }
-            events::record(tx, workspace, Event::MemberInvited(&link.email, *role), actor)?;
-            (Some(workspace), Some(role.as_str()))
+    let workspace = live_rowid(tx, &link.workspace)?;
+    let select = "SELECT 1 FROM member WHERE workspace = ? AND email = ?";
+    let is_user = tx.prepare_cached(select)?.exists(params![workspace, link.email.as_str()])?;
+    let (role, event) = match link.purpose {
+        LinkPurpose::Join(_) if is_user => {
+            return Err(StoreError::AlreadyMember(link.workspace.clone()).into());
         }
-        LinkPurpose::Reset => {
-            let user = user.ok_or(StoreError::UnknownUser)?;
-            events::record_of_user(tx, user, Event::UserReset(&link.email), actor)?;
-            (None, None)
-        }
+        LinkPurpose::Reset if !is_user => return Err(StoreError::UnknownUser.into()),
+        LinkPurpose::Join(role) => (Some(role.as_str()), Event::MemberInvited(&link.email, role)),
+        LinkPurpose::Reset => (None, Event::UserReset(&link.email)),
     };
-    let delete = "DELETE FROM one_time_link WHERE (email = ? AND workspace IS ?) OR expires_at <= ?";
-    tx.execute(delete, params![link.email.as_str(), workspace, ms(actor.now)])?;
+    tx.execute("DELETE FROM member_link WHERE expires_at <= ?", [ms(actor.now)])?;
     tx.execute(
-        "INSERT INTO one_time_link (digest, workspace, role, email, created_by, created_at, expires_at)
-         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO member_link (digest, workspace, email, role, created_by, created_at, expires_at)
+         VALUES (?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT (workspace, email) DO UPDATE
+         SET digest = excluded.digest, role = excluded.role, created_by = excluded.created_by,
+             created_at = excluded.created_at, expires_at = excluded.expires_at",
         params![
             link.digest.as_bytes(),
             workspace,
-            role,
             link.email.as_str(),
+            role,
             link.created_by,
             ms(link.created_at),
             ms(link.expires_at)
         ],
     )?;
-    Ok(())
+    events::record(tx, workspace, event, actor)
 }
 
 /// Reads the links that match `condition` with two parameters, newest first.
@@ -61,20 +55,15 @@ pub(crate) fn links(
 ) -> Result<Vec<Link>, SqliteError> {
     let mut select = db.prepare_cached(&format!(
         "SELECT l.digest, w.id, l.role, l.email, l.created_by, l.created_at, l.expires_at
-         FROM one_time_link l LEFT JOIN workspace w ON w.rowid = l.workspace
+         FROM member_link l JOIN workspace w ON w.rowid = l.workspace
          WHERE {condition} ORDER BY l.created_at DESC, l.digest"
     ))?;
     let rows = select.query_map(values, |row| {
-        let purpose = match row.get::<_, Option<String>>(1)? {
-            Some(_) => {
-                let workspace = parsed(row, 1, |id: String| id.parse())?;
-                LinkPurpose::Join { workspace, role: role(row, 2)? }
-            }
-            None => LinkPurpose::Reset,
-        };
+        let role = parsed(row, 2, |role: Option<String>| role.map(|role| role.parse()).transpose())?;
         Ok(Link {
             digest: TokenDigest::from_bytes(row.get(0)?),
-            purpose,
+            workspace: parsed(row, 1, |id: String| id.parse())?,
+            purpose: role.map_or(LinkPurpose::Reset, LinkPurpose::Join),
             email: email(row, 3)?,
             created_by: row.get(4)?,
             created_at: time(row.get(5)?),
@@ -99,84 +88,59 @@ pub(crate) fn use_link(
     password_hash: &str,
     actor: &Actor<'_>,
 ) -> Result<Option<UserId>, SqliteError> {
-    let Some(Link { purpose, email, .. }) = link(tx, digest, actor.now)? else { return Ok(None) };
-    tx.execute("DELETE FROM one_time_link WHERE digest = ?", [digest.as_bytes()])?;
+    let Some(Link { workspace, purpose, email, .. }) = link(tx, digest, actor.now)? else { return Ok(None) };
+    let workspace = live_rowid(tx, &workspace)?;
+    tx.execute("DELETE FROM member_link WHERE digest = ?", [digest.as_bytes()])?;
     let actor = Actor { name: email.as_str(), ..*actor };
-    let user = user_rowid(tx, &email)?;
     match purpose {
-        LinkPurpose::Join { workspace, role } => {
-            let workspace = rowid(tx, &workspace)?;
-            let user = match user {
-                Some(user) => user,
-                None => {
-                    let insert =
-                        "INSERT INTO console_user (email, password_hash, created_at) VALUES (?, ?, ?)";
-                    tx.execute(insert, params![email.as_str(), password_hash, ms(actor.now)])?;
-                    tx.last_insert_rowid()
-                }
-            };
-            let insert = "INSERT INTO membership (workspace, user, role, joined_at) VALUES (?, ?, ?, ?)";
-            tx.execute(insert, params![workspace, user, role.as_str(), ms(actor.now)])?;
+        LinkPurpose::Join(role) => {
+            let insert = "INSERT INTO member (workspace, email, role, password_hash, created_at)
+                 VALUES (?, ?, ?, ?, ?) RETURNING rowid";
+            let row = params![workspace, email.as_str(), role.as_str(), password_hash, ms(actor.now)];
+            let user = UserId(tx.query_row(insert, row, |row| row.get(0))?);
             events::record(tx, workspace, Event::MemberJoined(&email, role), &actor)?;
-            Ok(Some(UserId(user)))
+            Ok(Some(user))
         }
         LinkPurpose::Reset => {
-            let Some(user) = user.map(UserId) else { return Ok(None) };
-            let update = "UPDATE console_user SET password_hash = ? WHERE rowid = ?";
-            tx.execute(update, params![password_hash, user.0])?;
+            let update =
+                "UPDATE member SET password_hash = ? WHERE workspace = ? AND email = ? RETURNING rowid";
+            let row = params![password_hash, workspace, email.as_str()];
+            let user = UserId(tx.query_row(update, row, |row| row.get(0))?);
             set_totp(tx, user, None, &[])?;
             end_sessions(tx, user, None)?;
-            events::record_of_user(tx, user.0, Event::PasswordChanged(&email), &actor)?;
+            events::record(tx, workspace, Event::PasswordChanged(&email), &actor)?;
             Ok(Some(user))
         }
     }
 }
 
-/// Reads the users that match `condition` with one parameter, by email.
-pub(crate) fn users(db: &Connection, condition: &str, value: impl ToSql) -> Result<Vec<User>, SqliteError> {
+/// Reads the users that match `condition` with these parameters, by workspace and email.
+pub(crate) fn users(db: &Connection, condition: &str, values: impl Params) -> Result<Vec<User>, SqliteError> {
     let mut select = db.prepare_cached(&format!(
-        "SELECT u.rowid, u.email, u.password_hash, u.totp_secret, u.totp_last_step, u.created_at,
-                (SELECT count(*) FROM recovery_code c WHERE c.user = u.rowid)
-         FROM console_user u WHERE {condition} ORDER BY u.email"
+        "SELECT u.rowid, w.id, u.email, u.role, u.password_hash, u.totp_secret, u.totp_last_step, u.created_at, u.last_seen_at,
+                (SELECT count(*) FROM member_recovery_code c WHERE c.member = u.rowid)
+         FROM member u JOIN workspace w ON w.rowid = u.workspace WHERE {condition} ORDER BY w.id, u.email"
     ))?;
-    let mut memberships = db.prepare_cached(
-        "SELECT w.id, m.role FROM membership m JOIN workspace w ON w.rowid = m.workspace
-         WHERE m.user = ? ORDER BY w.id",
-    )?;
-    let rows = select.query_and_then([value], |row| {
-        let rowid = row.get(0)?;
-        let memberships = memberships
-            .query_map([rowid], |row| Ok((parsed(row, 0, |id: String| id.parse())?, role(row, 1)?)))?;
-        let totp = row.get::<_, Option<Vec<u8>>>(3)?;
-        let last_step = row.get::<_, Option<u64>>(4)?.unwrap_or_default();
+    let rows = select.query_map(values, |row| {
+        let last_step = row.get(6)?;
         Ok(User {
-            id: UserId(rowid),
-            email: email(row, 1)?,
-            password_hash: row.get(2)?,
-            totp: totp.map(|secret| Totp { secret, last_step }),
-            recovery_codes: row.get(6)?,
-            created_at: time(row.get(5)?),
-            memberships: memberships.collect::<Result<_, _>>()?,
+            id: UserId(row.get(0)?),
+            workspace: parsed(row, 1, |id: String| id.parse())?,
+            email: email(row, 2)?,
+            role: parsed(row, 3, |role: String| role.parse())?,
+            password_hash: row.get(4)?,
+            totp: row.get::<_, Option<_>>(5)?.map(|secret| Totp { secret, last_step }),
+            created_at: time(row.get(7)?),
+            last_seen_at: row.get::<_, Option<_>>(8)?.map(time),
+            recovery_codes: row.get(9)?,
         })
     })?;
-    rows.collect()
-}
-
-pub(crate) fn user_rowid(db: &Connection, email: &UserEmail) -> Result<Option<i64>, SqliteError> {
-    let select = "SELECT rowid FROM console_user WHERE email = ?";
-    Ok(db.query_row(select, [email.as_str()], |row| row.get(0)).optional()?)
-}
-
-/// Returns the email of a user. Errors: [`StoreError::UnknownUser`].
-pub(crate) fn email_of(db: &Connection, user: UserId) -> Result<UserEmail, SqliteError> {
-    let select = "SELECT email FROM console_user WHERE rowid = ?";
-    let found = db.query_row(select, [user.0], |row| email(row, 0)).optional()?;
-    found.ok_or_else(|| StoreError::UnknownUser.into())
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Records that a user was active.
 pub(crate) fn see_user(tx: &Transaction<'_>, user: i64, now: Timestamp) -> Result<(), SqliteError> {
-    tx.execute("UPDATE console_user SET last_seen_at = ? WHERE rowid = ?", [ms(now), user])?;
+    tx.execute("UPDATE member SET last_seen_at = ? WHERE rowid = ?", [ms(now), user])?;
     Ok(())
 }
 
@@ -186,78 +150,92 @@ pub(crate) fn set_totp(
     totp: Option<&Totp>,
     recovery_codes: &[TokenDigest],
 ) -> Result<(), SqliteError> {
-    let update = "UPDATE console_user SET totp_secret = ?, totp_last_step = ? WHERE rowid = ?";
-    let (secret, step) = (totp.map(|totp| &totp.secret), totp.map(|totp| totp.last_step));
+    let update = "UPDATE member SET totp_secret = ?, totp_last_step = ? WHERE rowid = ?";
+    let (secret, step) = (totp.map(|totp| &totp.secret), totp.map_or(0, |totp| totp.last_step));
     tx.execute(update, params![secret, step, user.0])?;
-    tx.execute("DELETE FROM recovery_code WHERE user = ?", [user.0])?;
+    tx.execute("DELETE FROM member_recovery_code WHERE member = ?", [user.0])?;
     for code in recovery_codes {
-        let insert = "INSERT INTO recovery_code (user, digest) VALUES (?, ?)";
+        let insert = "INSERT INTO member_recovery_code (member, digest) VALUES (?, ?)";
         tx.execute(insert, params![user.0, code.as_bytes()])?;
     }
     Ok(())
 }
 
-/// Reads the members of a workspace, by email.
-pub(crate) fn members(db: &Connection, workspace: &WorkspaceId) -> Result<Vec<MemberRow>, SqliteError> {
-    let mut select = db.prepare_cached(
-        "SELECT u.rowid, u.email, m.role, u.totp_secret IS NOT NULL, m.joined_at, u.last_seen_at
-         FROM membership m JOIN console_user u ON u.rowid = m.user WHERE m.workspace = ? ORDER BY u.email",
-    )?;
-    let rows = select.query_map([rowid(db, workspace)?], |row| {
-        Ok(MemberRow {
-            user: UserId(row.get(0)?),
-            email: email(row, 1)?,
-            role: role(row, 2)?,
-            has_totp: row.get(3)?,
-            joined_at: time(row.get(4)?),
-            last_seen_at: row.get::<_, Option<_>>(5)?.map(time),
-        })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// A member to change.
+/// A user to change.
 pub(crate) struct Member {
     /// The row of the workspace.
     pub(crate) workspace: i64,
     pub(crate) email: UserEmail,
-    pub(crate) role: Role,
+    role: Role,
 }
 
-/// Reads a member. Errors: [`StoreError::NotMember`].
-pub(crate) fn member(
+/// Reads a user. Errors: [`StoreError::UnknownUser`].
+pub(crate) fn member(tx: &Transaction<'_>, user: UserId) -> Result<Member, SqliteError> {
+    let select = "SELECT workspace, email, role FROM member WHERE rowid = ?";
+    let member = tx.query_row(select, [user.0], |row| {
+        let role = parsed(row, 2, |role: String| role.parse())?;
+        Ok(Member { workspace: row.get(0)?, email: email(row, 1)?, role })
+    });
+    member.optional()?.ok_or_else(|| StoreError::UnknownUser.into())
+}
+
+/// Reads a user of this workspace for a change. Only the operator changes users of a deleted workspace.
+///
+/// Errors: [`StoreError::UnknownUser`].
+fn member_of(
     tx: &Transaction<'_>,
     workspace: &WorkspaceId,
     user: UserId,
+    actor: &Actor<'_>,
 ) -> Result<Member, SqliteError> {
-    let rowid = rowid(tx, workspace)?;
-    let select = "SELECT u.email, m.role FROM membership m JOIN console_user u ON u.rowid = m.user
-         WHERE m.workspace = ? AND m.user = ?";
-    let member = tx.query_row(select, [rowid, user.0], |row| {
-        Ok(Member { workspace: rowid, email: email(row, 0)?, role: role(row, 1)? })
-    });
-    member.optional()?.ok_or_else(|| StoreError::NotMember(workspace.clone()).into())
+    let workspace = if actor.is_operator() { rowid(tx, workspace) } else { live_rowid(tx, workspace) }?;
+    let member = member(tx, user)?;
+    if member.workspace == workspace { Ok(member) } else { Err(StoreError::UnknownUser.into()) }
 }
 
-impl Member {
-    /// Checks that the workspace has an admin without this member. Errors: [`StoreError::LastAdmin`].
-    pub(crate) fn check_not_last_admin(
-        &self,
-        tx: &Transaction<'_>,
-        workspace: &WorkspaceId,
-    ) -> Result<(), SqliteError> {
-        let select = "SELECT count(*) FROM membership WHERE workspace = ? AND role = 'admin'";
-        let admins: u64 = tx.query_row(select, [self.workspace], |row| row.get(0))?;
-        if self.role == Role::Admin && admins == 1 {
-            return Err(StoreError::LastAdmin(workspace.clone()).into());
-        }
-        Ok(())
+pub(crate) fn set_role(
+    tx: &Transaction<'_>,
+    workspace: &WorkspaceId,
+    user: UserId,
+    role: Role,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let member = member_of(tx, workspace, user, actor)?;
+    if member.role == role {
+        return Ok(());
     }
+    tx.execute("UPDATE member SET role = ? WHERE rowid = ?", params![role.as_str(), user.0])?;
+    check_has_admin(tx, workspace, member.workspace)?;
+    events::record(tx, member.workspace, Event::RoleChanged(&member.email, role), actor)
+}
+
+pub(crate) fn remove_user(
+    tx: &Transaction<'_>,
+    workspace: &WorkspaceId,
+    user: UserId,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let member = member_of(tx, workspace, user, actor)?;
+    // Sessions and recovery codes are deleted with the user.
+    tx.execute("DELETE FROM member WHERE rowid = ?", [user.0])?;
+    let delete = "DELETE FROM member_link WHERE workspace = ? AND email = ?";
+    tx.execute(delete, params![member.workspace, member.email.as_str()])?;
+    if member.role == Role::Admin && !actor.is_operator() {
+        check_has_admin(tx, workspace, member.workspace)?;
+    }
+    events::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor)
+}
+
+/// Checks that a workspace has an admin. Errors: [`StoreError::LastAdmin`].
+fn check_has_admin(tx: &Transaction<'_>, workspace: &WorkspaceId, rowid: i64) -> Result<(), SqliteError> {
+    let select = "SELECT 1 FROM member WHERE workspace = ? AND role = 'admin'";
+    let has_admin = tx.prepare_cached(select)?.exists([rowid])?;
+    if has_admin { Ok(()) } else { Err(StoreError::LastAdmin(workspace.clone()).into()) }
 }
 
 pub(crate) fn insert_session(tx: &Transaction<'_>, session: &Session) -> Result<(), SqliteError> {
     tx.execute(
-        "INSERT INTO session (digest, user, created_at, authenticated_at, last_seen_at, address, user_agent)
+        "INSERT INTO member_session (digest, member, created_at, authenticated_at, last_seen_at, address, user_agent)
          VALUES (?, ?, ?, ?, ?, ?, ?)",
         params![
             session.digest.as_bytes(),
@@ -279,7 +257,7 @@ pub(crate) fn sessions(
     value: impl ToSql,
 ) -> Result<Vec<Session>, SqliteError> {
     let mut select = db.prepare_cached(&format!(
-        "SELECT digest, user, created_at, authenticated_at, last_seen_at, address, user_agent FROM session
+        "SELECT digest, member, created_at, authenticated_at, last_seen_at, address, user_agent FROM member_session
          WHERE {condition} ORDER BY last_seen_at DESC, digest"
     ))?;
     let rows = select.query_map([value], |row| {
@@ -301,7 +279,7 @@ pub(crate) fn end_sessions(
     user: UserId,
     keep: Option<&TokenDigest>,
 ) -> Result<(), SqliteError> {
-    let delete = "DELETE FROM session WHERE user = ? AND digest IS NOT ?";
+    let delete = "DELETE FROM member_session WHERE member = ? AND digest IS NOT ?";
     tx.execute(delete, params![user.0, keep.map(TokenDigest::as_bytes)])?;
     Ok(())
 }
@@ -335,10 +313,6 @@ pub(crate) fn audit_event(row: &Row<'_>, first: usize) -> rusqlite::Result<Audit
 
 pub(crate) fn email(row: &Row<'_>, column: usize) -> rusqlite::Result<UserEmail> {
     parsed(row, column, |email: String| email.parse())
-}
-
-pub(crate) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
-    parsed(row, column, |role: String| role.parse())
 }
 
 fn address(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<IpAddr>> {

@@ -25,3 +25,10 @@ impl Actor<'static> {
         Self { name: Self::OPERATOR, address: None, now }
     }
 }
+
+impl Actor<'_> {
+    /// Returns whether the author is the operator.
+    pub fn is_operator(&self) -> bool {
+        self.name == Actor::OPERATOR
+    }
+}

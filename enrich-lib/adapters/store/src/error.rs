@@ -51,15 +51,12 @@ pub enum StoreError {
     /// The key is disabled, has expired or was revoked.
     #[error("{0} is not active; create another key")]
     KeyEnded(KeyId),
-    /// No user has this email or number.
+    /// The workspace has no user with this email or number.
     #[error("there is no such user")]
     UnknownUser,
     /// The user is a member of the workspace already.
     #[error("the user is already a member of {0}")]
     AlreadyMember(WorkspaceId),
-    /// The user is not a member of the workspace.
-    #[error("the user is not a member of {0}")]
-    NotMember(WorkspaceId),
     /// The workspace would have no admin.
     #[error("{0} needs at least one admin; make another member an admin first")]
     LastAdmin(WorkspaceId),

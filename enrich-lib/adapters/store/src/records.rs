@@ -6,7 +6,7 @@ use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use thiserror::Error;
 
 use crate::usage::UsageRow;
-use crate::users::{AuditEvent, Role, User};
+use crate::users::{AuditEvent, User};
 use crate::workspace::WorkspaceProperties;
 
 /// A workspace in a list.
@@ -352,10 +352,8 @@ pub struct CopiedSpend {
 /// again. Unused links are not copied either.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedConsole {
-    /// The users. Their memberships are in [`CopiedConsole::members`].
+    /// The users.
     pub users: Vec<CopiedUser>,
-    /// The memberships.
-    pub members: Vec<CopiedMember>,
     /// The usage by free lookups, and by billed ones whose spends were removed, with the workspace by
     /// [`CopiedWorkspace::rowid`]. That of other billed lookups follows from the spends.
     pub usage: Vec<(i64, UsageRow)>,
@@ -368,7 +366,9 @@ pub struct CopiedConsole {
 /// A user that is copied from one store to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedUser {
-    /// The user, without memberships.
+    /// The workspace, by [`CopiedWorkspace::rowid`].
+    pub workspace: i64,
+    /// The user.
     pub user: User,
     /// The digests of the unused recovery codes.
     pub recovery_codes: Vec<[u8; 32]>,
@@ -383,17 +383,4 @@ pub struct RemovedSpends {
     pub lookups: u64,
     /// The credits in them.
     pub credits: u64,
-}
-
-/// A membership that is copied from one store to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopiedMember {
-    /// The user, by the id in the source store.
-    pub user: i64,
-    /// The workspace, by [`CopiedWorkspace::rowid`].
-    pub workspace: i64,
-    /// The role.
-    pub role: Role,
-    /// When the user joined.
-    pub joined_at: Timestamp,
 }

@@ -1,4 +1,7 @@
-//! Users of the web application: accounts, memberships, one-time links, sessions and the audit log.
+//! Users of the web application: accounts, one-time links, sessions and the audit log.
+//!
+//! A user belongs to one workspace. The same email in two workspaces is two users with two passwords, because an email proves
+//! nothing: the holder of a link of one workspace gains nothing in another.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +16,7 @@ use crate::actor::Actor;
 use crate::error::StoreError;
 use crate::token::TokenDigest;
 
-/// The email of a user, in lower case. It identifies the user.
+/// The email of a user, in lower case. It identifies the user in a workspace.
 ///
 /// `Debug` redacts it, because it must not appear in a log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,8 +94,12 @@ impl FromStr for Role {
 pub struct User {
     /// The number of the user.
     pub id: UserId,
+    /// The workspace that the user belongs to.
+    pub workspace: WorkspaceId,
     /// The email, which is the name to sign in with.
     pub email: UserEmail,
+    /// The role in the workspace.
+    pub role: Role,
     /// The hash of the password, in the PHC string format.
     pub password_hash: String,
     /// The secret of the authenticator app, if the second factor is enabled.
@@ -101,22 +108,16 @@ pub struct User {
     pub recovery_codes: u32,
     /// When the user was created.
     pub created_at: Timestamp,
-    /// The workspaces of the user, by name.
-    pub memberships: Vec<(WorkspaceId, Role)>,
-}
-
-impl User {
-    /// Returns the user's role in `workspace`, if the user is a member of it.
-    pub fn role_in(&self, workspace: &WorkspaceId) -> Option<Role> {
-        self.memberships.iter().find(|(id, _)| id == workspace).map(|(_, role)| *role)
-    }
+    /// When the user was last active.
+    pub last_seen_at: Option<Timestamp>,
 }
 
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User")
             .field("id", &self.id)
-            .field("memberships", &self.memberships)
+            .field("workspace", &self.workspace)
+            .field("role", &self.role)
             .finish_non_exhaustive()
     }
 }
@@ -136,33 +137,11 @@ impl fmt::Debug for Totp {
     }
 }
 
-/// The member of a workspace in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberRow {
-    /// The user.
-    pub user: UserId,
-    /// The email of the user.
-    pub email: UserEmail,
-    /// The role in the workspace.
-    pub role: Role,
-    /// Whether the user has a second factor.
-    pub has_totp: bool,
-    /// When the user joined the workspace.
-    pub joined_at: Timestamp,
-    /// When the user was last active in any workspace.
-    pub last_seen_at: Option<Timestamp>,
-}
-
 /// What a one-time link does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkPurpose {
-    /// Adds a user to a workspace. Creates the user if there is none with this email.
-    Join {
-        /// The workspace.
-        workspace: WorkspaceId,
-        /// The role in it.
-        role: Role,
-    },
+    /// Creates a user with this role.
+    Join(Role),
     /// Sets a new password, and removes the second factor.
     Reset,
 }
@@ -172,6 +151,8 @@ pub enum LinkPurpose {
 pub struct Link {
     /// The digest of the token.
     pub digest: TokenDigest,
+    /// The workspace of the user.
+    pub workspace: WorkspaceId,
     /// What the link does.
     pub purpose: LinkPurpose,
     /// The email of the user who receives it.
@@ -235,11 +216,11 @@ impl fmt::Debug for AuditEvent {
 /// Operations on a workspace that does not exist return [`StoreError::UnknownWorkspace`].
 #[async_trait]
 pub trait Users: Send {
-    /// Creates a one-time link. A new link replaces an unused one with the same purpose, email and workspace. Expired links are
-    /// removed. The event is `member.invited`, or `user.reset` in each workspace of the user.
+    /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace. Expired links are
+    /// removed. The event is `member.invited` or `user.reset`.
     ///
-    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::AlreadyMember`]; [`StoreError::UnknownUser`] for a reset of a
-    /// user who does not exist.
+    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::AlreadyMember`] for an invitation of a user;
+    /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
     async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError>;
 
     /// Returns an unused link that has not expired.
@@ -260,10 +241,9 @@ pub trait Users: Send {
 
     /// Uses up a link and returns its user, or `None` if the link is unknown, used or expired.
     ///
-    /// A join adds the user to the workspace. It creates a user with `password_hash` if there is none, and otherwise leaves the
-    /// password unchanged. A reset sets the password, removes the second factor and the recovery codes, and ends all sessions.
-    /// `actor.name` is ignored: the author is the user. The event is `member.joined`, or `user.password_changed` in each
-    /// workspace of the user.
+    /// An invitation creates a user with `password_hash`. A reset sets the password, removes the second factor and the recovery
+    /// codes, and ends all sessions. `actor.name` is ignored: the author is the user. The event is `member.joined` or
+    /// `user.password_changed`.
     async fn use_link(
         &mut self,
         digest: &TokenDigest,
@@ -271,27 +251,23 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<Option<UserId>, StoreError>;
 
-    /// Returns all users, by email.
-    async fn users(&mut self) -> Result<Vec<User>, StoreError>;
+    /// Returns the users of `workspace`, or all users, by workspace and email.
+    async fn users(&mut self, workspace: Option<&WorkspaceId>) -> Result<Vec<User>, StoreError>;
 
     /// Returns a user.
     async fn user(&mut self, id: UserId) -> Result<Option<User>, StoreError>;
 
-    /// Returns the user with this email.
-    async fn user_by_email(&mut self, email: &UserEmail) -> Result<Option<User>, StoreError>;
+    /// Returns the user of `workspace` with this email. Returns `None` also for a workspace that does not exist.
+    async fn user_by_email(
+        &mut self,
+        workspace: &WorkspaceId,
+        email: &UserEmail,
+    ) -> Result<Option<User>, StoreError>;
 
-    /// Deletes a user with all memberships, sessions and unused links, even if a workspace then has no admin. The user's keys
-    /// stay valid. The event in each workspace is `member.removed`.
+    /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the user has that role
+    /// already.
     ///
-    /// Errors: [`StoreError::UnknownUser`].
-    async fn remove_user(&mut self, email: &UserEmail, actor: &Actor<'_>) -> Result<(), StoreError>;
-
-    /// Returns the members of `workspace`, by email.
-    async fn members(&mut self, workspace: &WorkspaceId) -> Result<Vec<MemberRow>, StoreError>;
-
-    /// Changes the role of a member. The event is `member.role_changed`. There is none if the member has that role already.
-    ///
-    /// Errors: [`StoreError::NotMember`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
+    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
     async fn set_role(
         &mut self,
         workspace: &WorkspaceId,
@@ -300,18 +276,19 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Removes a member from a workspace. The member's keys stay valid. The event is `member.removed`.
+    /// Deletes a user of `workspace` with all sessions and unused links. The user's keys stay valid. The event is
+    /// `member.removed`.
     ///
-    /// Errors: [`StoreError::NotMember`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
-    async fn remove_member(
+    /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin and the author is not
+    /// the operator.
+    async fn remove_user(
         &mut self,
         workspace: &WorkspaceId,
         user: UserId,
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Sets a password and ends all sessions of the user except `keep`. The event in each workspace is
-    /// `user.password_changed`.
+    /// Sets a password and ends all sessions of the user except `keep`. The event is `user.password_changed`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn set_password(
@@ -323,7 +300,7 @@ pub trait Users: Send {
     ) -> Result<(), StoreError>;
 
     /// Enables the second factor with these recovery codes, or disables it. The codes replace all earlier ones. Ends all sessions
-    /// of the user except `keep`. The event in each workspace is `user.totp_enabled` or `user.totp_disabled`.
+    /// of the user except `keep`. The event is `user.totp_enabled` or `user.totp_disabled`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn set_totp(
@@ -341,8 +318,7 @@ pub trait Users: Send {
     /// Uses up a recovery code. Returns `false` if the user has no such code.
     async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError>;
 
-    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event in each workspace of
-    /// the user is `user.signed_in`.
+    /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is `user.signed_in`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn begin_session(

@@ -71,7 +71,7 @@ pub struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// Print a one-time link that adds a user to a workspace
+    /// Print a one-time link that creates a user of a workspace
     ///
     /// Send the link to the user. It is valid for 24 hours, and replaces an unused link for the same user and workspace.
     Invite {
@@ -89,9 +89,9 @@ pub enum UserCommand {
         #[command(flatten)]
         format: Format,
     },
-    /// List users with their workspaces and roles
+    /// List users and open invitations
     List {
-        /// List only the members of this workspace
+        /// List only those of this workspace
         #[arg(long, value_name = "NAME")]
         workspace: Option<WorkspaceId>,
         #[command(flatten)]
@@ -101,6 +101,8 @@ pub enum UserCommand {
     ///
     /// It also removes the second factor and ends all sessions of the user. It is valid for 24 hours.
     Reset {
+        /// Name of the workspace
+        workspace: WorkspaceId,
         /// Email of the user
         email: String,
         #[command(flatten)]
@@ -108,10 +110,12 @@ pub enum UserCommand {
         #[command(flatten)]
         format: Format,
     },
-    /// Delete a user and end all sessions
+    /// Delete a user, or withdraw an invitation
     ///
-    /// Keys that the user created stay valid.
+    /// Ends all sessions of the user. Keys that the user created stay valid.
     Remove {
+        /// Name of the workspace
+        workspace: WorkspaceId,
         /// Email of the user
         email: String,
         #[command(flatten)]

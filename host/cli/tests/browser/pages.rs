@@ -44,7 +44,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.open(&site.invite("ada@example.com", "admin")).await;
     check!("join");
     check!("link-ended", "/join/0");
-    check!("sign-in", "/sign-in");
+    check!("workspace", "/sign-in");
+    check!("sign-in", "/w/shop/sign-in");
     browser.type_into("#email", "ada@example.com").await;
     browser.type_into("#password", "wrong").await;
     browser.press("Sign in").await;

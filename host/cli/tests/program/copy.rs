@@ -186,12 +186,13 @@ fn users_usage_and_audit_log_are_copied() {
             assert_eq!(events(&mut *to, &id).await, events(&mut *from, &id).await);
         }
         assert!(to.audit().await.unwrap().reconciles());
-        let user = to.user(ada).await.unwrap().unwrap();
-        assert_eq!((user.password_hash.as_str(), user.totp, user.recovery_codes), ("$there", None, 0));
-        assert_eq!(user.memberships, [(demo.clone(), Role::Admin), (elsewhere, Role::Admin)]);
-        let bob = to.user_by_email(&"bob@example.com".parse().unwrap()).await.unwrap().unwrap();
+        // The same email in another workspace is another user.
+        let there = to.user(ada).await.unwrap().unwrap();
+        assert_eq!((there.password_hash.as_str(), there.totp, there.recovery_codes), ("$there", None, 0));
+        assert_eq!((there.workspace, to.users(Some(&demo)).await.unwrap().len()), (elsewhere, 2));
+        let bob = to.user_by_email(&demo, &"bob@example.com".parse().unwrap()).await.unwrap().unwrap();
         assert_eq!((bob.password_hash.as_str(), bob.totp.map(|totp| totp.last_step)), ("$here", Some(3)));
-        assert_eq!(bob.memberships, [(demo, Role::Admin)]);
+        assert_eq!((bob.role, bob.created_at), (Role::Admin, NOW));
         assert!(to.use_recovery_code(bob.id, &TokenDigest::of(b"code")).await.unwrap());
     });
 }
@@ -228,7 +229,8 @@ async fn join(accounts: &mut dyn Accounts, email: &str, workspace: &WorkspaceId,
     let digest = TokenDigest::of(email.as_bytes());
     let link = Link {
         digest,
-        purpose: LinkPurpose::Join { workspace: workspace.clone(), role: Role::Admin },
+        workspace: workspace.clone(),
+        purpose: LinkPurpose::Join(Role::Admin),
         email: email.parse().unwrap(),
         created_by: Actor::OPERATOR.to_owned(),
         created_at: NOW,

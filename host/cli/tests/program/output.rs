@@ -129,8 +129,7 @@ mod unwritable {
             assert!(stderr.contains("it was deleted"), "{stderr}");
             assert!(!stderr.contains("/join/") && !stderr.contains("eva@"), "{stderr}");
             let db = rusqlite::Connection::open(enrich.data().join("accounts.db")).unwrap();
-            let links: u32 =
-                db.query_row("SELECT count(*) FROM one_time_link", [], |row| row.get(0)).unwrap();
+            let links: u32 = db.query_row("SELECT count(*) FROM member_link", [], |row| row.get(0)).unwrap();
             assert_eq!(links, 0);
         }
     }

@@ -98,7 +98,7 @@ pub(crate) async fn change_password(
     Form(form): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let user = &signed_in.user;
-    throttle::admit(&console, user.email.as_str(), signed_in.client.address).await?;
+    throttle::admit(&console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
     let is_right = password::verify(form.current, Some(user.password_hash.clone())).await;
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
     let new = password::check(&form.password, &form.again, user.email.as_str()).err();

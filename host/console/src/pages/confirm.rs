@@ -46,7 +46,7 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let next = local_path(form.next.as_deref()).to_owned();
     let user = &signed_in.user;
-    throttle::admit(&console, user.email.as_str(), signed_in.client.address).await?;
+    throttle::admit(&console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
     if !password::verify(form.password, Some(user.password_hash.clone())).await {
         let error = Some("The password is wrong.");
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };

@@ -7,7 +7,7 @@ use axum::Form;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_store::StoreError;
-use enrich_store::users::{Link, LinkPurpose, MemberRow, Role, UserEmail, UserId};
+use enrich_store::users::{Link, LinkPurpose, Role, User, UserEmail, UserId};
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -24,7 +24,9 @@ struct MembersPage {
     base: String,
     is_admin: bool,
     own: UserId,
-    members: Vec<MemberRow>,
+    /// The URL of the workspace's sign-in page.
+    sign_in: String,
+    members: Vec<User>,
     invitations: Vec<Link>,
     email: String,
     error: Option<String>,
@@ -35,13 +37,14 @@ struct MembersPage {
 impl MembersPage {
     async fn load(console: &Console, member: &Member, done: Option<&str>) -> Result<Self, Error> {
         let mut accounts = console.accounts().await?;
-        let members = accounts.members(&member.workspace).await?;
+        let members = accounts.users(Some(&member.workspace)).await?;
         let invitations = accounts.invitations(&member.workspace, console.now()).await?;
         Ok(Self {
             shell: Shell::of_workspace(member, "members", done),
             base: member.path("members"),
             is_admin: member.is_admin(),
             own: member.signed_in.user.id,
+            sign_in: format!("{}{}", console.config.url, member.path("sign-in")),
             members,
             invitations,
             email: String::new(),
@@ -52,7 +55,7 @@ impl MembersPage {
 
     fn role_of(link: &Link) -> &'static str {
         match &link.purpose {
-            LinkPurpose::Join { role, .. } => role.as_str(),
+            LinkPurpose::Join(role) => role.as_str(),
             LinkPurpose::Reset => "",
         }
     }
@@ -102,8 +105,7 @@ async fn create_invitation(
     role: Role,
 ) -> Result<Result<String, String>, Error> {
     let (token, actor) = (Token::generate(), member.signed_in.actor(console));
-    let purpose = LinkPurpose::Join { workspace: member.workspace.clone(), role };
-    let link = token.link(purpose, email, &actor);
+    let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
     match console.accounts().await?.create_link(&link, &actor).await {
         Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
         Err(StoreError::AlreadyMember(_)) => Ok(Err("This user is a member already.".to_owned())),
@@ -129,7 +131,7 @@ pub(crate) async fn delete_invitation(
 struct RemovePage {
     shell: Shell,
     base: String,
-    row: MemberRow,
+    row: User,
     error: Option<&'static str>,
 }
 
@@ -149,7 +151,7 @@ pub(crate) async fn remove(
 ) -> Result<Response, Error> {
     require_recent_admin(&console, &member)?;
     let actor = member.signed_in.actor(&console);
-    let removed = console.accounts().await?.remove_member(&member.workspace, UserId(id), &actor).await;
+    let removed = console.accounts().await?.remove_user(&member.workspace, UserId(id), &actor).await;
     match removed {
         Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
         Ok(()) => Ok(member.redirect("members", "member-removed")),
@@ -169,8 +171,8 @@ async fn remove_page(
     id: i64,
     error: Option<&'static str>,
 ) -> Result<RemovePage, Error> {
-    let members = console.accounts().await?.members(&member.workspace).await?;
-    let row = members.into_iter().find(|row| row.user == UserId(id)).ok_or(Error::NotFound)?;
+    let row = console.accounts().await?.user(UserId(id)).await?;
+    let row = row.filter(|row| row.workspace == member.workspace).ok_or(Error::NotFound)?;
     let shell = Shell::of_workspace(member, "members", None);
     Ok(RemovePage { shell, base: member.path("members"), row, error })
 }

@@ -4,31 +4,43 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Form;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
+use enrich_lib::model::WorkspaceId;
 use enrich_store::users::{User, UserEmail};
-use http::header::{HeaderName, SET_COOKIE};
+use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use crate::console::Console;
-use crate::error::{Error, local_path};
+use crate::error::{Error, local_path, with_next};
 use crate::random::recovery_digest;
 use crate::session::{self, Client, SignedIn};
-use crate::view::{Shell, notice, page, page_with};
+use crate::view::{notice, page, page_with};
 use crate::{password, throttle, totp};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
 struct SignInPage {
+    workspace: WorkspaceId,
     email: String,
     next: String,
     notice: Option<&'static str>,
     error: Option<&'static str>,
 }
 
+/// The form for the name of a workspace.
+#[derive(Template)]
+#[template(path = "workspace.html")]
+struct WorkspacePage {
+    workspace: String,
+    next: String,
+    error: Option<&'static str>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Next {
+    workspace: Option<String>,
     next: Option<String>,
     done: Option<String>,
 }
@@ -42,37 +54,69 @@ pub(crate) struct Credentials {
     next: Option<String>,
 }
 
-/// The same text for an unknown user, a wrong password and a wrong code.
+/// The same text for an unknown workspace, an unknown user, a wrong password and a wrong code.
 const WRONG: &str = "Email, password or code is wrong.";
 
-pub(crate) async fn show(Query(query): Query<Next>) -> Response {
+/// Redirects to the sign-in page of a workspace: the one in the form, or else the one that the browser remembers.
+pub(crate) async fn find(headers: HeaderMap, Query(query): Query<Next>) -> Response {
+    let workspace = match &query.workspace {
+        Some(name) => name.trim().parse().ok(),
+        None => session::remembered_workspace(&headers),
+    };
+    if let Some(workspace) = workspace {
+        let page = path(&workspace);
+        return Redirect::to(&with_next(&page, query.next.as_deref())).into_response();
+    }
+    let (workspace, next) =
+        (query.workspace.unwrap_or_default(), local_path(query.next.as_deref()).to_owned());
+    let error = (!workspace.is_empty()).then_some("No workspace can have this name.");
+    let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    page_with(status, &WorkspacePage { workspace, next, error })
+}
+
+/// Returns the path of the sign-in page of a workspace.
+pub(crate) fn path(workspace: &WorkspaceId) -> String {
+    format!("/w/{workspace}/sign-in")
+}
+
+pub(crate) async fn show(
+    Path(workspace): Path<String>,
+    Query(query): Query<Next>,
+) -> Result<Response, Error> {
+    let workspace = workspace.parse().map_err(|_| Error::NotFound)?;
     let next = local_path(query.next.as_deref()).to_owned();
     let notice = query.done.as_deref().and_then(notice);
-    page(&SignInPage { email: String::new(), next, notice, error: None })
+    Ok(page(&SignInPage { workspace, email: String::new(), next, notice, error: None }))
 }
 
 pub(crate) async fn submit(
     State(console): State<Arc<Console>>,
+    Path(workspace): Path<String>,
     client: Client,
     headers: HeaderMap,
     Form(form): Form<Credentials>,
 ) -> Result<Response, Error> {
+    let workspace = workspace.parse().map_err(|_| Error::NotFound)?;
     let next = local_path(form.next.as_deref()).to_owned();
-    let Some(user) = authenticate(&console, &form, &client).await? else {
+    let Some(user) = authenticate(&console, &workspace, &form, &client).await? else {
         let error = Some(WRONG);
-        let page = SignInPage { email: form.email, next, notice: None, error };
+        let page = SignInPage { workspace, email: form.email, next, notice: None, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     };
-    let cookie = session::begin(&console, &user, &client, &headers).await?;
-    Ok(([(SET_COOKIE, cookie)], Redirect::to(&next)).into_response())
+    let cookies = session::begin(&console, &user, &client, &headers).await?;
+    Ok((cookies, Redirect::to(&next)).into_response())
 }
 
-/// Returns the user if all factors are right. Takes the same time for an unknown user as for a wrong password.
-async fn authenticate(console: &Console, form: &Credentials, client: &Client) -> Result<Option<User>, Error> {
-    let account = form.email.trim().to_lowercase();
-    throttle::admit(console, &account, client.address).await?;
+/// Returns the user if all factors are right. Takes the same time for an unknown workspace, an unknown user and a wrong password.
+async fn authenticate(
+    console: &Console,
+    workspace: &WorkspaceId,
+    form: &Credentials,
+    client: &Client,
+) -> Result<Option<User>, Error> {
+    throttle::admit(console, workspace, &form.email.trim().to_lowercase(), client.address).await?;
     let user = match form.email.parse::<UserEmail>() {
-        Ok(email) => console.accounts().await?.user_by_email(&email).await?,
+        Ok(email) => console.accounts().await?.user_by_email(workspace, &email).await?,
         Err(_) => None,
     };
     let hash = user.as_ref().map(|user| user.password_hash.clone());
@@ -101,26 +145,16 @@ pub(crate) async fn sign_out(
 ) -> Result<Response, Error> {
     let id = signed_in.session.digest.id();
     console.accounts().await?.end_session(signed_in.user.id, &id).await?;
+    // The cookie of the workspace stays, so that "cookies" is not cleared as a whole.
     let headers = [
-        (SET_COOKIE, session::removed_cookie()),
-        (
-            HeaderName::from_static("clear-site-data"),
-            HeaderValue::from_static("\"cache\", \"cookies\", \"storage\""),
-        ),
+        session::removed_cookie(),
+        (HeaderName::from_static("clear-site-data"), HeaderValue::from_static("\"cache\", \"storage\"")),
     ];
-    Ok((headers, Redirect::to("/sign-in?done=signed-out")).into_response())
+    let page = format!("{}?done=signed-out", path(&signed_in.user.workspace));
+    Ok((headers, Redirect::to(&page)).into_response())
 }
 
-#[derive(Template)]
-#[template(path = "no_workspace.html")]
-struct NoWorkspacePage {
-    shell: Shell,
-}
-
-/// Redirects to the user's first workspace.
-pub(crate) async fn start(signed_in: SignedIn) -> Response {
-    match signed_in.user.memberships.first() {
-        Some((workspace, _)) => Redirect::to(&format!("/w/{workspace}/keys")).into_response(),
-        None => page(&NoWorkspacePage { shell: Shell::of_user(&signed_in, "", None) }),
-    }
+/// Redirects to the first page of the user's workspace.
+pub(crate) async fn start(signed_in: SignedIn) -> Redirect {
+    Redirect::to(&format!("/w/{}/keys", signed_in.user.workspace))
 }

@@ -57,7 +57,7 @@ fn names_never_change_the_structure_of_a_page() {
             pages.push(browser.post("/w/shop/members", &error).await.body);
             pages.push(
                 site.browser()
-                    .post("/sign-in", &[("email", name), ("password", name), ("next", name)])
+                    .post("/w/shop/sign-in", &[("email", name), ("password", name), ("next", name)])
                     .await
                     .body,
             );

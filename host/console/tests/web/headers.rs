@@ -13,8 +13,17 @@ async fn every_reply_has_the_security_headers() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     let link = site.invite(SHOP, "new@example.com", Role::Member).await;
-    let more =
-        ["/", "/sign-in", "/account", "/confirm", "/none", "/favicon.svg", "/reference/index.html", &link];
+    let more = [
+        "/",
+        "/sign-in",
+        "/w/shop/sign-in",
+        "/account",
+        "/confirm",
+        "/none",
+        "/favicon.svg",
+        "/reference/index.html",
+        &link,
+    ];
     for path in pages().iter().map(String::as_str).chain(more) {
         let page = browser.get(path).await;
         for (name, value) in [
@@ -41,7 +50,7 @@ async fn every_reply_has_the_security_headers() {
 #[tokio::test]
 async fn transport_security_is_required_only_with_tls() {
     let site = Site::with(|config| config.is_tls = false);
-    assert_eq!(site.browser().get("/sign-in").await.header("strict-transport-security"), "");
+    assert_eq!(site.browser().get("/w/shop/sign-in").await.header("strict-transport-security"), "");
 }
 
 #[tokio::test]
@@ -49,7 +58,7 @@ async fn forms_of_other_sites_are_refused() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
     for origin in ["https://example.com", "https://console.test.example.com", "null"] {
-        for path in ["/w/shop/keys", "/sign-in", "/sign-out", "/account/password"] {
+        for path in ["/w/shop/keys", "/w/shop/sign-in", "/sign-out", "/account/password"] {
             let page = browser.post_from(path, &[("label", "x"), ("lifetime", "")], origin).await;
             assert_eq!(page.status, StatusCode::FORBIDDEN, "{origin} {path}");
         }
@@ -66,7 +75,12 @@ async fn forms_of_other_sites_are_refused() {
 async fn pages_load_and_link_nothing_outside() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    for path in pages().iter().map(String::as_str).chain(["/account", "/sign-in", "/account/two-factor"]) {
+    for path in pages().iter().map(String::as_str).chain([
+        "/account",
+        "/sign-in",
+        "/w/shop/sign-in",
+        "/account/two-factor",
+    ]) {
         let page = browser.get(path).await;
         for attribute in ["src=", "href=", "action=", "url("] {
             for (_, value) in
@@ -87,11 +101,11 @@ async fn pages_load_and_link_nothing_outside() {
 async fn large_forms_and_other_methods_are_refused() {
     let site = Site::new();
     let large = "x".repeat(20_000);
-    let page = site.browser().post("/sign-in", &[("email", ADA), ("password", &large)]).await;
+    let page = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", &large)]).await;
     assert_eq!(page.status, StatusCode::PAYLOAD_TOO_LARGE);
-    let request = Request::put("/sign-in").header("host", "console.test").body(Body::empty()).unwrap();
+    let request = Request::put("/w/shop/sign-in").header("host", "console.test").body(Body::empty()).unwrap();
     assert_eq!(site.browser().send(request).await.status, StatusCode::NOT_FOUND);
-    let page = site.browser().post("/sign-in", &[("email", ADA)]).await;
+    let page = site.browser().post("/w/shop/sign-in", &[("email", ADA)]).await;
     assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(!page.has(PASSWORD));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_store::users::{LinkPurpose, Role};
 use http::StatusCode;
 
-use crate::site::{OTHER, PASSWORD, SHOP, Site};
+use crate::site::{OTHER, PASSWORD, SHOP, Site, pages};
 
 const ADA: &str = "ada@example.com";
 const FORM: [(&str, &str); 2] = [("password", PASSWORD), ("again", PASSWORD)];
@@ -18,7 +18,7 @@ async fn invitation_works_once_and_survives_link_checkers() {
     for _ in 0..3 {
         assert!(browser.get(&link).await.has("Join shop"));
     }
-    assert_eq!(browser.post(&link, &FORM).await.location(), "/sign-in?done=password-set");
+    assert_eq!(browser.post(&link, &FORM).await.location(), "/w/shop/sign-in?done=password-set");
     for page in [browser.get(&link).await, browser.post(&link, &FORM).await] {
         assert_eq!(page.status, StatusCode::NOT_FOUND);
         assert!(page.has("This link is not valid"));
@@ -57,31 +57,51 @@ async fn unknown_tokens_are_refused() {
     }
 }
 
+/// An admin of one workspace invites the address of another company, and sets a password of their own.
 #[tokio::test]
-async fn user_of_one_workspace_joins_another_with_the_same_password() {
+async fn link_of_one_workspace_gains_nothing_in_another() {
     let site = Site::new();
-    let browser = site.signed_in(SHOP, ADA, Role::Admin).await;
-    let link = site.invite(OTHER, ADA, Role::Member).await;
-    let page = site.browser().get(&link).await;
-    assert!(page.has("You keep your password.") && !page.has("type=\"password\""));
-    // A password in the form is ignored: the holder of an invitation must not replace it.
-    let form = [("password", "lantern cobalt river"), ("again", "lantern cobalt river")];
-    assert_eq!(site.browser().post(&link, &form).await.location(), "/sign-in?done=joined");
-    assert_eq!(browser.get("/w/other/keys").await.status, StatusCode::OK);
-    assert!(browser.get("/w/other/keys").await.has("/w/shop/keys"), "the other workspace is linked");
-    site.browser().sign_in(ADA, PASSWORD).await;
+    let stranger = site.signed_in(OTHER, ADA, Role::Admin).await;
+    let ada = site.invite(SHOP, ADA, Role::Admin).await;
+    assert!(site.browser().get(&ada).await.has("type=\"password\""), "the user sets a password of their own");
+    let own = [("password", "lantern cobalt river"), ("again", "lantern cobalt river")];
+    assert_eq!(site.browser().post(&ada, &own).await.location(), "/w/shop/sign-in?done=password-set");
+    let refused = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    for page in pages() {
+        assert_eq!(stranger.get(&page).await.status, StatusCode::NOT_FOUND, "{page}");
+    }
+    // A new password in the other workspace changes nothing here.
+    let browser = site.browser().sign_in(ADA, "lantern cobalt river").await;
+    let token = site.link(OTHER, LinkPurpose::Reset, ADA).await;
+    site.browser().post(&format!("/reset/{token}"), &FORM).await;
+    assert_eq!(browser.get("/account").await.status, StatusCode::OK);
+    let log = browser.get("/w/shop/audit-log").await;
+    assert_eq!(log.body.matches("Signed in").count(), 1, "{}", log.body);
+    assert!(!log.has("Changed the password") && !log.has("new password"), "{}", log.body);
+}
+
+#[tokio::test]
+async fn link_looks_the_same_for_an_email_of_another_workspace() {
+    let site = Site::new();
+    site.signed_in(OTHER, ADA, Role::Admin).await;
+    let page = async |email: &str| {
+        let link = site.invite(SHOP, email, Role::Member).await;
+        site.browser().get(&link).await.body.replace(email, "EMAIL")
+    };
+    assert_eq!(page(ADA).await, page("eve@example.com").await);
 }
 
 #[tokio::test]
 async fn reset_sets_a_password_and_ends_all_sessions() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    let token = site.link(LinkPurpose::Reset, ADA).await;
+    let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     let new = "lantern cobalt river";
     let page = site.browser().get(&format!("/reset/{token}")).await;
     assert!(page.has("Set a new password"));
     let done = site.browser().post(&format!("/reset/{token}"), &[("password", new), ("again", new)]).await;
-    assert_eq!(done.location(), "/sign-in?done=password-set");
+    assert_eq!(done.location(), "/w/shop/sign-in?done=password-set");
     assert_eq!(browser.get("/account").await.status, StatusCode::SEE_OTHER);
     site.browser().sign_in(ADA, new).await;
 }

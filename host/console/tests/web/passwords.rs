@@ -18,7 +18,7 @@ async fn password_change_ends_other_sessions_and_the_old_password() {
     assert_eq!(changed.location(), "/account?done=password-changed", "{}", changed.body);
     assert_eq!(browser.get("/account").await.status, StatusCode::OK);
     assert_eq!(other.get("/account").await.status, StatusCode::SEE_OTHER);
-    let old = site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    let old = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_eq!(old.status, StatusCode::UNAUTHORIZED);
     site.browser().sign_in(ADA, NEW).await;
 }

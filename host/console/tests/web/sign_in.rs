@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{PASSWORD, SHOP, Site, cookie_attributes, pages};
+use crate::site::{OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -16,11 +16,11 @@ async fn right_password_opens_the_page_that_was_requested() {
     let mut browser = site.browser();
     let refused = browser.get("/w/shop/usage?days=7").await;
     assert_eq!(refused.status, StatusCode::SEE_OTHER);
-    assert_eq!(refused.location(), "/sign-in?next=%2Fw%2Fshop%2Fusage%3Fdays%3D7");
+    assert_eq!(refused.location(), "/w/shop/sign-in?next=%2Fw%2Fshop%2Fusage%3Fdays%3D7");
     let page = browser.get(refused.location()).await;
     assert_eq!(page.between("name=\"next\" value=\"", "\""), "/w/shop/usage?days=7");
     let form = [("email", " ADA@Example.com"), ("password", PASSWORD), ("next", "/w/shop/usage?days=7")];
-    let signed_in = browser.post("/sign-in", &form).await;
+    let signed_in = browser.post("/w/shop/sign-in", &form).await;
     assert_eq!(signed_in.location(), "/w/shop/usage?days=7");
     browser.keep(&signed_in);
     assert_eq!(browser.get("/w/shop/usage?days=7").await.status, StatusCode::OK);
@@ -32,22 +32,88 @@ async fn foreign_addresses_are_not_redirected_to() {
     site.signed_in(SHOP, ADA, Role::Member).await;
     for next in ["https://example.com", "//example.com", "/\\example.com"] {
         let form = [("email", ADA), ("password", PASSWORD), ("next", next)];
-        assert_eq!(site.browser().post("/sign-in", &form).await.location(), "/", "{next}");
+        assert_eq!(site.browser().post("/w/shop/sign-in", &form).await.location(), "/", "{next}");
     }
 }
 
 #[tokio::test]
-async fn unknown_user_and_wrong_password_get_the_same_reply() {
+async fn unknown_workspace_unknown_user_and_wrong_password_get_the_same_reply() {
     let site = Site::new();
     site.signed_in(SHOP, ADA, Role::Member).await;
-    let reply = async |email: &str| {
-        let form = [("email", email), ("password", "wrong wrong wrong"), ("next", "/")];
-        let page = site.browser().post("/sign-in", &form).await;
+    let reply = async |workspace: &str, email: &str| {
+        let path = format!("/w/{workspace}/sign-in");
+        let form = site.browser().get(&path).await;
+        assert_eq!(form.status, StatusCode::OK);
+        let fields = [("email", email), ("password", "wrong wrong wrong"), ("next", "/")];
+        let page = site.browser().post(&path, &fields).await;
         assert_eq!(page.status, StatusCode::UNAUTHORIZED);
-        (page.headers, page.body.replace(email, "EMAIL"))
+        let bodies = [form.body, page.body];
+        (page.headers, bodies.map(|body| body.replace(email, "EMAIL").replace(workspace, "WORKSPACE")))
     };
-    assert_eq!(reply(ADA).await, reply("eve@example.com").await);
-    assert!(reply(ADA).await.1.contains("Email, password or code is wrong."));
+    let wrong_password = reply(SHOP, ADA).await;
+    assert!(wrong_password.1[1].contains("Email, password or code is wrong."));
+    assert_eq!(reply(SHOP, "eve@example.com").await, wrong_password);
+    assert_eq!(reply("zqxw", ADA).await, wrong_password);
+}
+
+/// Each attempt computes one password hash, which takes longer than everything else.
+#[tokio::test]
+async fn unknown_workspace_and_unknown_user_take_as_long_as_a_wrong_password() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    let fastest = async |workspace: &str, email: &str| {
+        let mut fastest = Duration::MAX;
+        for _ in 0..5 {
+            let started = std::time::Instant::now();
+            let form = [("email", email), ("password", "wrong wrong wrong")];
+            site.browser().post(&format!("/w/{workspace}/sign-in"), &form).await;
+            fastest = fastest.min(started.elapsed());
+        }
+        fastest
+    };
+    let wrong_password = fastest(SHOP, ADA).await;
+    for (workspace, email) in [(SHOP, "eve@example.com"), ("no-workspace", ADA)] {
+        let took = fastest(workspace, email).await;
+        assert!(
+            took > wrong_password / 2,
+            "{workspace}: {took:?}, and {wrong_password:?} for a wrong password"
+        );
+    }
+}
+
+#[tokio::test]
+async fn browser_remembers_the_workspace() {
+    let site = Site::new();
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    browser.post("/sign-out", &[]).await;
+    assert_eq!(browser.get("/account").await.location(), "/sign-in?next=%2Faccount");
+    assert_eq!(browser.get("/sign-in?next=%2Faccount").await.location(), "/w/shop/sign-in?next=%2Faccount");
+    assert!(browser.get("/sign-in?workspace=").await.has("name=\"workspace\""), "it can be changed");
+    assert_eq!(browser.get("/sign-in?workspace=other").await.location(), "/w/other/sign-in");
+    browser.cookie = None;
+    assert!(browser.get("/sign-in").await.has("name=\"workspace\""));
+    let invalid = browser.get("/sign-in?workspace=%2F%2Fexample.com").await;
+    assert_eq!(invalid.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(invalid.has("No workspace can have this name."));
+    assert_eq!(browser.get("/w/%2F/sign-in").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn session_opens_only_its_workspace() {
+    let site = Site::new();
+    let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
+    let namesake = site.signed_in(OTHER, ADA, Role::Admin).await;
+    assert_eq!(namesake.get("/").await.location(), "/w/other/keys");
+    for (browser, foreign) in [(&ada, "other"), (&namesake, "shop")] {
+        for page in pages() {
+            let path = page.replace("/w/shop", &format!("/w/{foreign}"));
+            assert_eq!(browser.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
+        }
+    }
+    // Signing in as another user ends the session of the browser.
+    let replaced = ada.clone().sign_in_at(OTHER, ADA, PASSWORD).await;
+    assert_eq!(replaced.get("/").await.location(), "/w/other/keys");
+    assert_eq!(ada.get("/account").await.status, StatusCode::SEE_OTHER);
 }
 
 #[tokio::test]
@@ -60,13 +126,14 @@ async fn attempts_per_account_are_limited_for_known_and_unknown_users() {
         for n in 1..=11_u8 {
             let mut browser = site.browser();
             browser.address = format!("198.51.100.{n}").parse().unwrap();
-            let page = browser.post("/sign-in", &[("email", email), ("password", "wrong wrong")]).await;
+            let page =
+                browser.post("/w/shop/sign-in", &[("email", email), ("password", "wrong wrong")]).await;
             last = page.status.as_u16();
             assert_eq!(last, if n <= 10 { 401 } else { 429 }, "{n}: {}", page.body);
         }
         assert_eq!(last, 429);
     }
-    let blocked = site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    let blocked = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_eq!(blocked.status, StatusCode::TOO_MANY_REQUESTS);
     let seconds: u64 = blocked.header("retry-after").parse().unwrap();
     site.advance(Duration::from_secs(seconds));
@@ -78,12 +145,14 @@ async fn attempts_per_address_are_limited() {
     let site = Site::new();
     for n in 0..101 {
         let email = format!("user{n}@example.com");
-        let page = site.browser().post("/sign-in", &[("email", &email), ("password", "wrong wrong")]).await;
+        let page =
+            site.browser().post("/w/shop/sign-in", &[("email", &email), ("password", "wrong wrong")]).await;
         assert_eq!(page.status.as_u16(), if n < 100 { 401 } else { 429 }, "{n}");
     }
     let mut elsewhere = site.browser();
     elsewhere.address = "198.51.100.7".parse().unwrap();
-    let page = elsewhere.post("/sign-in", &[("email", "user0@example.com"), ("password", "wrong")]).await;
+    let page =
+        elsewhere.post("/w/shop/sign-in", &[("email", "user0@example.com"), ("password", "wrong")]).await;
     assert_eq!(page.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -91,7 +160,7 @@ async fn attempts_per_address_are_limited() {
 async fn cookie_is_bound_to_the_host_and_invisible_to_scripts() {
     let site = Site::new();
     site.signed_in(SHOP, ADA, Role::Member).await;
-    let page = site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    let page = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     let attributes = cookie_attributes(&page);
     let names: Vec<_> = attributes.keys().map(String::as_str).collect();
     assert_eq!(names, ["HttpOnly", "Max-Age", "Path", "SameSite", "Secure", "__Host-session"]);
@@ -104,11 +173,11 @@ async fn signing_out_ends_the_session_and_clears_the_browser() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let page = browser.post("/sign-out", &[]).await;
-    assert_eq!(page.location(), "/sign-in?done=signed-out");
-    assert_eq!(page.header("clear-site-data"), "\"cache\", \"cookies\", \"storage\"");
+    assert_eq!(page.location(), "/w/shop/sign-in?done=signed-out");
+    assert_eq!(page.header("clear-site-data"), "\"cache\", \"storage\"");
     assert_eq!(cookie_attributes(&page)["Max-Age"], "0");
     for path in pages() {
-        assert!(browser.get(&path).await.location().starts_with("/sign-in"), "{path}");
+        assert!(browser.get(&path).await.location().starts_with("/w/shop/sign-in"), "{path}");
     }
 }
 
@@ -122,21 +191,24 @@ async fn pages_require_a_session() {
         browser.cookie = cookie;
         for path in pages().into_iter().chain(["/".to_owned(), "/account".to_owned(), "/confirm".to_owned()])
         {
-            assert!(browser.get(&path).await.location().starts_with("/sign-in"), "{path}");
+            let location = browser.get(&path).await.location().to_owned();
+            let expected = if path.starts_with("/w/") { "/w/shop/sign-in" } else { "/sign-in" };
+            assert!(location.starts_with(expected), "{path}: {location}");
         }
     }
 }
 
 #[tokio::test]
-async fn user_without_a_workspace_gets_advice() {
+async fn removed_user_is_signed_out() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     assert_eq!(browser.get("/").await.location(), "/w/shop/keys");
     let admin = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
     let members = admin.get("/w/shop/members").await;
     let id = members.between("/w/shop/members/", "/role");
-    let own = admin.post(&format!("/w/shop/members/{id}/remove"), &[]).await;
-    assert_eq!(own.location(), "/w/shop/members?done=member-removed", "{}", own.body);
-    assert!(browser.get("/").await.has("You are in no workspace"));
-    assert_eq!(browser.get("/w/shop/keys").await.status, StatusCode::NOT_FOUND);
+    let removed = admin.post(&format!("/w/shop/members/{id}/remove"), &[]).await;
+    assert_eq!(removed.location(), "/w/shop/members?done=member-removed", "{}", removed.body);
+    assert_eq!(browser.get("/").await.location(), "/sign-in");
+    let again = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    assert_eq!(again.status, StatusCode::UNAUTHORIZED);
 }

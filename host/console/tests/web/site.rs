@@ -89,13 +89,12 @@ impl Site {
 
     /// Creates an invitation as the operator does, and returns the path of its link.
     pub async fn invite(&self, workspace: &str, email: &str, role: Role) -> String {
-        let purpose = LinkPurpose::Join { workspace: id(workspace), role };
-        format!("/join/{}", self.link(purpose, email).await)
+        format!("/join/{}", self.link(workspace, LinkPurpose::Join(role), email).await)
     }
 
-    pub async fn link(&self, purpose: LinkPurpose, email: &str) -> String {
+    pub async fn link(&self, workspace: &str, purpose: LinkPurpose, email: &str) -> String {
         let (token, actor) = (Token::generate(), Actor::operator(self.now()));
-        let link = token.link(purpose, email.parse().unwrap(), &actor);
+        let link = token.link(id(workspace), purpose, email.parse().unwrap(), &actor);
         self.admin().create_link(&link, &actor).await.unwrap();
         token.reveal().to_owned()
     }
@@ -128,8 +127,8 @@ impl Site {
         let link = self.invite(workspace, email, role).await;
         let browser = self.browser();
         let joined = browser.post(&link, &[("password", PASSWORD), ("again", PASSWORD)]).await;
-        assert_eq!(joined.location(), "/sign-in?done=password-set", "{}", joined.body);
-        browser.sign_in(email, PASSWORD).await
+        assert_eq!(joined.location(), format!("/w/{workspace}/sign-in?done=password-set"), "{}", joined.body);
+        browser.sign_in_at(workspace, email, PASSWORD).await
     }
 
     pub fn browser(&self) -> Browser {
@@ -192,17 +191,24 @@ impl Browser {
         self.send(request.body(Body::from(fields.join("&"))).unwrap()).await
     }
 
-    pub async fn sign_in(mut self, email: &str, password: &str) -> Self {
-        let page = self.post("/sign-in", &[("email", email), ("password", password)]).await;
+    /// Signs in at the workspace `shop`.
+    pub async fn sign_in(self, email: &str, password: &str) -> Self {
+        self.sign_in_at(SHOP, email, password).await
+    }
+
+    pub async fn sign_in_at(mut self, workspace: &str, email: &str, password: &str) -> Self {
+        let page =
+            self.post(&format!("/w/{workspace}/sign-in"), &[("email", email), ("password", password)]).await;
         assert_eq!(page.status, StatusCode::SEE_OTHER, "{}", page.body);
         self.keep(&page);
         self
     }
 
-    /// Keeps the cookie of a reply.
+    /// Keeps the cookies of a reply, in place of earlier ones.
     pub fn keep(&mut self, page: &Page) {
-        let cookie = page.headers.get(SET_COOKIE).unwrap().to_str().unwrap();
-        self.cookie = Some(cookie.split(';').next().unwrap().to_owned());
+        let cookies = page.headers.get_all(SET_COOKIE).iter().map(|cookie| cookie.to_str().unwrap());
+        let cookies: Vec<_> = cookies.map(|cookie| cookie.split(';').next().unwrap()).collect();
+        self.cookie = Some(cookies.join("; "));
     }
 
     fn request(&self, method: &str, path: &str) -> http::request::Builder {
@@ -229,7 +235,7 @@ pub fn pages() -> Vec<String> {
     pages.iter().map(|page| format!("/w/{SHOP}/{page}")).collect()
 }
 
-/// Returns the cookies of a page by name, for assertions.
+/// Returns the name, value and attributes of the first cookie of a page.
 pub fn cookie_attributes(page: &Page) -> BTreeMap<String, String> {
     let attributes = page.headers[SET_COOKIE].to_str().unwrap().split(';');
     attributes

@@ -34,7 +34,7 @@ fn code(site: &Site, secret: &str) -> String {
 }
 
 async fn sign_in(site: &Site, code: &str) -> Page {
-    site.browser().post("/sign-in", &[("email", ADA), ("password", PASSWORD), ("code", code)]).await
+    site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD), ("code", code)]).await
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn wrong_password_does_not_use_up_a_code() {
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     let (_, codes) = enable(&site, &browser).await;
     let form = [("email", ADA), ("password", "wrong wrong"), ("code", codes[0].as_str())];
-    assert_eq!(site.browser().post("/sign-in", &form).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(site.browser().post("/w/shop/sign-in", &form).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(sign_in(&site, &codes[0]).await.status, StatusCode::SEE_OTHER);
 }
 
@@ -89,7 +89,7 @@ async fn turning_it_off_and_a_reset_remove_it() {
     browser.post("/account/two-factor/disable", &[]).await;
     let browser = site.browser().sign_in(ADA, PASSWORD).await;
     enable(&site, &browser).await;
-    let token = site.link(LinkPurpose::Reset, ADA).await;
+    let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     site.browser().post(&format!("/reset/{token}"), &[("password", PASSWORD), ("again", PASSWORD)]).await;
     site.browser().sign_in(ADA, PASSWORD).await;
 }

@@ -14,7 +14,7 @@ use super::values::{Arguments, SqlError, returns, row, spends, spends_by_lease_i
 pub(super) const CHANNEL: &str = "enrich";
 
 /// The number of migrations that the fake reports as applied.
-const MIGRATIONS: i32 = 1;
+const MIGRATIONS: i32 = 2;
 
 /// A supported statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::thread;
 
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_sqlite::{Admin, DataDir, Export, Ledger, SqliteError};
-use enrich_store::records::{CopiedConsole, CopiedMember, NewKey};
+use enrich_store::records::{CopiedConsole, NewKey};
 use enrich_store::usage::{Day, UsageCount, UsageRow};
-use enrich_store::users::{Link, LinkPurpose, Role, Totp};
+use enrich_store::users::{Link, LinkPurpose, Role, Totp, UserId};
 use enrich_store::{Actor, StoreError, TokenDigest, Users};
 use futures_executor::block_on;
 
@@ -253,7 +253,8 @@ fn export_contains_users_and_free_usage() {
     world.ledger.usage().put_back(vec![free]);
     let link = Link {
         digest: token,
-        purpose: LinkPurpose::Join { workspace: demo.clone(), role: Role::Admin },
+        workspace: demo.clone(),
+        purpose: LinkPurpose::Join(Role::Admin),
         email: "ada@example.com".parse().unwrap(),
         created_by: "operator".to_owned(),
         created_at: START,
@@ -270,18 +271,13 @@ fn export_contains_users_and_free_usage() {
     let export = Export::begin(&files.dir, "elsewhere", [7; 16]).unwrap();
     let rowid = export.workspaces().unwrap()[0].rowid;
     assert_eq!(export.spends(None, 10).unwrap()[0].key, KeyId::from_number(1));
-    let CopiedConsole { users, members, usage, audit_log, removed } = export.console().unwrap();
+    let CopiedConsole { users, usage, audit_log, removed } = export.console().unwrap();
     assert!(removed.is_empty());
     let copied = &users[0].user;
     assert_eq!((copied.id, copied.password_hash.as_str(), &copied.totp), (user, "$hash", &Some(totp)));
-    assert_eq!(
-        (users.len(), &copied.memberships, &users[0].recovery_codes),
-        (1, &vec![], &vec![*token.as_bytes()])
-    );
-    assert_eq!(
-        members,
-        [CopiedMember { user: user.0, workspace: rowid, role: Role::Admin, joined_at: START }]
-    );
+    assert_eq!((copied.role, copied.created_at), (Role::Admin, START));
+    assert_eq!((users.len(), users[0].workspace), (1, rowid));
+    assert_eq!(users[0].recovery_codes, [*token.as_bytes()]);
     let outcome = "not_found".to_owned();
     let row = UsageRow { day: Day::of(START), key: id, outcome, lookups: 2, credits: 0 };
     assert_eq!(usage, [(rowid, row)]);
@@ -295,4 +291,31 @@ fn export_contains_users_and_free_usage() {
         "user.totp_enabled",
     ];
     assert_eq!(actions, expected);
+}
+
+#[test]
+fn user_of_several_workspaces_stays_in_the_first_one() {
+    let files = Files::new();
+    let db = rusqlite::Connection::open(files.dir.path().join("accounts.db")).unwrap();
+    db.execute_batch(include_str!("../../migrations/accounts/0001_accounts.sql")).unwrap();
+    db.execute_batch(
+        "INSERT INTO workspace (rowid, id, quota_limit, window_seconds, created_at)
+             VALUES (1, 'first', 1, 1, 0), (2, 'second', 1, 1, 0);
+         INSERT INTO console_user (rowid, email, password_hash, totp_secret, totp_last_step, created_at)
+             VALUES (5, 'ada@example.com', '$ada', x'01', 3, 0), (6, 'bob@example.com', '$bob', NULL, NULL, 0);
+         INSERT INTO membership (workspace, user, role, joined_at)
+             VALUES (2, 5, 'member', 10), (1, 5, 'admin', 20), (1, 6, 'admin', 30);
+         INSERT INTO recovery_code VALUES (5, zeroblob(32));
+         PRAGMA user_version = 1",
+    )
+    .unwrap();
+    drop(db);
+    let users = block_on(files.admin().users(None)).unwrap();
+    let users: Vec<_> =
+        users.iter().map(|user| (user.workspace.as_str(), user.email.as_str(), user.role)).collect();
+    let expected = [("first", "bob@example.com", Role::Admin), ("second", "ada@example.com", Role::Member)];
+    assert_eq!(users, expected);
+    let ada = block_on(files.admin().user(UserId(5))).unwrap().unwrap();
+    assert_eq!((ada.password_hash.as_str(), ada.recovery_codes), ("$ada", 1));
+    assert_eq!(ada.totp, Some(Totp { secret: vec![1], last_step: 3 }));
 }

@@ -47,9 +47,9 @@ impl Page {
     }
 }
 
-/// Signs in without a second factor.
+/// Signs in at the workspace `demo`, without a second factor.
 pub fn sign_in(console: &str, email: &str, password: &str) -> Page {
-    Page::post(&format!("{console}/sign-in"), &[("email", email), ("password", password)])
+    Page::post(&format!("{console}/w/demo/sign-in"), &[("email", email), ("password", password)])
 }
 
 #[test]

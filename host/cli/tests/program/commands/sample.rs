@@ -35,8 +35,8 @@ fn starts_the_web_application_and_prints_an_invitation() {
     assert_eq!(sign_in(&console, "admin@example.com", password).status, 303);
     let log = server.stop();
     assert!(!log.contains("/join/") && !log.contains("admin@"), "{log}");
-    let workspaces = &enrich.json(&["user", "list", "--json"])[0]["workspaces"];
-    assert_eq!(*workspaces, json!([{"name": "demo", "role": "admin"}]));
+    let user = &enrich.json(&["user", "list", "--json"])[0];
+    assert_eq!((&user["workspace"], &user["role"]), (&json!("demo"), &json!("admin")));
 }
 
 #[test]

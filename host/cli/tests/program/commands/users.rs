@@ -24,21 +24,28 @@ pub fn check_invitation(enrich: &Enrich) {
     let link = ran.stdout.trim_end();
     let token = link.strip_prefix(&format!("{console}/join/")).unwrap();
     assert!(ran.success && token.len() == 64 && !ran.stderr.contains(token), "{}", ran.stderr);
-    assert!(emails(enrich, &[]).is_empty(), "the user exists once the invitation is accepted");
+    assert!(ran.stderr.contains(&format!("signs in at {console}/w/demo/sign-in")), "{}", ran.stderr);
+    let invited = &enrich.json(&["user", "list", "--json"])[0];
+    assert_eq!((&invited["email"], &invited["role"]), (&json!("eva@example.com"), &json!("admin")));
+    assert!(invited["invited_until"].is_string(), "{invited}");
 
     let form = Page::get(link);
     assert!(form.status == 200 && form.body.contains("eva@example.com"), "{}", form.body);
     let password = "correct horse battery staple";
     let accepted = Page::post(link, &[("password", password), ("again", password)]);
-    assert_eq!((accepted.status, accepted.header("location")), (303, Some("/sign-in?done=password-set")));
+    assert_eq!(
+        (accepted.status, accepted.header("location")),
+        (303, Some("/w/demo/sign-in?done=password-set"))
+    );
     assert_eq!(Page::get(link).status, 404);
     assert_eq!(sign_in(&console, USER, password).header("location"), Some("/"));
 
     let users = enrich.json(&["user", "list", "--workspace", "demo", "--json"]);
-    assert_eq!(users[0]["workspaces"], json!([{"name": "demo", "role": "admin"}]));
+    assert_eq!((&users[0]["workspace"], &users[0]["role"]), (&json!("demo"), &json!("admin")));
+    assert_eq!((users.as_array().unwrap().len(), &users[0]["invited_until"]), (1, &json!(null)));
     assert_eq!((&users[0]["email"], &users[0]["two_factor"]), (&json!("eva@example.com"), &json!(false)));
     let table = enrich.ok(&["user", "list"]);
-    assert!(table.contains("eva@example.com  off") && table.ends_with("demo (admin)"), "{table}");
+    assert!(table.contains("demo       eva@example.com  admin") && table.ends_with("active"), "{table}");
     let log = server.stop().to_lowercase();
     assert!(!log.contains("eva@") && !log.contains(token), "{log}");
 }
@@ -51,7 +58,7 @@ fn reset_link_sets_a_new_password() {
     let join = enrich.ok(&["user", "invite", "demo", USER, "--url", &console]);
     let (old, new) = ("correct horse battery staple", "a new one with many words");
     Page::post(&join, &[("password", old), ("again", old)]);
-    let reset = enrich.json(&["user", "reset", USER, "--url", &console, "--json"]);
+    let reset = enrich.json(&["user", "reset", "demo", USER, "--url", &console, "--json"]);
     let link = reset["url"].as_str().unwrap();
     assert!(link.starts_with(&format!("{console}/reset/")), "{link}");
     assert_eq!(sign_in(&console, USER, old).status, 303, "the password works until the link is used");
@@ -70,11 +77,30 @@ fn removed_user_cannot_sign_in() {
     Page::post(&join, &[("password", password), ("again", password)]);
     assert_eq!(emails(&enrich, &[]), ["eva@example.com"]);
     assert_eq!(
-        enrich.json(&["user", "remove", USER, "--json"]),
-        json!({"email": "eva@example.com", "removed": true})
+        enrich.json(&["user", "remove", "demo", USER, "--json"]),
+        json!({"workspace": "demo", "email": "eva@example.com", "was_invited": false, "removed": true})
     );
     assert_eq!(sign_in(&console, USER, password).status, 401);
     assert!(emails(&enrich, &["--workspace", "demo"]).is_empty());
+}
+
+#[test]
+fn withdrawn_invitation_does_not_work() {
+    let (enrich, _) = Enrich::with_key(1, 500);
+    enrich.ok(&["workspace", "create", "other"]);
+    let server = enrich.serve(&["--console-listen", "0"]);
+    let console = server.console_url();
+    let invite = |workspace: &str| enrich.ok(&["user", "invite", workspace, USER, "--url", &console]);
+    let (link, kept) = (invite("demo"), invite("other"));
+    assert_eq!(enrich.ok(&["user", "remove", "demo", USER]), "withdrew the invitation of eva@example.com");
+    assert_eq!(Page::get(&link).status, 404);
+    assert_eq!(Page::get(&kept).status, 200);
+    assert!(emails(&enrich, &["--workspace", "demo"]).is_empty());
+    let table = enrich.ok(&["user", "list"]);
+    assert!(
+        table.contains("other      eva@example.com  member") && table.contains("invited until"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -96,13 +122,14 @@ fn mistakes_are_explained_without_the_email() {
         ("user invite demo eva@example.com --url example.com", "expected a URL"),
         ("user invite demo eva@example.com --url http://example.com", "only over HTTPS"),
         ("user list --workspace missing", "there is no workspace missing"),
-        ("user reset eva@example.com", "list the users with `enrich user list`"),
-        ("user remove eva@example.com", "there is no such user"),
+        ("user reset demo eva@example.com", "list the users with `enrich user list`"),
+        ("user remove demo eva@example.com", "there is no such user"),
+        ("user remove missing eva@example.com", "there is no workspace missing"),
     ] {
         let error = enrich.err(&args.split(' ').collect::<Vec<_>>());
         assert!(error.starts_with("error: ") && error.contains(expected), "{args}: {error}");
         assert!(!error.contains("eva@"), "{args}: {error}");
     }
-    let error = enrich.err(&["user", "reset", "eva"]);
+    let error = enrich.err(&["user", "reset", "demo", "eva"]);
     assert!(error.contains("expected an email address"), "{error}");
 }
