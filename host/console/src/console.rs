@@ -74,7 +74,7 @@ impl Console {
 
     /// Returns the author of a change.
     pub(crate) fn actor<'a>(&self, email: &'a str, address: Option<IpAddr>) -> Actor<'a> {
-        Actor { name: email, address, now: self.now() }
+        Actor { name: email, address, now: self.now(), authority: None }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Error {
     WorkspaceDeleted,
     /// Only admins may do this.
     AdminOnly,
+    /// The session ended or the role changed while the request was in progress.
+    NotAllowed,
     /// The user must sign in.
     SignIn {
         /// The workspace to sign in at, if the request names one.
@@ -51,6 +53,7 @@ impl From<StoreError> for Error {
                 Self::NotFound
             }
             StoreError::WorkspaceDeleted(_) => Self::WorkspaceDeleted,
+            StoreError::NotAllowed => Self::NotAllowed,
             error => Self::Store(error),
         }
     }
@@ -90,6 +93,11 @@ impl IntoResponse for Error {
                 StatusCode::FORBIDDEN,
                 "Admins only",
                 "Your role in this workspace does not allow this. Ask one of its admins.",
+            ),
+            Self::NotAllowed => (
+                StatusCode::FORBIDDEN,
+                "No longer allowed",
+                "Your session has ended or your role has changed. Nothing was changed.",
             ),
             Self::TooManyAttempts { .. } => (
                 StatusCode::TOO_MANY_REQUESTS,

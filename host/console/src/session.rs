@@ -9,8 +9,8 @@ use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_host::nearest_forwarded_for;
 use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::Actor;
 use enrich_store::users::{Role, Session, User};
+use enrich_store::{Actor, Authority};
 use http::header::{COOKIE, HeaderName, SET_COOKIE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
@@ -67,9 +67,15 @@ pub(crate) struct SignedIn {
 }
 
 impl SignedIn {
-    /// Returns the author of this user's changes.
+    /// Returns the author of this user's changes, which require the session.
     pub(crate) fn actor<'a>(&'a self, console: &Console) -> Actor<'a> {
-        console.actor(self.user.email.as_str(), self.client.address)
+        self.actor_as(false, console)
+    }
+
+    /// Returns the author of this user's changes, which require the session and, if `is_admin`, the role.
+    pub(crate) fn actor_as<'a>(&'a self, is_admin: bool, console: &Console) -> Actor<'a> {
+        let authority = Some(Authority { session: &self.session.digest, is_admin });
+        Actor { authority, ..console.actor(self.user.email.as_str(), self.client.address) }
     }
 
     /// Requires that the user entered the password recently.

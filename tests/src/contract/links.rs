@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use enrich_lib::model::WorkspaceId;
-use enrich_store::users::{Role, Totp};
+use enrich_store::users::{Link, Role, Totp};
 use enrich_store::workspace::WorkspaceChange;
 use enrich_store::{Actor, StoreError};
 use tokio::task::JoinSet;
@@ -31,6 +31,7 @@ macro_rules! links_contract {
             reset_of_an_unknown_user_is_rejected
             removed_user_cannot_use_an_earlier_link
             link_of_a_deleted_workspace_is_rejected
+            invitations_end_with_the_right_of_the_inviter
         }
     };
 }
@@ -232,4 +233,29 @@ pub async fn link_of_a_deleted_workspace_is_rejected<S: Administered>(store: Arc
     operator.accounts.change_workspace(&shop, &[WorkspaceChange::Deleted], &admin()).await.unwrap();
     let used = operator.accounts.use_link(&token(1), "$hash", &admin()).await;
     assert!(matches!(used, Err(StoreError::WorkspaceDeleted(id)) if id == shop));
+}
+
+pub async fn invitations_end_with_the_right_of_the_inviter<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.join("bob", &shop, Role::Admin).await;
+    let ada = operator.join("ada", &shop, Role::Admin).await;
+    let invite = async |operator: &mut Operator<S>, seed, by: &str, invited: &str| {
+        let link = Link { created_by: by.to_owned(), ..join(token(seed), &shop, Role::Admin, invited) };
+        operator.accounts.create_link(&link, &admin()).await.unwrap();
+    };
+    invite(&mut operator, 1, "bob@example.com", "cleo").await;
+    for (seed, is_removed) in [(2, false), (3, true)] {
+        operator.accounts.set_role(&shop, ada, Role::Admin, &admin()).await.unwrap();
+        invite(&mut operator, seed, "ada@example.com", "dan").await;
+        if is_removed {
+            operator.accounts.remove_user(&shop, ada, &admin()).await.unwrap();
+        } else {
+            operator.accounts.set_role(&shop, ada, Role::Member, &admin()).await.unwrap();
+        }
+        assert_eq!(operator.accounts.use_link(&token(seed), "$hash", &admin()).await.unwrap(), None);
+        let event = ("member.invitation_revoked".to_owned(), "dan@example.com".to_owned());
+        assert_eq!(operator.last_event().await, event);
+    }
+    assert!(operator.accounts.use_link(&token(1), "$hash", &admin()).await.unwrap().is_some());
 }

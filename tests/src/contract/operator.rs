@@ -40,7 +40,7 @@ pub(super) fn admin() -> Actor<'static> {
 }
 
 pub(super) fn admin_at(now: Timestamp) -> Actor<'static> {
-    Actor { name: ADMIN, address: Some([192, 0, 2, 7].into()), now }
+    Actor { name: ADMIN, address: Some([192, 0, 2, 7].into()), now, authority: None }
 }
 
 /// Returns the key that belongs to `seed`.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use enrich_store::records::NewKey;
 use enrich_store::users::{AuditEvent, Role, Totp, UserEmail, UserId};
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Actor, StoreError};
+use enrich_store::{Actor, Authority, StoreError};
 use tokio::task::JoinSet;
 
-use super::operator::{Operator, admin, after_seconds, join, key, session, token};
+use super::operator::{Operator, admin, after_seconds, join, key, session, today, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for users and members. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -26,6 +27,8 @@ macro_rules! users_contract {
             removed_user_is_unknown_and_its_keys_stay_valid
             changes_of_members_are_in_the_audit_log
             changes_in_a_deleted_workspace_are_rejected
+            change_requires_the_session_and_the_role_of_its_author
+            admin_gives_up_its_own_right
             audit_log_is_read_in_pages
         }
     };
@@ -201,6 +204,64 @@ pub async fn changes_in_a_deleted_workspace_are_rejected<S: Administered>(store:
         assert!(matches!(result, Err(StoreError::WorkspaceDeleted(_))), "{result:?}");
     }
     operator.accounts.remove_user(&shop, bob, &Actor::operator(START)).await.unwrap();
+}
+
+pub async fn change_requires_the_session_and_the_role_of_its_author<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    let ada = operator.join("ada", &shop, Role::Admin).await;
+    operator.join("bob", &shop, Role::Admin).await;
+    let stranger = operator.join("eve", &other, Role::Admin).await;
+    let (session, foreign) = (operator.sign_in(ada, 1).await, operator.sign_in(stranger, 2).await);
+    let as_role = |session, is_admin| Actor { authority: Some(Authority { session, is_admin }), ..admin() };
+    let (admin_actor, member_actor) = (as_role(&session, true), as_role(&session, false));
+    let mut seed = 10;
+    let mut create = async |operator: &mut Operator<S>, actor: &Actor<'_>| {
+        seed += 1;
+        let key = key(seed);
+        let is_created = operator.accounts.create_key(&NewKey::new(&shop, "till", &key), actor).await;
+        let invited = join(token(seed), &shop, Role::Member, "cleo");
+        let is_invited = operator.accounts.create_link(&invited, actor).await;
+        for result in [is_created.map(drop), is_invited] {
+            match result {
+                Ok(()) => {}
+                Err(StoreError::NotAllowed) => return false,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        true
+    };
+    assert!(create(&mut operator, &admin_actor).await);
+    assert!(!create(&mut operator, &as_role(&foreign, false)).await, "a session of another workspace");
+    operator.accounts.set_role(&shop, ada, Role::Member, &admin()).await.unwrap();
+    assert!(!create(&mut operator, &admin_actor).await);
+    assert!(create(&mut operator, &member_actor).await);
+    operator.accounts.end_sessions(ada, None).await.unwrap();
+    let before = operator.events(&shop).await;
+    assert!(!create(&mut operator, &member_actor).await);
+    assert_eq!(operator.events(&shop).await, before, "a refused change leaves no event");
+    let keys = operator.accounts.keys(&shop, today()).await.unwrap();
+    assert_eq!(keys.len(), 2, "a refused change leaves nothing");
+}
+
+pub async fn admin_gives_up_its_own_right<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    operator.join("bob", &shop, Role::Admin).await;
+    for seed in [1, 2] {
+        let ada = operator.join("ada", &shop, Role::Admin).await;
+        let session = operator.sign_in(ada, seed).await;
+        let own = Actor { authority: Some(Authority { session: &session, is_admin: true }), ..admin() };
+        if seed == 1 {
+            operator.accounts.set_role(&shop, ada, Role::Member, &own).await.unwrap();
+            let again = operator.accounts.set_role(&shop, ada, Role::Admin, &own).await;
+            assert!(matches!(again, Err(StoreError::NotAllowed)), "{again:?}");
+            operator.accounts.remove_user(&shop, ada, &admin()).await.unwrap();
+        } else {
+            operator.accounts.remove_user(&shop, ada, &own).await.unwrap();
+        }
+    }
 }
 
 pub async fn audit_log_is_read_in_pages<S: Administered>(store: Arc<S>) {

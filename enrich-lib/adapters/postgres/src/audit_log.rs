@@ -2,20 +2,30 @@
 
 use enrich_lib::model::WorkspaceId;
 use enrich_store::users::AuditEvent;
-use enrich_store::{Actor, Event};
+use enrich_store::{Actor, Authority, Event, StoreError};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::column::{at, time, workspace_rowid};
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, Value};
 
-/// Records an event in a workspace, in the transaction of the change.
+/// Records an event in a workspace, in the transaction of the change. Checks first that the author is allowed to change the
+/// workspace: call it before the change removes the author's own right.
+///
+/// Errors: [`StoreError::NotAllowed`].
 pub(crate) async fn record(
     tx: &impl GenericClient,
     workspace: i64,
     event: &Event<'_>,
     actor: &Actor<'_>,
 ) -> Result<(), PostgresError> {
+    if let Some(Authority { session, is_admin }) = actor.authority {
+        // The lock lets the author be removed only after this change.
+        let select = "SELECT FROM member_session s JOIN member m ON m.rowid = s.member
+             WHERE s.digest = $1 AND m.workspace = $2 AND (m.role = 'admin' OR NOT $3) FOR SHARE";
+        let values: [Value<'_>; 3] = [&session.as_bytes().as_slice(), &workspace, &is_admin];
+        tx.query_opt(select, &values).await?.ok_or(StoreError::NotAllowed)?;
+    }
     let insert = "INSERT INTO audit_event (workspace, at, actor, action, subject, address)
          VALUES ($1, $2, $3, $4, $5, $6)";
     let (action, subject) = (event.action(), event.subject());

@@ -62,9 +62,10 @@ pub(crate) async fn set_role(
     if member.role == role {
         return Ok(());
     }
+    audit_log::record(&tx, member.workspace, &Event::RoleChanged(&member.email, role), actor).await?;
+    member.delete_invitations(&tx, actor).await?;
     tx.execute("UPDATE member SET role = $2 WHERE rowid = $1", &[&user.0, &role.as_str()]).await?;
     check_has_admin(&tx, workspace, member.workspace).await?;
-    audit_log::record(&tx, member.workspace, &Event::RoleChanged(&member.email, role), actor).await?;
     Ok(tx.commit().await?)
 }
 
@@ -76,6 +77,8 @@ pub(crate) async fn remove(
 ) -> Result<(), PostgresError> {
     let tx = client.transaction().await?;
     let member = Member::lock(&tx, workspace, user, actor).await?;
+    audit_log::record(&tx, member.workspace, &Event::MemberRemoved(&member.email), actor).await?;
+    member.delete_invitations(&tx, actor).await?;
     // Sessions and recovery codes are deleted with the user.
     tx.execute("DELETE FROM member WHERE rowid = $1", &[&user.0]).await?;
     let delete = "DELETE FROM member_link WHERE workspace = $1 AND email = $2";
@@ -83,7 +86,6 @@ pub(crate) async fn remove(
     if member.role == Role::Admin && !actor.is_operator() {
         check_has_admin(&tx, workspace, member.workspace).await?;
     }
-    audit_log::record(&tx, member.workspace, &Event::MemberRemoved(&member.email), actor).await?;
     Ok(tx.commit().await?)
 }
 
@@ -190,6 +192,17 @@ impl Member {
         let select = "SELECT email, role FROM member WHERE workspace = $1 AND rowid = $2";
         let row = tx.query_opt(select, &[&workspace, &user.0]).await?.ok_or(StoreError::UnknownUser)?;
         Ok(Self { workspace, email: email(&row, 0)?, role: role(row.get(1))? })
+    }
+
+    /// Deletes the open invitations that the user created, so that they end with the user's right to invite.
+    async fn delete_invitations(&self, tx: &Transaction<'_>, actor: &Actor<'_>) -> Result<(), PostgresError> {
+        let delete = "DELETE FROM member_link WHERE workspace = $1 AND created_by = $2 AND role IS NOT NULL
+             RETURNING email";
+        for row in tx.query(delete, &[&self.workspace, &self.email.as_str()]).await? {
+            let event = &Event::InvitationRevoked(&email(&row, 0)?);
+            audit_log::record(tx, self.workspace, event, actor).await?;
+        }
+        Ok(())
     }
 }
 

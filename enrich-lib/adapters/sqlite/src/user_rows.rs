@@ -204,9 +204,26 @@ pub(crate) fn set_role(
     if member.role == role {
         return Ok(());
     }
+    events::record(tx, member.workspace, Event::RoleChanged(&member.email, role), actor)?;
+    delete_invitations_by(tx, &member, actor)?;
     tx.execute("UPDATE member SET role = ? WHERE rowid = ?", params![role.as_str(), user.0])?;
-    check_has_admin(tx, workspace, member.workspace)?;
-    events::record(tx, member.workspace, Event::RoleChanged(&member.email, role), actor)
+    check_has_admin(tx, workspace, member.workspace)
+}
+
+/// Deletes the open invitations that a user created, so that they end with the user's right to invite.
+fn delete_invitations_by(
+    tx: &Transaction<'_>,
+    member: &Member,
+    actor: &Actor<'_>,
+) -> Result<(), SqliteError> {
+    let delete =
+        "DELETE FROM member_link WHERE workspace = ? AND created_by = ? AND role IS NOT NULL RETURNING email";
+    let mut delete = tx.prepare_cached(delete)?;
+    let rows = delete.query_map(params![member.workspace, member.email.as_str()], |row| email(row, 0))?;
+    for invited in rows.collect::<Result<Vec<_>, _>>()? {
+        events::record(tx, member.workspace, Event::InvitationRevoked(&invited), actor)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn remove_user(
@@ -216,6 +233,8 @@ pub(crate) fn remove_user(
     actor: &Actor<'_>,
 ) -> Result<(), SqliteError> {
     let member = member_of(tx, workspace, user, actor)?;
+    events::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor)?;
+    delete_invitations_by(tx, &member, actor)?;
     // Sessions and recovery codes are deleted with the user.
     tx.execute("DELETE FROM member WHERE rowid = ?", [user.0])?;
     let delete = "DELETE FROM member_link WHERE workspace = ? AND email = ?";
@@ -223,7 +242,7 @@ pub(crate) fn remove_user(
     if member.role == Role::Admin && !actor.is_operator() {
         check_has_admin(tx, workspace, member.workspace)?;
     }
-    events::record(tx, member.workspace, Event::MemberRemoved(&member.email), actor)
+    Ok(())
 }
 
 /// Checks that a workspace has an admin. Errors: [`StoreError::LastAdmin`].

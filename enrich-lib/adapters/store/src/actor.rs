@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use enrich_lib::model::Timestamp;
 
+use crate::token::TokenDigest;
+
 /// The author of a change: a name, an address and a time. The store records them in the audit log, in the transaction of
 /// the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,18 @@ pub struct Actor<'a> {
     pub address: Option<IpAddr>,
     /// The time of the change.
     pub now: Timestamp,
+    /// What the author must still have when the change is committed. `None` for the operator, and for changes by a link.
+    pub authority: Option<Authority<'a>>,
+}
+
+/// The session and the role that a change requires. The store checks both in the transaction of the change, because they may end
+/// while a request is in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Authority<'a> {
+    /// The session of a user of the changed workspace.
+    pub session: &'a TokenDigest,
+    /// Whether that user must be an admin.
+    pub is_admin: bool,
 }
 
 impl Actor<'static> {
@@ -22,7 +36,7 @@ impl Actor<'static> {
 
     /// Creates the operator at `now`.
     pub const fn operator(now: Timestamp) -> Self {
-        Self { name: Self::OPERATOR, address: None, now }
+        Self { name: Self::OPERATOR, address: None, now, authority: None }
     }
 }
 

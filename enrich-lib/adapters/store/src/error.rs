@@ -54,6 +54,9 @@ pub enum StoreError {
     /// The workspace has no user with this email or number.
     #[error("there is no such user")]
     UnknownUser,
+    /// The author's session has ended, or the role no longer allows the change.
+    #[error("the session has ended, or the role no longer allows this change")]
+    NotAllowed,
     /// The user is a member of the workspace already.
     #[error("the user is already a member of {0}")]
     AlreadyMember(WorkspaceId),

@@ -6,7 +6,7 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
-//! `clock_skew` between a node and a server · [`credits`] arithmetic · `actor` the author of a change · `token` digests of secrets ·
+//! `clock_skew` between a node and a server · [`credits`] arithmetic · `token` digests of secrets · `actor` the author of a change ·
 //! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
 //! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
 
@@ -49,7 +49,7 @@ mod keys;
 
 mod people;
 
-pub use actor::Actor;
+pub use actor::{Actor, Authority};
 pub use admin::Admin;
 pub use backoff::Backoff;
 pub use clock_skew::{ClockSkew, ServerClock};

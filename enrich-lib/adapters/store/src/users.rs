@@ -265,7 +265,8 @@ pub trait Users: Send {
     ) -> Result<Option<User>, StoreError>;
 
     /// Changes the role of a user of `workspace`. The event is `member.role_changed`. There is none if the user has that role
-    /// already.
+    /// already. The open invitations of a user who is no longer an admin are deleted, with an event `member.invitation_revoked`
+    /// each.
     ///
     /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin.
     async fn set_role(
@@ -276,8 +277,8 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Deletes a user of `workspace` with all sessions and unused links. The user's keys stay valid. The event is
-    /// `member.removed`.
+    /// Deletes a user of `workspace` with all sessions, unused links, and invitations that the user created. The user's keys stay
+    /// valid. The event is `member.removed`, and `member.invitation_revoked` for each invitation.
     ///
     /// Errors: [`StoreError::UnknownUser`]; [`StoreError::LastAdmin`] if the workspace would have no admin and the author is not
     /// the operator.

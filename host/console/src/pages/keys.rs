@@ -7,9 +7,9 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use enrich_lib::key::KeyId;
 use enrich_lib::model::Timestamp;
-use enrich_store::Accounts;
 use enrich_store::records::{KeyRow, KeyState};
 use enrich_store::usage::Day;
+use enrich_store::{Accounts, Actor};
 
 use crate::console::Console;
 use crate::error::Error;
@@ -28,6 +28,11 @@ impl KeyView {
     fn of(row: KeyRow, member: &Member, now: Timestamp) -> Self {
         let is_own = member.is_admin() || row.created_by == member.email();
         Self { state: row.state(now), is_own, row }
+    }
+
+    /// Returns the author of a change of this key.
+    pub(crate) fn actor<'a>(&self, member: &'a Member, console: &Console) -> Actor<'a> {
+        member.signed_in.actor_as(self.row.created_by != member.email(), console)
     }
 
     pub(crate) fn created_at(&self) -> Moment {
@@ -117,7 +122,7 @@ pub(crate) async fn revoke(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let key = find(&mut *accounts, &member, &id, console.now()).await?;
-    accounts.revoke_key(key.row.id, &member.signed_in.actor(&console)).await?;
+    accounts.revoke_key(key.row.id, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", "key-revoked"))
 }
 
@@ -145,7 +150,7 @@ async fn set_enabled(
 ) -> Result<Response, Error> {
     let mut accounts = console.accounts().await?;
     let key = find(&mut *accounts, &member, &id, console.now()).await?;
-    accounts.set_key_enabled(key.row.id, is_enabled, &member.signed_in.actor(&console)).await?;
+    accounts.set_key_enabled(key.row.id, is_enabled, &key.actor(&member, &console)).await?;
     Ok(member.redirect("keys", if is_enabled { "key-enabled" } else { "key-disabled" }))
 }
 

@@ -104,7 +104,7 @@ async fn create_invitation(
     email: UserEmail,
     role: Role,
 ) -> Result<Result<String, String>, Error> {
-    let (token, actor) = (Token::generate(), member.signed_in.actor(console));
+    let (token, actor) = (Token::generate(), member.signed_in.actor_as(true, console));
     let link = token.link(member.workspace.clone(), LinkPurpose::Join(role), email, &actor);
     match console.accounts().await?.create_link(&link, &actor).await {
         Ok(()) => Ok(Ok(format!("{}/join/{}", console.config.url, token.reveal()))),
@@ -119,7 +119,7 @@ pub(crate) async fn delete_invitation(
     member: Member,
 ) -> Result<Response, Error> {
     member.require_admin()?;
-    let actor = member.signed_in.actor(&console);
+    let actor = member.signed_in.actor_as(true, &console);
     match console.accounts().await?.delete_invitation(&member.workspace, &id, &actor).await? {
         true => Ok(member.redirect("members", "invitation-deleted")),
         false => Err(Error::NotFound),
@@ -150,7 +150,7 @@ pub(crate) async fn remove(
     member: Member,
 ) -> Result<Response, Error> {
     require_recent_admin(&console, &member)?;
-    let actor = member.signed_in.actor(&console);
+    let actor = member.signed_in.actor_as(true, &console);
     let removed = console.accounts().await?.remove_user(&member.workspace, UserId(id), &actor).await;
     match removed {
         Ok(()) if UserId(id) == member.signed_in.user.id => Ok(Redirect::to("/").into_response()),
@@ -190,7 +190,7 @@ pub(crate) async fn set_role(
 ) -> Result<Response, Error> {
     require_recent_admin(&console, &member)?;
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
-    let actor = member.signed_in.actor(&console);
+    let actor = member.signed_in.actor_as(true, &console);
     let set = console.accounts().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
     match set {
         Ok(()) => Ok(member.redirect("members", "role-changed")),

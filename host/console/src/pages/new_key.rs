@@ -130,7 +130,7 @@ pub(crate) async fn rotate(
     let mut accounts = console.accounts().await?;
     let old = keys::find(&mut *accounts, &member, &id, console.now()).await?;
     let key = generate();
-    accounts.rotate_key(old.row.id, &key, old_expires_at, &member.signed_in.actor(&console)).await?;
+    accounts.rotate_key(old.row.id, &key, old_expires_at, &old.actor(&member, &console)).await?;
     drop(accounts);
     Ok(created(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
 }

@@ -119,3 +119,33 @@ async fn audit_log_is_paged_from_the_newest() {
     assert!(second.has("key number 0") && second.has("Created the workspace") && second.has("Newest"));
     assert!(!second.has("Older") && !second.has("key number 59"));
 }
+
+/// The head of a request arrives while its author has the right, and the body after the author has lost it.
+#[tokio::test]
+async fn right_is_checked_when_the_change_is_made() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    for (path, form) in [
+        ("/w/shop/keys", "label=late-arrival&lifetime="),
+        ("/w/shop/members", "email=late%40example.com&role=admin"),
+    ] {
+        let ada = site.signed_in(SHOP, ADA, Role::Admin).await;
+        let page = boss.get("/w/shop/members").await;
+        let remove = format!("/w/shop/members/{}/remove", page.between("/w/shop/members/", "/role"));
+        let signing_out = {
+            let ada = ada.clone();
+            async move { drop(ada.post("/sign-out", &[]).await) }
+        };
+        let refused = ada.post_slowly(path, form, signing_out).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.body);
+        let ada = site.browser().sign_in(ADA, PASSWORD).await;
+        let refused = {
+            let (boss, remove) = (boss.clone(), remove.clone());
+            let removing = async move { drop(boss.post(&remove, &[]).await) };
+            ada.post_slowly(path, form, removing).await
+        };
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.body);
+    }
+    assert!(!boss.get("/w/shop/keys").await.has("late-arrival"));
+    assert!(!boss.get("/w/shop/members").await.has("late@"));
+}

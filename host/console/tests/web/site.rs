@@ -191,6 +191,22 @@ impl Browser {
         self.send(request.body(Body::from(fields.join("&"))).unwrap()).await
     }
 
+    /// Posts a form. Sends the head, then runs `between`, then sends the body.
+    pub async fn post_slowly(
+        &self,
+        path: &str,
+        form: &'static str,
+        between: impl Future<Output = ()> + Send + 'static,
+    ) -> Page {
+        let body = futures_util::stream::once(async move {
+            between.await;
+            Ok::<_, std::convert::Infallible>(form)
+        });
+        let request = self.request("POST", path).header("origin", "https://console.test");
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.send(request.body(Body::from_stream(body)).unwrap()).await
+    }
+
     /// Signs in at the workspace `shop`.
     pub async fn sign_in(self, email: &str, password: &str) -> Self {
         self.sign_in_at(SHOP, email, password).await
