@@ -16,6 +16,7 @@
 //! - `error`: errors as pages
 //! - `headers`: security headers
 //! - `throttle`: limits on sign-in attempts
+//! - `cookies`, `device`: cookies, and browsers that have signed in before
 //! - `session`: sessions, and the user behind a request
 //! - `view`: what all pages show
 //! - `pages`: the pages, one module each
@@ -26,6 +27,8 @@
 #![deny(missing_docs)]
 
 mod console;
+mod cookies;
+mod device;
 mod error;
 mod headers;
 mod pages;

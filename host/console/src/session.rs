@@ -11,11 +11,13 @@ use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Role, Session, User};
 use enrich_store::{Actor, Authority};
-use http::header::{COOKIE, HeaderName, SET_COOKIE, USER_AGENT};
+use http::header::{HeaderName, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 
 use crate::console::Console;
+use crate::cookies::{cookie, set_cookie};
+use crate::device;
 use crate::error::Error;
 use crate::random::Token;
 
@@ -179,7 +181,7 @@ pub(crate) async fn begin(
     user: &User,
     client: &Client,
     headers: &HeaderMap,
-) -> Result<Cookies<2>, Error> {
+) -> Result<Cookies<3>, Error> {
     let (token, now) = (Token::generate(), console.now());
     let session = Session {
         digest: token.digest(),
@@ -201,7 +203,7 @@ pub(crate) async fn begin(
     let actor = console.actor(user.email.as_str(), client.address);
     accounts.begin_session(&session, now - AGE_MAX, &actor).await?;
     let session = set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX);
-    Ok(AppendHeaders([session, workspace_cookie(&user.workspace)]))
+    Ok(AppendHeaders([session, workspace_cookie(&user.workspace), device::set(user)]))
 }
 
 /// Returns the header that removes the cookie of the session.
@@ -224,19 +226,6 @@ pub(crate) fn is_valid(session: &Session, now: Timestamp) -> bool {
     session.created_at + AGE_MAX > now && session.last_seen_at + IDLE_MAX > now
 }
 
-fn set_cookie(name: &str, value: &str, age_max: Duration) -> (HeaderName, HeaderValue) {
-    let age = age_max.as_secs();
-    let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");
-    (SET_COOKIE, HeaderValue::try_from(cookie).expect("the value is ASCII"))
-}
-
 fn session_token(headers: &HeaderMap) -> Option<Token> {
     Token::parse(cookie(headers, SESSION_COOKIE)?)
-}
-
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut cookies =
-        cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    cookies.find(|(found, _)| *found == name).map(|(_, value)| value)
 }

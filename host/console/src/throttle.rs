@@ -1,4 +1,7 @@
-//! Limits on sign-in attempts, per account and per address (ASVS 5.0, 6.3.1). All nodes share the counts.
+//! Limits on attempts with a password or a code (ASVS 5.0, 6.3.1), and on changes. All nodes share the counts.
+//!
+//! A browser that has signed in before has a limit of its own, so that strangers who guess a password do not lock out its user
+//! ("device cookies" of OWASP). Attempts of strangers are limited per address, and then per account.
 
 use std::net::IpAddr;
 
@@ -11,38 +14,54 @@ use enrich_store::TokenDigest;
 use crate::console::Console;
 use crate::error::Error;
 
-/// The length of a window, in seconds.
+/// The length of a window of attempts, in seconds.
 const WINDOW_SECONDS: u32 = 15 * 60;
 
-/// Attempts per account and window.
+/// Attempts of strangers per account and window, and attempts of a known browser.
 const PER_ACCOUNT: u32 = 10;
 
-/// Attempts per address and window. Several users may share an address.
+/// Attempts of strangers per address and window. Several users may share an address.
 const PER_ADDRESS: u32 = 100;
 
-/// Counts an attempt with a password or a code for the account of `email` in `workspace`, whether or not it exists.
+/// The number of counters of each kind. Names whose hashes agree share a counter, so that an attacker with many names does not
+/// fill the memory.
+const COUNTERS_MAX: u16 = 1 << 14;
+
+/// Counts an attempt of a stranger for the account of `email` in `workspace`, whether or not it exists. An attempt over the limit
+/// of the address is not counted for the account.
 ///
 /// Errors: [`Error::TooManyAttempts`]; [`Error::Unlimited`] if the attempts cannot be counted.
-pub(crate) async fn admit(
+pub(crate) async fn admit_stranger(
     console: &Console,
     workspace: &WorkspaceId,
     email: &str,
     address: Option<IpAddr>,
 ) -> Result<(), Error> {
-    count(console, "account", &format!("{workspace} {email}"), PER_ACCOUNT).await?;
-    match address {
-        Some(address) => count(console, "address", &client_network(address).to_string(), PER_ADDRESS).await,
-        None => Ok(()),
+    if let Some(address) = address {
+        count_attempt(console, "address", &client_network(address).to_string(), PER_ADDRESS).await?;
     }
+    count_attempt(console, "account", &format!("{workspace} {email}"), PER_ACCOUNT).await
 }
 
-async fn count(console: &Console, kind: &str, name: &str, limit: u32) -> Result<(), Error> {
-    // Names of counters have the form of a workspace's name. They contain no email and no address.
-    let counter = format!("console.{kind}.{}", TokenDigest::of(name.as_bytes()).id());
-    let counter: WorkspaceId = counter.parse().map_err(|error| Error::Unlimited(PortError::new(error)))?;
-    let quota = Quota::new(limit, WINDOW_SECONDS).map_err(|error| Error::Unlimited(PortError::new(error)))?;
+/// Counts an attempt of a browser that has signed in, which `device` identifies.
+///
+/// Errors: as [`admit_stranger`].
+pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<(), Error> {
+    count_attempt(console, "device", device, PER_ACCOUNT).await
+}
+
+async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<(), Error> {
+    let [first, second, ..] = *TokenDigest::of(name.as_bytes()).as_bytes();
+    let counter = u16::from_be_bytes([first, second]) % COUNTERS_MAX;
+    count(console, &format!("console.{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await
+}
+
+/// Counts in a window with this name, which has the form of a workspace's name and contains no email and no address.
+async fn count(console: &Console, name: &str, limit: u32, seconds: u32) -> Result<(), Error> {
+    let name: WorkspaceId = name.parse().map_err(|error| Error::Unlimited(PortError::new(error)))?;
+    let quota = Quota::new(limit, seconds).map_err(|error| Error::Unlimited(PortError::new(error)))?;
     let now = console.now();
-    let window = quota.window(&counter, now);
+    let window = quota.window(&name, now);
     let counted = console.config.windows.count(&window).await.map_err(Error::Unlimited)?;
     match window.admit(counted, now) {
         Ok(_) => Ok(()),

@@ -199,7 +199,7 @@ pub async fn reset_sets_the_password_and_removes_the_second_factor<S: Administer
     assert_eq!(operator.accounts.use_link(&token(1), "$new", &admin()).await.unwrap(), Some(ada));
     let user = operator.accounts.user(ada).await.unwrap().unwrap();
     assert_eq!((user.password_hash.as_str(), user.totp, user.recovery_codes), ("$new", None, 0));
-    assert!(!operator.accounts.use_recovery_code(ada, &token(8)).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(ada, &token(8), &admin()).await.unwrap());
     assert_eq!(operator.accounts.session(&session).await.unwrap(), None);
     let events = operator.accounts.audit_log(&shop, None, 1).await.unwrap();
     assert_eq!(

@@ -137,7 +137,7 @@ pub async fn second_factor_is_stored_and_removed<S: Administered>(store: Arc<S>)
     operator.accounts.set_totp(ada, None, &[], None, &admin()).await.unwrap();
     let user = operator.accounts.user(ada).await.unwrap().unwrap();
     assert_eq!((user.totp, user.recovery_codes), (None, 0));
-    assert!(!operator.accounts.use_recovery_code(ada, &codes[0]).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(ada, &codes[0], &admin()).await.unwrap());
 }
 
 pub async fn totp_step_is_used_once<S: Administered>(store: Arc<S>) {
@@ -171,9 +171,9 @@ pub async fn totp_step_needs_a_second_factor<S: Administered>(store: Arc<S>) {
 pub async fn recovery_code_is_used_once<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     operator.accounts.set_totp(ada, Some(&totp(5)), &[token(7), token(8)], None, &admin()).await.unwrap();
-    assert!(operator.accounts.use_recovery_code(ada, &token(7)).await.unwrap());
-    assert!(!operator.accounts.use_recovery_code(ada, &token(7)).await.unwrap());
-    assert!(!operator.accounts.use_recovery_code(ada, &token(9)).await.unwrap());
+    assert!(operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(ada, &token(9), &admin()).await.unwrap());
     assert_eq!(operator.accounts.user(ada).await.unwrap().unwrap().recovery_codes, 1);
 }
 
@@ -182,15 +182,15 @@ pub async fn recovery_code_belongs_to_its_user<S: Administered>(store: Arc<S>) {
     let shop = operator.workspace.clone();
     let bob = operator.join("bob", &shop, Role::Member).await;
     operator.accounts.set_totp(ada, Some(&totp(5)), &[token(7)], None, &admin()).await.unwrap();
-    assert!(!operator.accounts.use_recovery_code(bob, &token(7)).await.unwrap());
-    assert!(operator.accounts.use_recovery_code(ada, &token(7)).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(bob, &token(7), &admin()).await.unwrap());
+    assert!(operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap());
 }
 
 pub async fn new_recovery_codes_replace_old_ones<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     operator.accounts.set_totp(ada, Some(&totp(5)), &[token(7)], None, &admin()).await.unwrap();
     operator.accounts.set_totp(ada, Some(&totp(6)), &[token(8), token(9)], None, &admin()).await.unwrap();
-    assert!(!operator.accounts.use_recovery_code(ada, &token(7)).await.unwrap());
+    assert!(!operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap());
     assert_eq!(operator.accounts.user(ada).await.unwrap().unwrap().recovery_codes, 2);
 }
 
@@ -198,11 +198,21 @@ pub async fn sign_in_and_credentials_are_in_the_audit_log<S: Administered>(store
     let (mut operator, ada) = member(store).await;
     operator.sign_in(ada, 1).await;
     operator.accounts.set_password(ada, "$new", None, &admin()).await.unwrap();
-    operator.accounts.set_totp(ada, Some(&totp(5)), &[], None, &admin()).await.unwrap();
+    operator.accounts.set_totp(ada, Some(&totp(5)), &[token(7)], None, &admin()).await.unwrap();
+    operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap();
+    operator.accounts.use_recovery_code(ada, &token(7), &admin()).await.unwrap();
+    operator.accounts.record_failed_attempt(ada, &admin()).await.unwrap();
     operator.accounts.set_totp(ada, None, &[], None, &admin()).await.unwrap();
     let events = operator.events(&operator.workspace.clone()).await;
-    let events: Vec<_> = events.iter().rev().take(4).rev().collect();
-    let actions = ["user.signed_in", "user.password_changed", "user.totp_enabled", "user.totp_disabled"];
+    let events: Vec<_> = events.iter().rev().take(6).rev().collect();
+    let actions = [
+        "user.signed_in",
+        "user.password_changed",
+        "user.totp_enabled",
+        "user.recovery_code_used",
+        "user.attempt_failed",
+        "user.totp_disabled",
+    ];
     for (event, action) in events.into_iter().zip(actions) {
         assert_eq!(event, &(action.to_owned(), "ada@example.com".to_owned()));
     }

@@ -5,7 +5,7 @@
 use enrich_lib::model::WorkspaceId;
 use enrich_store::users::{Role, Totp, User, UserEmail, UserId};
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use crate::column::{bigint, credits, parsed, time, workspace_rowid};
 use crate::error::PostgresError;
@@ -145,12 +145,38 @@ pub(crate) async fn use_totp_step(client: &Client, user: UserId, step: u64) -> R
 }
 
 pub(crate) async fn use_recovery_code(
-    client: &Client,
+    client: &mut Client,
     user: UserId,
     code: &TokenDigest,
+    actor: &Actor<'_>,
 ) -> Result<bool, PostgresError> {
+    let tx = client.transaction().await?;
     let delete = "DELETE FROM member_recovery_code WHERE member = $1 AND digest = $2";
-    Ok(client.execute(delete, &[&user.0, &code.as_bytes().as_slice()]).await? == 1)
+    if tx.execute(delete, &[&user.0, &code.as_bytes().as_slice()]).await? == 0 {
+        return Ok(false);
+    }
+    let (workspace, email) = workspace_and_email(&tx, user).await?;
+    audit_log::record(&tx, workspace, &Event::RecoveryCodeUsed(&email), actor).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+pub(crate) async fn record_failed_attempt(
+    client: &Client,
+    user: UserId,
+    actor: &Actor<'_>,
+) -> Result<(), PostgresError> {
+    let (workspace, email) = workspace_and_email(&**client, user).await?;
+    audit_log::record(&**client, workspace, &Event::AttemptFailed(&email), actor).await
+}
+
+async fn workspace_and_email(
+    client: &impl GenericClient,
+    user: UserId,
+) -> Result<(i64, UserEmail), PostgresError> {
+    let select = "SELECT workspace, email FROM member WHERE rowid = $1";
+    let row = client.query_opt(select, &[&user.0]).await?.ok_or(StoreError::UnknownUser)?;
+    Ok((row.get(0), email(&row, 1)?))
 }
 
 /// Locks a workspace and returns its row id, so that changes of its users and links run one after the other.

@@ -104,8 +104,17 @@ impl Users for Admin {
         Ok(members::use_totp_step(&self.client, user, step).await?)
     }
 
-    async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError> {
-        Ok(members::use_recovery_code(&self.client, user, code).await?)
+    async fn use_recovery_code(
+        &mut self,
+        user: UserId,
+        code: &TokenDigest,
+        actor: &Actor<'_>,
+    ) -> Result<bool, StoreError> {
+        Ok(members::use_recovery_code(&mut self.client, user, code, actor).await?)
+    }
+
+    async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError> {
+        Ok(members::record_failed_attempt(&self.client, user, actor).await?)
     }
 
     async fn begin_session(

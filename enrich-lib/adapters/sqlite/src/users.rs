@@ -139,9 +139,28 @@ impl Users for Admin {
         Ok(self.write(|tx| Ok(tx.execute(update, params![user.0, step])? == 1))?)
     }
 
-    async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError> {
+    async fn use_recovery_code(
+        &mut self,
+        user: UserId,
+        code: &TokenDigest,
+        actor: &Actor<'_>,
+    ) -> Result<bool, StoreError> {
         let delete = "DELETE FROM member_recovery_code WHERE member = ? AND digest = ?";
-        Ok(self.write(|tx| Ok(tx.execute(delete, params![user.0, code.as_bytes()])? == 1))?)
+        Ok(self.write(|tx| {
+            if tx.execute(delete, params![user.0, code.as_bytes()])? == 0 {
+                return Ok(false);
+            }
+            let member = member(tx, user)?;
+            events::record(tx, member.workspace, Event::RecoveryCodeUsed(&member.email), actor)?;
+            Ok(true)
+        })?)
+    }
+
+    async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError> {
+        Ok(self.write(|tx| {
+            let member = member(tx, user)?;
+            events::record(tx, member.workspace, Event::AttemptFailed(&member.email), actor)
+        })?)
     }
 
     async fn begin_session(

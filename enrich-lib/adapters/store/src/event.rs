@@ -70,6 +70,10 @@ pub enum Event<'a> {
     TotpDisabled(&'a UserEmail),
     /// A user signed in.
     SignedIn(&'a UserEmail),
+    /// An attempt to sign in as a user, or to confirm the user's password, failed.
+    AttemptFailed(&'a UserEmail),
+    /// A user signed in with a recovery code in place of a code of the second factor.
+    RecoveryCodeUsed(&'a UserEmail),
 }
 
 impl Event<'_> {
@@ -101,6 +105,8 @@ impl Event<'_> {
             Self::TotpEnabled(_) => "user.totp_enabled",
             Self::TotpDisabled(_) => "user.totp_disabled",
             Self::SignedIn(_) => "user.signed_in",
+            Self::AttemptFailed(_) => "user.attempt_failed",
+            Self::RecoveryCodeUsed(_) => "user.recovery_code_used",
         }
     }
 
@@ -133,7 +139,9 @@ impl Event<'_> {
             | Self::PasswordChanged(email)
             | Self::TotpEnabled(email)
             | Self::TotpDisabled(email)
-            | Self::SignedIn(email) => email.as_str().to_owned(),
+            | Self::SignedIn(email)
+            | Self::AttemptFailed(email)
+            | Self::RecoveryCodeUsed(email) => email.as_str().to_owned(),
         }
     }
 }

@@ -316,8 +316,18 @@ pub trait Users: Send {
     /// Marks a time step as used. Returns `false` if it or a later one was used before, or if the user has no second factor.
     async fn use_totp_step(&mut self, user: UserId, step: u64) -> Result<bool, StoreError>;
 
-    /// Uses up a recovery code. Returns `false` if the user has no such code.
-    async fn use_recovery_code(&mut self, user: UserId, code: &TokenDigest) -> Result<bool, StoreError>;
+    /// Uses up a recovery code. Returns `false` if the user has no such code. The event is `user.recovery_code_used`.
+    async fn use_recovery_code(
+        &mut self,
+        user: UserId,
+        code: &TokenDigest,
+        actor: &Actor<'_>,
+    ) -> Result<bool, StoreError>;
+
+    /// Records an attempt with a wrong password or code. The event is `user.attempt_failed`.
+    ///
+    /// Errors: [`StoreError::UnknownUser`].
+    async fn record_failed_attempt(&mut self, user: UserId, actor: &Actor<'_>) -> Result<(), StoreError>;
 
     /// Stores a new session, and removes all sessions that were last used before `used_before`. The event is `user.signed_in`.
     ///

@@ -193,7 +193,9 @@ fn users_usage_and_audit_log_are_copied() {
         let bob = to.user_by_email(&demo, &"bob@example.com".parse().unwrap()).await.unwrap().unwrap();
         assert_eq!((bob.password_hash.as_str(), bob.totp.map(|totp| totp.last_step)), ("$here", Some(3)));
         assert_eq!((bob.role, bob.created_at), (Role::Admin, NOW));
-        assert!(to.use_recovery_code(bob.id, &TokenDigest::of(b"code")).await.unwrap());
+        assert!(
+            to.use_recovery_code(bob.id, &TokenDigest::of(b"code"), &Actor::operator(NOW)).await.unwrap()
+        );
     });
 }
 

@@ -98,8 +98,12 @@ pub(crate) async fn change_password(
     Form(form): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let user = &signed_in.user;
-    throttle::admit(&console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
+    throttle::admit_device(&console, &signed_in.session.digest.id()).await?;
     let is_right = password::verify(form.current, Some(user.password_hash.clone())).await;
+    if !is_right {
+        let actor = signed_in.actor(&console);
+        console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
+    }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
     let new = password::check(&form.password, &form.again, user.email.as_str()).err();
     if current.is_some() || new.is_some() {

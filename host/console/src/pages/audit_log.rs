@@ -75,6 +75,8 @@ fn describe(action: &str) -> &str {
         "member.role_changed" => "Changed a role",
         "member.removed" => "Removed a member",
         "user.signed_in" => "Signed in",
+        "user.attempt_failed" => "Wrong password or code",
+        "user.recovery_code_used" => "Used a recovery code",
         "user.reset" => "Created a link for a new password",
         "user.password_changed" => "Changed the password",
         "user.totp_enabled" => "Turned on two-factor authentication",

@@ -46,8 +46,10 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let next = local_path(form.next.as_deref()).to_owned();
     let user = &signed_in.user;
-    throttle::admit(&console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
+    throttle::admit_device(&console, &signed_in.session.digest.id()).await?;
     if !password::verify(form.password, Some(user.password_hash.clone())).await {
+        let actor = signed_in.actor(&console);
+        console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
         let error = Some("The password is wrong.");
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));

@@ -1,13 +1,15 @@
 //! Signing in and out, and the start page.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use askama::Template;
 use axum::Form;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use enrich_lib::model::WorkspaceId;
-use enrich_store::users::{User, UserEmail};
+use enrich_store::users::{User, UserEmail, UserId};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -17,7 +19,7 @@ use crate::error::{Error, local_path, with_next};
 use crate::random::recovery_digest;
 use crate::session::{self, Client, SignedIn};
 use crate::view::{notice, page, page_with};
-use crate::{password, throttle, totp};
+use crate::{device, password, throttle, totp};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -98,7 +100,7 @@ pub(crate) async fn submit(
 ) -> Result<Response, Error> {
     let workspace = workspace.parse().map_err(|_| Error::NotFound)?;
     let next = local_path(form.next.as_deref()).to_owned();
-    let Some(user) = authenticate(&console, &workspace, &form, &client).await? else {
+    let Some(user) = authenticate(&console, &workspace, &form, &client, &headers).await? else {
         let error = Some(WRONG);
         let page = SignInPage { workspace, email: form.email, next, notice: None, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
@@ -109,33 +111,70 @@ pub(crate) async fn submit(
 
 /// Returns the user if all factors are right. Takes the same time for an unknown workspace, an unknown user and a wrong password.
 async fn authenticate(
-    console: &Console,
+    console: &Arc<Console>,
     workspace: &WorkspaceId,
     form: &Credentials,
     client: &Client,
+    headers: &HeaderMap,
 ) -> Result<Option<User>, Error> {
-    throttle::admit(console, workspace, &form.email.trim().to_lowercase(), client.address).await?;
     let user = match form.email.parse::<UserEmail>() {
         Ok(email) => console.accounts().await?.user_by_email(workspace, &email).await?,
         Err(_) => None,
     };
+    match device::of(headers, user.as_ref()) {
+        Some(device) => throttle::admit_device(console, &device).await?,
+        None => {
+            let email = form.email.trim().to_lowercase();
+            throttle::admit_stranger(console, workspace, &email, client.address).await?;
+        }
+    }
     let hash = user.as_ref().map(|user| user.password_hash.clone());
-    if !password::verify(form.password.clone(), hash).await {
-        return Ok(None);
+    let is_right = password::verify(form.password.clone(), hash).await;
+    let Some(user) = user else { return Ok(None) };
+    if is_right && has_second_factor(console, &user, &form.code, client).await? {
+        return Ok(Some(user));
     }
-    match user {
-        Some(user) if has_second_factor(console, &user, &form.code).await? => Ok(Some(user)),
-        _ => Ok(None),
-    }
+    record_later(console, user.id, client.address);
+    Ok(None)
 }
 
+/// Records a failed attempt after a random time, so that neither the time of the reply nor that of the next request shows whether
+/// the account exists.
+fn record_later(console: &Arc<Console>, user: UserId, address: Option<IpAddr>) {
+    let (console, delay_ms) = (console.clone(), rand::random_range(0..RECORD_MS_MAX));
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+        let recorded = async {
+            let actor = console.actor(NOT_SIGNED_IN, address);
+            console.accounts().await?.record_failed_attempt(user, &actor).await
+        };
+        if let Err(error) = recorded.await {
+            tracing::error!(target: "enrich::console", %error, "cannot record an attempt to sign in");
+        }
+    });
+}
+
+/// The maximum delay until a failed attempt is recorded.
+const RECORD_MS_MAX: u64 = 1_000;
+
+/// The author of a failed attempt.
+const NOT_SIGNED_IN: &str = "not signed in";
+
 /// Checks the code of the second factor and uses it up. Without a second factor, any code is right.
-pub(crate) async fn has_second_factor(console: &Console, user: &User, code: &str) -> Result<bool, Error> {
+pub(crate) async fn has_second_factor(
+    console: &Console,
+    user: &User,
+    code: &str,
+    client: &Client,
+) -> Result<bool, Error> {
     let Some(totp) = &user.totp else { return Ok(true) };
     let mut accounts = console.accounts().await?;
     match totp::step_of(&totp.secret, code, console.now()) {
         Some(step) => Ok(accounts.use_totp_step(user.id, step).await?),
-        None => Ok(accounts.use_recovery_code(user.id, &recovery_digest(code)).await?),
+        None => {
+            let actor = console.actor(user.email.as_str(), client.address);
+            Ok(accounts.use_recovery_code(user.id, &recovery_digest(code), &actor).await?)
+        }
     }
 }
 

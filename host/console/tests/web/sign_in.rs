@@ -5,7 +5,7 @@ use std::time::Duration;
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
+use crate::site::{Browser, OTHER, PASSWORD, SHOP, Site, cookie_attributes, pages};
 
 const ADA: &str = "ada@example.com";
 
@@ -154,6 +154,71 @@ async fn attempts_per_address_are_limited() {
     let page =
         elsewhere.post("/w/shop/sign-in", &[("email", "user0@example.com"), ("password", "wrong")]).await;
     assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn address_over_its_limit_does_not_lock_accounts() {
+    let site = Site::new();
+    site.signed_in(SHOP, ADA, Role::Member).await;
+    for n in 0..120 {
+        let email = if n < 100 { format!("user{n}@example.com") } else { ADA.to_owned() };
+        let form = [("email", email.as_str()), ("password", "wrong wrong")];
+        let page = site.browser().post("/w/shop/sign-in", &form).await;
+        // The first sign-in has counted, too.
+        assert_eq!(page.status.as_u16(), if n < 99 { 401 } else { 429 }, "{n}");
+    }
+    let mut elsewhere = site.browser();
+    elsewhere.address = "198.51.100.7".parse().unwrap();
+    elsewhere.sign_in(ADA, PASSWORD).await;
+}
+
+#[tokio::test]
+async fn strangers_do_not_lock_out_a_browser_that_has_signed_in() {
+    let site = Site::new();
+    let known = site.signed_in(SHOP, ADA, Role::Member).await;
+    known.post("/sign-out", &[]).await;
+    site.advance(Duration::from_secs(3_600));
+    let attempt = async |browser: &Browser, password: &str| {
+        browser.post("/w/shop/sign-in", &[("email", ADA), ("password", password)]).await.status.as_u16()
+    };
+    for n in 0..11_u8 {
+        let mut stranger = site.browser();
+        stranger.address = format!("198.51.100.{n}").parse().unwrap();
+        assert_eq!(attempt(&stranger, "wrong wrong").await, if n < 10 { 401 } else { 429 }, "{n}");
+    }
+    let forged = format!("__Host-device={0}.{0}", "0".repeat(64));
+    let mut stranger = site.browser();
+    stranger.cookie = Some(forged);
+    assert_eq!(attempt(&stranger, PASSWORD).await, 429);
+    assert_eq!(attempt(&known, PASSWORD).await, 303);
+    // The browser has a limit of its own.
+    for n in 1..11 {
+        assert_eq!(attempt(&known, "wrong wrong").await, if n < 10 { 401 } else { 429 }, "{n}");
+    }
+    // The cookie belongs to one user.
+    let page = known.post("/w/other/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
+    assert_eq!(page.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn failed_attempts_are_in_the_audit_log_of_the_workspace() {
+    let site = Site::new();
+    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    let other = site.signed_in(OTHER, ADA, Role::Member).await;
+    let form = [("email", ADA), ("password", "wrong wrong")];
+    let mut stranger = site.browser();
+    stranger.address = "198.51.100.7".parse().unwrap();
+    stranger.post("/w/shop/sign-in", &form).await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !ada.get("/w/shop/audit-log").await.has("Wrong password or code") {
+        assert!(std::time::Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    let log = ada.get("/w/shop/audit-log").await;
+    assert!(log.has("not signed in") && log.has("198.51.100.7"), "{}", log.body);
+    assert!(!other.get("/w/other/audit-log").await.has("Wrong password"));
+    ada.post("/confirm", &[("password", "wrong wrong")]).await;
+    assert_eq!(ada.get("/w/shop/audit-log").await.body.matches("Wrong password or code").count(), 2);
 }
 
 #[tokio::test]

@@ -69,6 +69,7 @@ async fn recovery_code_works_once_however_it_is_typed() {
     assert_eq!(sign_in(&site, &typed).await.status, StatusCode::SEE_OTHER);
     assert_eq!(sign_in(&site, &codes[3]).await.status, StatusCode::UNAUTHORIZED);
     assert!(browser.get("/account").await.has("9 recovery codes are left"));
+    assert_eq!(browser.get("/w/shop/audit-log").await.body.matches("Used a recovery code").count(), 1);
 }
 
 #[tokio::test]

@@ -19,8 +19,9 @@ async fn recovery_code_and_time_step_are_used_once() {
     let user = admin.use_link(&digest, "$hash", &operator).await.unwrap().unwrap();
     let (totp, code) = (Totp { secret: vec![1; 20], last_step: 5 }, TokenDigest::of(b"code"));
     admin.set_totp(user, Some(&totp), &[code], None, &operator).await.unwrap();
-    let used =
-        at_once(&world, move |mut admin| async move { admin.use_recovery_code(user, &code).await.unwrap() });
+    let used = at_once(&world, move |mut admin| async move {
+        admin.use_recovery_code(user, &code, &Actor::operator(START)).await.unwrap()
+    });
     assert_eq!(used.await, 1);
     let used = at_once(&world, move |mut admin| async move { admin.use_totp_step(user, 6).await.unwrap() });
     assert_eq!(used.await, 1);

@@ -1,0 +1,39 @@
+//! The cookie of a browser that has signed in ("device cookies" of OWASP). The server stores nothing for it.
+//!
+//! The cookie is a random number and its digest with the hash of the user's password as a key. It is valid for one user, until the
+//! password changes.
+
+use std::time::Duration;
+
+use enrich_store::TokenDigest;
+use enrich_store::users::User;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::cookies::{cookie, set_cookie};
+use crate::random::Token;
+
+const COOKIE: &str = "__Host-device";
+
+const AGE_MAX: Duration = Duration::from_secs(180 * 24 * 60 * 60);
+
+/// Returns the header that makes a browser known to `user`.
+pub(crate) fn set(user: &User) -> (HeaderName, HeaderValue) {
+    let token = Token::generate();
+    let value = format!("{}.{}", token.reveal(), proof(&token, &user.password_hash));
+    set_cookie(COOKIE, &value, AGE_MAX)
+}
+
+/// Returns what identifies the browser, if `user` has signed in with it.
+pub(crate) fn of(headers: &HeaderMap, user: Option<&User>) -> Option<String> {
+    let (token, found) = cookie(headers, COOKIE)?.split_once('.')?;
+    let token = Token::parse(token)?;
+    // Digests are compared, so that the time does not show how many characters agree.
+    let is_valid =
+        TokenDigest::of(found.as_bytes()) == TokenDigest::of(proof(&token, &user?.password_hash).as_bytes());
+    is_valid.then(|| token.reveal().to_owned())
+}
+
+/// Both parts have a fixed length before the key, so that no other pair has the same digest.
+fn proof(token: &Token, password_hash: &str) -> String {
+    hex::encode(TokenDigest::of(format!("device {} {password_hash}", token.reveal()).as_bytes()).as_bytes())
+}
