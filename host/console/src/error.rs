@@ -36,7 +36,14 @@ pub(crate) enum Error {
         /// Seconds until the next attempt.
         retry_after: u64,
     },
-    /// The sign-in attempts cannot be counted.
+    /// Too many changes.
+    TooManyChanges {
+        /// Seconds until the next change.
+        retry_after: u64,
+    },
+    /// The store has the maximum number of this.
+    Full(&'static str),
+    /// The attempts or changes cannot be counted.
     Unlimited(PortError),
     /// The accounts failed.
     Store(StoreError),
@@ -54,6 +61,12 @@ impl From<StoreError> for Error {
             }
             StoreError::WorkspaceDeleted(_) => Self::WorkspaceDeleted,
             StoreError::NotAllowed => Self::NotAllowed,
+            StoreError::TooManyKeys(_) => {
+                Self::Full("This workspace has 500 keys. Revoke one that you do not need.")
+            }
+            StoreError::TooManyUsers(_) => {
+                Self::Full("This workspace has 500 members and invitations. Remove one that you do not need.")
+            }
             error => Self::Store(error),
         }
     }
@@ -104,6 +117,12 @@ impl IntoResponse for Error {
                 "Too many attempts",
                 "Sign-in is blocked for some minutes to protect accounts. Wait a quarter of an hour, then try again.",
             ),
+            Self::TooManyChanges { .. } => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many changes",
+                "Nothing was changed. Wait a minute, then try again.",
+            ),
+            Self::Full(text) => (StatusCode::CONFLICT, "Too many", text),
             Self::Unlimited(ref error) => {
                 tracing::error!(target: "enrich::console", %error, "cannot count sign-in attempts");
                 (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "Try again in a minute.")
@@ -120,7 +139,7 @@ impl IntoResponse for Error {
         let page = ErrorPage { title, text }.render().unwrap_or_else(|_| title.to_owned());
         let mut response = (status, Html(page)).into_response();
         match self {
-            Self::TooManyAttempts { retry_after } => {
+            Self::TooManyAttempts { retry_after } | Self::TooManyChanges { retry_after } => {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
             }
             Self::Store(_) => {

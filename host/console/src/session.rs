@@ -20,6 +20,7 @@ use crate::cookies::{cookie, set_cookie};
 use crate::device;
 use crate::error::Error;
 use crate::random::Token;
+use crate::throttle;
 
 /// The names of the cookies. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
 const SESSION_COOKIE: &str = "__Host-session";
@@ -115,6 +116,9 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
             accounts.touch_session(&digest, false, now).await?;
         }
         drop(accounts);
+        if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
+            throttle::admit_change(console, &user).await?;
+        }
         Ok(Self { user, session, client, path })
     }
 }

@@ -10,6 +10,7 @@ use enrich_lib::model::WorkspaceId;
 use enrich_lib::refusal::PortError;
 use enrich_lib::window::Quota;
 use enrich_store::TokenDigest;
+use enrich_store::users::User;
 
 use crate::console::Console;
 use crate::error::Error;
@@ -23,7 +24,14 @@ const PER_ACCOUNT: u32 = 10;
 /// Attempts of strangers per address and window. Several users may share an address.
 const PER_ADDRESS: u32 = 100;
 
-/// The number of counters of each kind. Names whose hashes agree share a counter, so that an attacker with many names does not
+/// The length of a window of changes, in seconds.
+const CHANGE_SECONDS: u32 = 60;
+
+/// Changes per user and window, and per workspace and window.
+const CHANGES_PER_USER: u32 = 60;
+const CHANGES_PER_WORKSPACE: u32 = 120;
+
+/// The number of counters of attempts of each kind. Names whose hashes agree share a counter, so that an attacker with many names does not
 /// fill the memory.
 const COUNTERS_MAX: u16 = 1 << 14;
 
@@ -48,6 +56,23 @@ pub(crate) async fn admit_stranger(
 /// Errors: as [`admit_stranger`].
 pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<(), Error> {
     count_attempt(console, "device", device, PER_ACCOUNT).await
+}
+
+/// Counts a change by `user`. Changes of one workspace would otherwise delay the lookups of others.
+///
+/// Errors: [`Error::TooManyChanges`]; [`Error::Unlimited`] if the changes cannot be counted.
+pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), Error> {
+    for (kind, name, limit) in [
+        ("user", user.id.0.to_string(), CHANGES_PER_USER),
+        ("workspace", user.workspace.to_string(), CHANGES_PER_WORKSPACE),
+    ] {
+        let counter = format!("console.{kind}.{}", TokenDigest::of(name.as_bytes()).id());
+        count(console, &counter, limit, CHANGE_SECONDS).await.map_err(|error| match error {
+            Error::TooManyAttempts { retry_after } => Error::TooManyChanges { retry_after },
+            error => error,
+        })?;
+    }
+    Ok(())
 }
 
 async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<(), Error> {

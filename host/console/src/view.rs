@@ -59,6 +59,37 @@ pub(crate) struct Done {
     pub(crate) done: Option<String>,
 }
 
+/// The number of rows on a page.
+pub(crate) const ROWS: u32 = 50;
+
+/// The parameter `page`, which counts from 0.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(crate) struct PageNumber {
+    #[serde(default)]
+    page: u32,
+}
+
+/// The links between the pages of a list.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) newer: Option<u32>,
+    pub(crate) older: Option<u32>,
+}
+
+impl PageNumber {
+    /// Returns the number of rows on the pages before this one.
+    pub(crate) fn offset(&self) -> u32 {
+        self.page.saturating_mul(ROWS)
+    }
+
+    /// Removes the row after this page, which shows that there is another page.
+    pub(crate) fn cut<T>(&self, rows: &mut Vec<T>) -> Pages {
+        let older = (rows.len() > ROWS as usize).then(|| self.page.saturating_add(1));
+        rows.truncate(ROWS as usize);
+        Pages { newer: self.page.checked_sub(1), older }
+    }
+}
+
 /// Returns the text for the parameter `done`. The text of a notice never comes from the URL.
 pub(crate) fn notice(done: &str) -> Option<&'static str> {
     Some(match done {

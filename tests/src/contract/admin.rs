@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use enrich_lib::key::KeyId;
+use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::window::Quota;
-use enrich_store::records::{KeyRow, KeyState, NewKey};
-use enrich_store::{Actor, StoreError};
+use enrich_store::records::{KEYS_MAX, KeyRow, KeyState, NewKey};
+use enrich_store::{Actor, StoreError, TokenDigest};
 
 use super::operator::{ADMIN, Operator, admin, admin_at, after_seconds, key, today};
 use super::{Administered, START};
@@ -32,6 +32,8 @@ macro_rules! admin_contract {
             events_have_author_time_and_address
             unchanged_key_has_no_event
             failed_operation_has_no_event
+            number_of_keys_is_limited
+            keys_are_read_in_pages
         }
     };
 }
@@ -261,4 +263,51 @@ async fn keys<S: Administered>(operator: &mut Operator<S>) -> Vec<KeyRow> {
 
 async fn row<S: Administered>(operator: &mut Operator<S>, id: KeyId) -> KeyRow {
     keys(operator).await.into_iter().find(|key| key.id == id).unwrap()
+}
+
+pub async fn number_of_keys_is_limited<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let many = |n: u32| {
+        let digest = TokenDigest::of(&n.to_be_bytes());
+        let mut bytes = digest.as_bytes().iter().copied().cycle();
+        ApiKey::generate(|| bytes.next().unwrap())
+    };
+    let shop = operator.workspace.clone();
+    let mut ids = Vec::new();
+    for n in 0..KEYS_MAX {
+        ids.push(
+            operator.accounts.create_key(&NewKey::new(&shop, "till", &many(n)), &admin()).await.unwrap(),
+        );
+    }
+    let key = many(KEYS_MAX);
+    let new = NewKey::new(&shop, "till", &key);
+    let refused = operator.accounts.create_key(&new, &admin()).await;
+    assert!(matches!(refused, Err(StoreError::TooManyKeys(id)) if id == shop));
+    let refused = operator.accounts.rotate_key(ids[0], &key, after_seconds(60), &admin()).await;
+    assert!(matches!(refused, Err(StoreError::TooManyKeys(_))));
+    operator.accounts.revoke_key(ids[0], &admin()).await.unwrap();
+    operator.accounts.create_key(&new, &admin()).await.unwrap();
+}
+
+pub async fn keys_are_read_in_pages<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let mut ids = Vec::new();
+    for seed in 1..=4 {
+        ids.push(operator.create_key(&key(seed), (seed == 3).then(|| after_seconds(5))).await);
+    }
+    operator.accounts.revoke_key(ids[3], &admin()).await.unwrap();
+    let page = async |operator: &mut Operator<S>, now, offset| {
+        let keys = operator.accounts.key_page(&shop, now, offset, 2).await.unwrap();
+        keys.iter().map(|key| key.id).collect::<Vec<_>>()
+    };
+    assert_eq!(page(&mut operator, START, 0).await, [ids[2], ids[1]]);
+    assert_eq!(page(&mut operator, START, 2).await, [ids[0], ids[3]]);
+    assert_eq!(page(&mut operator, START, 4).await, []);
+    assert_eq!(page(&mut operator, after_seconds(5), 1).await, [ids[0], ids[3]], "an expired key has ended");
+    let all = operator.accounts.keys(&shop, today()).await.unwrap();
+    assert_eq!(operator.accounts.key(&shop, ids[1], today()).await.unwrap(), all[1]);
+    let other = operator.create_workspace("other").await;
+    let foreign = operator.accounts.key(&other, ids[1], today()).await;
+    assert!(matches!(foreign, Err(StoreError::UnknownKey(id)) if id == ids[1]));
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use enrich_store::records::NewKey;
-use enrich_store::users::{AuditEvent, Role, Totp, UserEmail, UserId};
+use enrich_store::users::{AuditEvent, Link, Role, Totp, USERS_MAX, UserEmail, UserId};
 use enrich_store::workspace::WorkspaceChange;
-use enrich_store::{Actor, Authority, StoreError};
+use enrich_store::{Actor, Authority, StoreError, TokenDigest};
 use tokio::task::JoinSet;
 
-use super::operator::{Operator, admin, after_seconds, join, key, session, today, token};
+use super::operator::{Operator, admin, after_seconds, join, key, reset, session, today, token};
 use super::{Administered, START};
 
 /// Generates the tests of the rules for users and members. `$open` returns a fresh store (`Arc<impl Administered>`).
@@ -29,6 +29,7 @@ macro_rules! users_contract {
             changes_in_a_deleted_workspace_are_rejected
             change_requires_the_session_and_the_role_of_its_author
             admin_gives_up_its_own_right
+            number_of_users_and_invitations_is_limited
             audit_log_is_read_in_pages
         }
     };
@@ -262,6 +263,29 @@ pub async fn admin_gives_up_its_own_right<S: Administered>(store: Arc<S>) {
             operator.accounts.remove_user(&shop, ada, &own).await.unwrap();
         }
     }
+}
+
+pub async fn number_of_users_and_invitations_is_limited<S: Administered>(store: Arc<S>) {
+    let mut operator = Operator::open(store).await;
+    let shop = operator.workspace.clone();
+    let other = operator.create_workspace("other").await;
+    operator.join("ada", &shop, Role::Admin).await;
+    let invitation = |n: u32| {
+        let name = format!("user{n}");
+        join(TokenDigest::of(name.as_bytes()), &shop, Role::Member, &name)
+    };
+    for n in 1..USERS_MAX {
+        operator.accounts.create_link(&invitation(n), &admin()).await.unwrap();
+    }
+    let refused = operator.accounts.create_link(&invitation(USERS_MAX), &admin()).await;
+    assert!(matches!(refused, Err(StoreError::TooManyUsers(id)) if id == shop));
+    // A new link replaces an open one, and other workspaces are not affected.
+    operator.accounts.create_link(&Link { digest: token(1), ..invitation(1) }, &admin()).await.unwrap();
+    operator.accounts.create_link(&reset(token(2), &shop, "ada"), &admin()).await.unwrap();
+    operator.accounts.create_link(&join(token(3), &other, Role::Member, "ada"), &admin()).await.unwrap();
+    operator.accounts.delete_invitation(&shop, &token(1).id(), &admin()).await.unwrap();
+    operator.accounts.delete_invitation(&shop, &invitation(2).digest.id(), &admin()).await.unwrap();
+    operator.accounts.create_link(&invitation(USERS_MAX), &admin()).await.unwrap();
 }
 
 pub async fn audit_log_is_read_in_pages<S: Administered>(store: Arc<S>) {

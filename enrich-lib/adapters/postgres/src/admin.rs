@@ -144,6 +144,20 @@ impl enrich_store::Admin for Admin {
         Ok(api_keys::list(&self.client, workspace, today).await?)
     }
 
+    async fn key_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        now: Timestamp,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError> {
+        Ok(api_keys::page(&self.client, workspace, now, offset, limit).await?)
+    }
+
+    async fn key(&mut self, workspace: &WorkspaceId, id: KeyId, today: Day) -> Result<KeyRow, StoreError> {
+        Ok(api_keys::find(&self.client, workspace, id, today).await?)
+    }
+
     async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {
         Ok(api_keys::revoke(&mut self.client, id, actor).await?)
     }

@@ -4,17 +4,17 @@
 
 use enrich_lib::key::{ApiKey, KeyId};
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::records::{KeyRow, NewKey};
+use enrich_store::records::{KEYS_MAX, KeyRow, NewKey};
 use enrich_store::usage::{Day, USES_DAYS};
 use enrich_store::{Actor, Event, StoreError};
 use tokio_postgres::{Row, Transaction};
 
 use crate::audit_log;
 use crate::column::{
-    at, credits, day_number, key_id, key_number, live_workspace_rowid, time, workspace_rowid,
+    at, credits, day_number, key_id, key_number, live_workspace_rowid, parsed, time, workspace_rowid,
 };
 use crate::error::PostgresError;
-use crate::pool::Client;
+use crate::pool::{Client, Value};
 
 /// The columns of a key that [`key_row`] reads. `$1` is the workspace, and `$2` and `$3` are days.
 const SELECT_KEYS: &str =
@@ -25,7 +25,7 @@ const SELECT_KEYS: &str =
          WHERE workspace = $1 AND day BETWEEN date '1970-01-01' + $2::integer AND date '1970-01-01' + $3::integer
          GROUP BY key
      ) AS u ON u.key = k.id
-     WHERE k.workspace = $1 ORDER BY k.rowid";
+     WHERE k.workspace = $1";
 
 pub(crate) async fn create(
     client: &mut Client,
@@ -47,8 +47,40 @@ pub(crate) async fn list(
 ) -> Result<Vec<KeyRow>, PostgresError> {
     let workspace = workspace_rowid(&**client, workspace).await?;
     let (first, last) = (day_number(today.minus(USES_DAYS - 1)), day_number(today));
-    let rows = client.query(SELECT_KEYS, &[&workspace, &first, &last]).await?;
+    let rows = client.query(&format!("{SELECT_KEYS} ORDER BY k.rowid"), &[&workspace, &first, &last]).await?;
     rows.iter().map(key_row).collect()
+}
+
+pub(crate) async fn page(
+    client: &Client,
+    workspace: &WorkspaceId,
+    now: Timestamp,
+    offset: u32,
+    limit: u32,
+) -> Result<Vec<KeyRow>, PostgresError> {
+    let workspace = workspace_rowid(&**client, workspace).await?;
+    let today = Day::of(now);
+    let (first, last) = (day_number(today.minus(USES_DAYS - 1)), day_number(today));
+    let select = format!(
+        "{SELECT_KEYS} ORDER BY k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $4) DESC, k.rowid DESC
+         LIMIT $5 OFFSET $6"
+    );
+    let (limit, offset) = (i64::from(limit), i64::from(offset));
+    let values: [Value<'_>; 6] = [&workspace, &first, &last, &at(now), &limit, &offset];
+    client.query(&select, &values).await?.iter().map(key_row).collect()
+}
+
+pub(crate) async fn find(
+    client: &Client,
+    workspace: &WorkspaceId,
+    id: KeyId,
+    today: Day,
+) -> Result<KeyRow, PostgresError> {
+    let workspace = workspace_rowid(&**client, workspace).await?;
+    let (first, last) = (day_number(today.minus(USES_DAYS - 1)), day_number(today));
+    let select = format!("{SELECT_KEYS} AND k.id = $4");
+    let row = client.query_opt(&select, &[&workspace, &first, &last, &key_number(id)]).await?;
+    key_row(&row.ok_or(StoreError::UnknownKey(id))?)
 }
 
 pub(crate) async fn revoke(client: &mut Client, id: KeyId, actor: &Actor<'_>) -> Result<(), PostgresError> {
@@ -105,6 +137,7 @@ pub(crate) async fn rotate(
     Ok(new)
 }
 
+/// Inserts a key. Errors: [`StoreError::TooManyKeys`].
 async fn insert(
     tx: &Transaction<'_>,
     workspace: i64,
@@ -113,6 +146,15 @@ async fn insert(
     expires_at: Option<Timestamp>,
     actor: &Actor<'_>,
 ) -> Result<KeyId, PostgresError> {
+    let select = "SELECT w.id, (
+             SELECT count(*) FROM api_key k
+             WHERE k.workspace = w.rowid AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)
+         ) FROM workspace w WHERE w.rowid = $1";
+    let row = tx.query_one(select, &[&workspace, &at(actor.now)]).await?;
+    if row.get::<_, i64>(1) >= i64::from(KEYS_MAX) {
+        let workspace = parsed("workspace.id", row.get::<_, &str>(0).parse())?;
+        return Err(StoreError::TooManyKeys(workspace).into());
+    }
     let insert =
         "INSERT INTO api_key (id, workspace, label, digest, masked, created_by, created_at, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";

@@ -3,7 +3,7 @@
 //! Each change runs under the lock of the workspace.
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{Link, LinkPurpose, UserEmail, UserId};
+use enrich_store::users::{Link, LinkPurpose, USERS_MAX, UserEmail, UserId};
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
 use tokio_postgres::Row;
 
@@ -34,6 +34,12 @@ pub(crate) async fn create(client: &mut Client, link: &Link, actor: &Actor<'_>) 
         LinkPurpose::Join(role) => (Some(role.as_str()), Event::MemberInvited(&link.email, role)),
         LinkPurpose::Reset => (None, Event::UserReset(&link.email)),
     };
+    let select = "SELECT (SELECT count(*) FROM member WHERE workspace = $1)
+             + (SELECT count(*) FROM member_link WHERE workspace = $1 AND email <> $2)";
+    let users: i64 = tx.query_one(select, &[&workspace, &email]).await?.get(0);
+    if !is_user && users >= i64::from(USERS_MAX) {
+        return Err(StoreError::TooManyUsers(link.workspace.clone()).into());
+    }
     let insert =
         "INSERT INTO member_link (digest, workspace, email, role, created_by, created_at, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7)

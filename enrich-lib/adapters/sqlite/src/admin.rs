@@ -134,11 +134,20 @@ impl Admin {
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
     pub fn keys(&self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, SqliteError> {
         let workspace = workspaces::rowid(&self.db, workspace)?;
+        self.with_uses(workspace, today, keys::rows(&self.db, workspace)?)
+    }
+
+    /// Sets the uses of keys in the days up to `today`.
+    fn with_uses(
+        &self,
+        workspace: i64,
+        today: Day,
+        mut keys: Vec<KeyRow>,
+    ) -> Result<Vec<KeyRow>, SqliteError> {
         let mut uses: BTreeMap<KeyId, u64> = BTreeMap::new();
         for row in usage::read(&self.db, workspace, today.minus(USES_DAYS - 1), today)? {
             *uses.entry(row.key).or_default() += row.lookups;
         }
-        let mut keys = keys::rows(&self.db, workspace)?;
         keys.iter_mut().for_each(|key| key.uses = uses.get(&key.id).copied().unwrap_or_default());
         Ok(keys)
     }
@@ -256,6 +265,25 @@ impl enrich_store::Admin for Admin {
 
     async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError> {
         Ok(Self::keys(self, workspace, today)?)
+    }
+
+    async fn key_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        now: Timestamp,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError> {
+        let workspace = workspaces::rowid(&self.db, workspace)?;
+        let keys = keys::page(&self.db, workspace, now, offset, limit)?;
+        Ok(self.with_uses(workspace, Day::of(now), keys)?)
+    }
+
+    async fn key(&mut self, workspace: &WorkspaceId, id: KeyId, today: Day) -> Result<KeyRow, StoreError> {
+        let workspace = workspaces::rowid(&self.db, workspace)?;
+        let key = keys::row_of(&self.db, workspace, id)?;
+        let keys = self.with_uses(workspace, today, vec![key])?;
+        keys.into_iter().next().ok_or(StoreError::UnknownKey(id))
     }
 
     async fn revoke_key(&mut self, id: KeyId, actor: &Actor<'_>) -> Result<(), StoreError> {

@@ -3,14 +3,14 @@
 use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::model::Timestamp;
 use enrich_lib::window::{Quota, Workspace};
-use enrich_store::records::{KeyRow, KeyState};
+use enrich_store::records::{KEYS_MAX, KeyRow, KeyState};
 use enrich_store::sync::Mutex;
 use enrich_store::{Actor, Cache, CachedKey, Event, KeyCache, StoreError};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, params};
 
 use crate::column::{ms, parsed, time};
 use crate::error::SqliteError;
-use crate::events;
+use crate::{events, workspaces};
 
 /// Returns the workspace of an active key, and records its use at `now`.
 ///
@@ -88,13 +88,35 @@ pub(crate) fn row(db: &Connection, id: KeyId) -> Result<(KeyRef, KeyRow), Sqlite
 
 /// Reads the keys of a workspace, oldest first.
 pub(crate) fn rows(db: &Connection, workspace: i64) -> Result<Vec<KeyRow>, SqliteError> {
-    let select = format!("SELECT {COLUMNS} FROM api_key WHERE workspace = ? ORDER BY rowid");
-    let mut select = db.prepare(&select)?;
-    let rows = select.query_map([workspace], |row| key_row(row, 0))?;
+    select(db, "workspace = ? ORDER BY rowid", [workspace])
+}
+
+/// Reads a page of the keys of a workspace: those that have not ended at `now` first, then the newest first.
+pub(crate) fn page(
+    db: &Connection,
+    workspace: i64,
+    now: Timestamp,
+    offset: u32,
+    limit: u32,
+) -> Result<Vec<KeyRow>, SqliteError> {
+    let condition = "workspace = ?1
+         ORDER BY revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) DESC, rowid DESC LIMIT ?3 OFFSET ?4";
+    select(db, condition, params![workspace, ms(now), limit, offset])
+}
+
+/// Reads a key of a workspace.
+pub(crate) fn row_of(db: &Connection, workspace: i64, id: KeyId) -> Result<KeyRow, SqliteError> {
+    let rows = select(db, "workspace = ? AND id = ?", params![workspace, id.number()])?;
+    rows.into_iter().next().ok_or_else(|| StoreError::UnknownKey(id).into())
+}
+
+fn select(db: &Connection, condition: &str, values: impl Params) -> Result<Vec<KeyRow>, SqliteError> {
+    let mut select = db.prepare_cached(&format!("SELECT {COLUMNS} FROM api_key WHERE {condition}"))?;
+    let rows = select.query_map(values, |row| key_row(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Inserts a key.
+/// Inserts a key. Errors: [`StoreError::TooManyKeys`].
 pub(crate) fn insert(
     tx: &Transaction<'_>,
     workspace: i64,
@@ -103,6 +125,12 @@ pub(crate) fn insert(
     expires_at: Option<Timestamp>,
     actor: &Actor<'_>,
 ) -> Result<KeyId, SqliteError> {
+    let select = "SELECT count(*) FROM api_key
+         WHERE workspace = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)";
+    let keys: u32 = tx.query_row(select, params![workspace, ms(actor.now)], |row| row.get(0))?;
+    if keys >= KEYS_MAX {
+        return Err(StoreError::TooManyKeys(workspaces::id(tx, workspace)?).into());
+    }
     let digest = key.digest();
     let id = digest.key_id();
     tx.execute(

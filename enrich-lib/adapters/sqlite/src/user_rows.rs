@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use enrich_lib::model::{Timestamp, WorkspaceId};
-use enrich_store::users::{AuditEvent, Link, LinkPurpose, Role, Session, Totp, User, UserEmail, UserId};
+use enrich_store::users::{
+    AuditEvent, Link, LinkPurpose, Role, Session, Totp, USERS_MAX, User, UserEmail, UserId,
+};
 use enrich_store::{Actor, Event, StoreError, TokenDigest};
 use rusqlite::{Connection, OptionalExtension, Params, Row, ToSql, Transaction, params};
 
@@ -28,6 +30,12 @@ pub(crate) fn create_link(tx: &Transaction<'_>, link: &Link, actor: &Actor<'_>) 
         LinkPurpose::Reset => (None, Event::UserReset(&link.email)),
     };
     tx.execute("DELETE FROM member_link WHERE expires_at <= ?", [ms(actor.now)])?;
+    let select = "SELECT (SELECT count(*) FROM member WHERE workspace = ?1)
+             + (SELECT count(*) FROM member_link WHERE workspace = ?1 AND email <> ?2)";
+    let users: u32 = tx.query_row(select, params![workspace, link.email.as_str()], |row| row.get(0))?;
+    if !is_user && users >= USERS_MAX {
+        return Err(StoreError::TooManyUsers(link.workspace.clone()).into());
+    }
     tx.execute(
         "INSERT INTO member_link (digest, workspace, email, role, created_by, created_at, expires_at)
          VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -113,6 +113,12 @@ pub(crate) fn rowid(db: &Connection, workspace: &WorkspaceId) -> Result<i64, Sql
     row.ok_or_else(|| StoreError::UnknownWorkspace(workspace.clone()).into())
 }
 
+/// Returns the name of a workspace.
+pub(crate) fn id(db: &Connection, rowid: i64) -> Result<WorkspaceId, SqliteError> {
+    let select = "SELECT id FROM workspace WHERE rowid = ?";
+    Ok(db.query_row(select, [rowid], |row| parsed(row, 0, |id: String| id.parse()))?)
+}
+
 /// Reads granted, spent and held credits from the first three columns. Holds end with the process that serves.
 pub(crate) fn balance(row: &Row<'_>, is_served: bool) -> rusqlite::Result<Balance> {
     let (granted, spent, held): (u64, u64, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);

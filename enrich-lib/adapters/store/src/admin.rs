@@ -96,10 +96,27 @@ pub trait Admin: Send {
     async fn grants(&mut self, workspace: &WorkspaceId) -> Result<Vec<GrantRow>, StoreError>;
 
     /// Stores a new key and returns its id. The event is `key.created`.
+    ///
+    /// Errors: [`StoreError::TooManyKeys`].
     async fn create_key(&mut self, key: &NewKey<'_>, actor: &Actor<'_>) -> Result<KeyId, StoreError>;
 
     /// Returns the keys of `workspace`, oldest first, with their uses in the days up to `today`.
     async fn keys(&mut self, workspace: &WorkspaceId, today: Day) -> Result<Vec<KeyRow>, StoreError>;
+
+    /// Returns up to `limit` keys of `workspace` after the first `offset`: those that work or are disabled at `now`, and then those
+    /// that have ended, newest first.
+    async fn key_page(
+        &mut self,
+        workspace: &WorkspaceId,
+        now: Timestamp,
+        offset: u32,
+        limit: u32,
+    ) -> Result<Vec<KeyRow>, StoreError>;
+
+    /// Returns a key of `workspace` with its uses up to `today`.
+    ///
+    /// Errors: [`StoreError::UnknownKey`].
+    async fn key(&mut self, workspace: &WorkspaceId, id: KeyId, today: Day) -> Result<KeyRow, StoreError>;
 
     /// Revokes a key permanently. The event is `key.revoked`. A key that is already revoked keeps its first revocation date,
     /// without another event.
@@ -121,7 +138,8 @@ pub trait Admin: Send {
     /// Replaces a key by `new`, which has the same workspace, label and expiry, and returns the new id. The old key expires at
     /// `old_expires_at`, unless it expires earlier. The event is `key.rotated`.
     ///
-    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked.
+    /// Errors: [`StoreError::UnknownKey`]; [`StoreError::KeyEnded`] if the key is disabled, has expired or was revoked;
+    /// [`StoreError::TooManyKeys`].
     async fn rotate_key(
         &mut self,
         id: KeyId,

@@ -48,6 +48,12 @@ pub enum StoreError {
     /// No key has this id.
     #[error("there is no key with the id {0}")]
     UnknownKey(KeyId),
+    /// The workspace has [`KEYS_MAX`](crate::records::KEYS_MAX) keys.
+    #[error("{0} has the maximum number of keys; revoke one that is not needed")]
+    TooManyKeys(WorkspaceId),
+    /// The workspace has [`USERS_MAX`](crate::users::USERS_MAX) users and open links.
+    #[error("{0} has the maximum number of users and open invitations; remove one that is not needed")]
+    TooManyUsers(WorkspaceId),
     /// The key is disabled, has expired or was revoked.
     #[error("{0} is not active; create another key")]
     KeyEnded(KeyId),

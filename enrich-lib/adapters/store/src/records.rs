@@ -42,6 +42,9 @@ impl<'a> NewKey<'a> {
     }
 }
 
+/// The maximum number of keys of a workspace that have neither expired nor been revoked.
+pub const KEYS_MAX: u32 = 500;
+
 /// The maximum length of a key's label, in characters.
 pub const LABEL_CHARS_MAX: usize = 100;
 

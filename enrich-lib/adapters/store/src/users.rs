@@ -49,6 +49,9 @@ impl fmt::Debug for UserEmail {
     }
 }
 
+/// The maximum number of users and open links of a workspace.
+pub const USERS_MAX: u32 = 500;
+
 /// The number of a user in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub i64);
@@ -219,7 +222,7 @@ pub trait Users: Send {
     /// Creates a one-time link. A new link replaces an unused one for the same email in the same workspace. Expired links are
     /// removed. The event is `member.invited` or `user.reset`.
     ///
-    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::AlreadyMember`] for an invitation of a user;
+    /// Errors: [`StoreError::UnknownWorkspace`]; [`StoreError::TooManyUsers`]; [`StoreError::AlreadyMember`] for an invitation of a user;
     /// [`StoreError::UnknownUser`] for a reset of a user who does not exist.
     async fn create_link(&mut self, link: &Link, actor: &Actor<'_>) -> Result<(), StoreError>;
 

@@ -14,7 +14,7 @@ use enrich_store::{Accounts, Actor};
 use crate::console::Console;
 use crate::error::Error;
 use crate::session::Member;
-use crate::view::{Done, Moment, Shell, grouped, page, standing};
+use crate::view::{Done, Moment, PageNumber, Pages, ROWS, Shell, grouped, page, standing};
 
 /// A key in the list.
 pub(crate) struct KeyView {
@@ -77,23 +77,25 @@ struct KeysPage {
     keys: Vec<KeyView>,
     /// Keys that have expired or were revoked.
     ended: Vec<KeyView>,
+    pages: Pages,
 }
 
 pub(crate) async fn list(
     State(console): State<Arc<Console>>,
     member: Member,
     Query(done): Query<Done>,
+    Query(number): Query<PageNumber>,
 ) -> Result<Response, Error> {
     let now = console.now();
     let mut accounts = console.accounts().await?;
-    let mut rows = accounts.keys(&member.workspace, Day::of(now)).await?;
+    let mut rows = accounts.key_page(&member.workspace, now, number.offset(), ROWS + 1).await?;
     let standing = standing(accounts.workspace(&member.workspace).await?.properties.state());
     drop(accounts);
-    rows.reverse(); // newest first
+    let pages = number.cut(&mut rows);
     let views = rows.into_iter().map(|row| KeyView::of(row, &member, now));
     let (keys, ended) = views.partition(|key: &KeyView| key.is_active() || key.is_disabled());
     let shell = Shell::of_workspace(&member, "keys", done.done.as_deref());
-    Ok(page(&KeysPage { shell, base: member.path("keys"), standing, keys, ended }))
+    Ok(page(&KeysPage { shell, base: member.path("keys"), standing, keys, ended, pages }))
 }
 
 #[derive(Template)]
@@ -162,8 +164,6 @@ pub(crate) async fn find(
     now: Timestamp,
 ) -> Result<KeyView, Error> {
     let id: KeyId = id.parse().map_err(|_| Error::NotFound)?;
-    let keys = accounts.keys(&member.workspace, Day::of(now)).await?;
-    let key = keys.into_iter().find(|key| key.id == id).ok_or(Error::NotFound)?;
-    let key = KeyView::of(key, member, now);
+    let key = KeyView::of(accounts.key(&member.workspace, id, Day::of(now)).await?, member, now);
     if key.is_own { Ok(key) } else { Err(Error::AdminOnly) }
 }

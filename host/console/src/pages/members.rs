@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::random::Token;
 use crate::session::Member;
-use crate::view::{Done, Shell, Shown as _, page, page_with};
+use crate::view::{Done, PageNumber, Pages, Shell, Shown as _, page, page_with};
 
 #[derive(Template)]
 #[template(path = "members.html")]
@@ -27,6 +27,7 @@ struct MembersPage {
     /// The URL of the workspace's sign-in page.
     sign_in: String,
     members: Vec<User>,
+    pages: Pages,
     invitations: Vec<Link>,
     email: String,
     error: Option<String>,
@@ -35,9 +36,16 @@ struct MembersPage {
 }
 
 impl MembersPage {
-    async fn load(console: &Console, member: &Member, done: Option<&str>) -> Result<Self, Error> {
+    async fn load(
+        console: &Console,
+        member: &Member,
+        done: Option<&str>,
+        number: PageNumber,
+    ) -> Result<Self, Error> {
         let mut accounts = console.accounts().await?;
-        let members = accounts.users(Some(&member.workspace)).await?;
+        let mut members = accounts.users(Some(&member.workspace)).await?;
+        members.drain(..members.len().min(number.offset() as usize));
+        let pages = number.cut(&mut members);
         let invitations = accounts.invitations(&member.workspace, console.now()).await?;
         Ok(Self {
             shell: Shell::of_workspace(member, "members", done),
@@ -46,6 +54,7 @@ impl MembersPage {
             own: member.signed_in.user.id,
             sign_in: format!("{}{}", console.config.url, member.path("sign-in")),
             members,
+            pages,
             invitations,
             email: String::new(),
             error: None,
@@ -65,8 +74,9 @@ pub(crate) async fn list(
     State(console): State<Arc<Console>>,
     member: Member,
     Query(done): Query<Done>,
+    Query(number): Query<PageNumber>,
 ) -> Result<Response, Error> {
-    Ok(page(&MembersPage::load(&console, &member, done.done.as_deref()).await?))
+    Ok(page(&MembersPage::load(&console, &member, done.done.as_deref(), number).await?))
 }
 
 #[derive(Deserialize)]
@@ -87,7 +97,7 @@ pub(crate) async fn invite(
         Ok(email) => create_invitation(&console, &member, email, role).await?,
         Err(error) => Err(format!("This is not an email address: {error}.")),
     };
-    let mut members = MembersPage::load(&console, &member, None).await?;
+    let mut members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
     Ok(match created {
         Ok(link) => page(&MembersPage { link: Some(link), ..members }),
         Err(error) => {
@@ -195,7 +205,7 @@ pub(crate) async fn set_role(
     match set {
         Ok(()) => Ok(member.redirect("members", "role-changed")),
         Err(StoreError::LastAdmin(_)) => {
-            let members = MembersPage::load(&console, &member, None).await?;
+            let members = MembersPage::load(&console, &member, None, PageNumber::default()).await?;
             let page = MembersPage { error: Some(LAST_ADMIN.to_owned()), ..members };
             Ok(page_with(StatusCode::CONFLICT, &page))
         }

@@ -163,3 +163,51 @@ async fn keys_of_other_workspaces_do_not_exist() {
         assert_eq!(browser.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
 }
+
+#[tokio::test]
+async fn list_has_pages_of_50_keys() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    for n in 0..60 {
+        site.create_key(SHOP, &format!("key number {n};"));
+    }
+    let rows = |page: &Page| page.body.matches("<th scope=\"row\">key number").count();
+    let first = browser.get("/w/shop/keys").await;
+    assert!(first.has("key number 59;") && !first.has("key number 9;") && first.has("?page=1"));
+    assert_eq!(rows(&first), 50);
+    let second = browser.get("/w/shop/keys?page=1").await;
+    assert!(second.has("key number 9;") && second.has("?page=0") && !second.has("?page=2"));
+    assert_eq!(rows(&second), 10);
+    assert_eq!(browser.get("/w/shop/keys?page=99999999").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn changes_are_limited_per_user_and_per_workspace() {
+    let site = Site::new();
+    let ada = site.signed_in(SHOP, ADA, Role::Member).await;
+    let key = plaintext(&create(&ada, "CRM sync").await).digest().key_id();
+    let toggle = async |browser: &Browser, n: u32| {
+        let action = if n.is_multiple_of(2) { "disable" } else { "enable" };
+        browser.post(&format!("/w/shop/keys/{key}/{action}"), &[]).await
+    };
+    for n in 1..60 {
+        assert_eq!(toggle(&ada, n).await.status, StatusCode::SEE_OTHER, "{n}");
+    }
+    let refused = toggle(&ada, 60).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.has("Too many changes") && !refused.header("retry-after").is_empty());
+    assert_eq!(ada.get("/w/shop/keys").await.status, StatusCode::OK, "pages can be read");
+    assert_eq!(ada.clone().post("/sign-out", &[]).await.status, StatusCode::SEE_OTHER);
+    // The refused change has not counted for the workspace.
+    let boss = site.signed_in(SHOP, "boss@example.com", Role::Admin).await;
+    for n in 0..60 {
+        assert_eq!(toggle(&boss, n).await.status, StatusCode::SEE_OTHER, "{n}");
+    }
+    let eve = site.signed_in(SHOP, "eve@example.com", Role::Admin).await;
+    assert_eq!(toggle(&eve, 0).await.status, StatusCode::TOO_MANY_REQUESTS);
+    let other = site.signed_in("other", ADA, Role::Member).await;
+    let created = other.post("/w/other/keys", &[("label", "theirs"), ("lifetime", "")]).await;
+    assert_eq!(created.status, StatusCode::OK);
+    site.advance(Duration::from_secs(60));
+    assert_eq!(toggle(&eve, 0).await.status, StatusCode::SEE_OTHER);
+}

@@ -149,3 +149,18 @@ async fn right_is_checked_when_the_change_is_made() {
     assert!(!boss.get("/w/shop/keys").await.has("late-arrival"));
     assert!(!boss.get("/w/shop/members").await.has("late@"));
 }
+
+#[tokio::test]
+async fn list_has_pages_of_50_members() {
+    let site = Site::new();
+    let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
+    for n in 0..55 {
+        site.join(SHOP, &format!("user{n:02}@example.com"), Role::Member).await;
+    }
+    let first = boss.get("/w/shop/members").await;
+    assert!(first.has(BOSS) && first.has("user48@") && !first.has("user49@") && first.has("?page=1"));
+    let second = boss.get("/w/shop/members?page=1").await;
+    assert!(
+        second.has("user49@") && second.has("user54@") && !second.has("user48@") && second.has("?page=0")
+    );
+}

@@ -99,6 +99,13 @@ impl Site {
         token.reveal().to_owned()
     }
 
+    /// Creates a user with a link, without a password that could be used.
+    pub async fn join(&self, workspace: &str, email: &str, role: Role) {
+        let token = Token::parse(&self.link(workspace, LinkPurpose::Join(role), email).await).unwrap();
+        let actor = Actor::operator(self.now());
+        self.admin().use_link(&token.digest(), "$hash", &actor).await.unwrap().unwrap();
+    }
+
     /// Creates a key as the operator does, and returns its id.
     pub fn create_key(&self, workspace: &str, label: &str) -> String {
         let key = ApiKey::generate({
