@@ -82,7 +82,7 @@ pub async fn has_no_user(accounts: &mut dyn Accounts) -> Result<bool, Failure> {
         Err(StoreError::UnknownWorkspace(_)) => false,
         Err(error) => return Err(error.into()),
     };
-    Ok(is_sample && accounts.members(&workspace).await?.is_empty())
+    Ok(is_sample && accounts.users(Some(&workspace)).await?.is_empty())
 }
 
 fn workspace() -> Result<WorkspaceId, Failure> {

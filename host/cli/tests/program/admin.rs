@@ -214,7 +214,7 @@ mod health {
     fn requires_an_address() {
         let enrich = Enrich::new();
         for (args, expected) in [
-            (&["health"][..], "set --url, --config or ENRICH_ADMIN_LISTEN"),
+            (&["health"][..], "there is no admin listener in the settings"),
             (&["health", "--url", "https://127.0.0.1:1"], "is not an http URL"),
             (&["health", "--admin-listen", "fd://admin"], "set it with --url"),
         ] {

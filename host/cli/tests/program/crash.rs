@@ -53,10 +53,6 @@ fn shop() -> (Enrich, String) {
     (enrich, key)
 }
 
-fn spent(enrich: &Enrich) -> u64 {
-    enrich.json(&["credits", "show", "demo", "--json"])["spent"].as_u64().unwrap()
-}
-
 fn ask_until_it_dies(mut client: Client, key: &str, seen: &Seen) {
     loop {
         match client.enrich(key, EMAIL) {
