@@ -35,14 +35,15 @@ pub fn publish(data: PathBuf, args: &SnapshotArgs) -> Result<(), Failure> {
 pub fn fetch(data: &Path, database: Option<&ServerUrl>, args: &FetchArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let FetchArgs { snapshot: args, people_key } = args;
+    let new_key = people_key.as_ref().filter(|_| !DataDir::has_people_key(data));
+    if new_key.is_none() {
+        check_has_key(data)?;
+    }
     // Before a directory is created for it.
     File::open(&args.file).map_err(|error| Failure::file("read", &args.file, error))?;
-    if let Some(file) = people_key
-        && !DataDir::has_people_key(data)
-    {
+    if let Some(file) = new_key {
         install_key(data, file)?;
     }
-    check_has_key(data)?;
     let directory = Directory::create(data.to_owned(), database)?;
     let Fetched { people, changed, removed } = directory.people.fetch(&args.file)?;
     if args.format.json {

@@ -5,9 +5,8 @@ use std::net::TcpStream;
 
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
-use crate::enrich::block_on;
-use crate::enrich::disk::{Disk, with_mounts};
-use crate::enrich::{Enrich, eventually};
+use crate::enrich::disk::{Disk, on_machines_that_mount};
+use crate::enrich::{Enrich, block_on, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
 
@@ -98,10 +97,9 @@ fn is_not_ready_while_it_stops_and_still_serves() {
     server.wait();
 }
 
-#[cfg(feature = "tools")]
 #[test]
 fn is_not_ready_while_the_disk_is_full() {
-    with_mounts("admin::is_not_ready_while_the_disk_is_full", || {
+    on_machines_that_mount("admin::is_not_ready_while_the_disk_is_full", || {
         let enrich = Enrich::new();
         let disk = Disk::mount(enrich.data());
         enrich.make_key(10, 500);
@@ -116,7 +114,6 @@ fn is_not_ready_while_the_disk_is_full() {
     });
 }
 
-#[cfg(feature = "servers")]
 #[test]
 fn is_not_ready_while_redis_is_down() {
     let (enrich, key) = Enrich::with_key(10, 500);
@@ -133,7 +130,6 @@ fn is_not_ready_while_redis_is_down() {
     wait_until_ready(admin);
 }
 
-#[cfg(feature = "servers")]
 #[test]
 fn is_not_ready_while_postgresql_is_down() {
     let mut postgres = Postgres::start();
@@ -192,7 +188,6 @@ mod health {
         assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
     }
 
-    #[cfg(feature = "servers")]
     #[test]
     fn fails_with_the_failed_checks() {
         let (enrich, _) = Enrich::with_key(1, 500);
@@ -213,8 +208,10 @@ mod health {
     #[test]
     fn requires_an_address() {
         let enrich = Enrich::new();
+        enrich.file("enrich.toml", "");
         for (args, expected) in [
             (&["health"][..], "there is no admin listener in the settings"),
+            (&["health", "--config", "enrich.toml"], "set admin.listen in the file of --config"),
             (&["health", "--url", "https://127.0.0.1:1"], "is not an http URL"),
             (&["health", "--admin-listen", "fd://admin"], "set it with --url"),
         ] {
