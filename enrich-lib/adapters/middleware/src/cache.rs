@@ -91,6 +91,10 @@ impl Cache {
 }
 
 impl CachePolicy {
+    pub(crate) fn at_most(self, entries_max: NonZeroUsize) -> Self {
+        Self { entries_max: self.entries_max.min(entries_max), ..self }
+    }
+
     fn ttl(&self, answer: &Answer) -> Duration {
         if answer.profile.is_some() { self.found_ttl } else { self.not_found_ttl }
     }

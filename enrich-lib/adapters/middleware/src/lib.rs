@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! Deadline     one budget for all that follow
-//! Suppress     outside of every layer that stores results
+//! Suppress     outside of every layer that stores results; answers for people who opted out take as long as for unknown people
 //! Cache        a cached result costs nothing
 //! Coalesce     concurrent lookups of one person share one call
 //! Waterfall    divides its budget between the vendors
@@ -68,7 +68,7 @@
 //!
 //! Each module uses only those before it: `hash` keyed hashes of emails · `timeout` · [`timeouts`] of the other ports ·
 //! `deadline` · `waterfall` · `retry` · `circuit` the states of a `breaker` · `permits` · `hedge` · `limit` · `coalesce`
-//! · `cache` · `suppress` · `stack` all of them.
+//! · `cache` · `decoy` the time of answers · `suppress` · `stack` all of them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -98,6 +98,8 @@ mod limit;
 mod coalesce;
 
 mod cache;
+
+mod decoy;
 
 mod suppress;
 

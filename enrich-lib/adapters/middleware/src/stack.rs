@@ -2,6 +2,7 @@
 //! recommends.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::cache::{Cache, CachePolicy, CacheStatistics};
 use crate::circuit::{BreakerState, CircuitBreakerPolicy};
 use crate::coalesce::Coalesce;
 use crate::deadline::Deadline;
+use crate::decoy::{Decoy, Durations, Timed};
 use crate::hash::EmailHasher;
 use crate::hedge::{Hedge, HedgeDelay};
 use crate::limit::ConcurrencyLimit;
@@ -24,6 +26,9 @@ use crate::permits::Permits;
 use crate::retry::{Retry, RetryPolicy};
 use crate::suppress::Suppress;
 use crate::waterfall::Waterfall;
+
+/// Maximum number of cached answers for people who opted out.
+const DECOYS_CACHED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
 /// Middleware settings that protect a vendor from overload, and lookups from a failing vendor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,14 +149,16 @@ impl ResolverStack {
         let mut rng = StdRng::from_seed(seed);
         let hasher = EmailHasher::new(rng.random());
         let (waterfall, breakers) = self.waterfall(&mut rng);
-        let coalesced = Arc::new(Coalesce::new(Arc::new(waterfall), hasher.clone()));
-        let cache = self.cache.map(|policy| Arc::new(Cache::new(coalesced.clone(), hasher, policy)));
-        let cached: Arc<dyn Resolver> = match &cache {
-            Some(cache) => cache.clone(),
-            None => coalesced,
-        };
-        let suppressed = Arc::new(Suppress::new(cached, self.opt_outs));
-        (Arc::new(Deadline::new(suppressed, self.deadline)), StackMonitor { breakers, cache })
+        let durations = Durations::new(rng.random());
+        let timed = Timed::new(Arc::new(waterfall), durations.clone());
+        let (cached, cache) = store(Arc::new(timed), hasher.clone(), self.cache);
+        let mut suppressed = Suppress::new(cached, self.opt_outs);
+        if !breakers.is_empty() {
+            // Repeated and concurrent lookups of a person who opted out also take as long as those of an unknown person.
+            let policy = self.cache.map(|policy| policy.at_most(DECOYS_CACHED_MAX));
+            suppressed = suppressed.with_decoy(store(Arc::new(Decoy(durations)), hasher, policy).0);
+        }
+        (Arc::new(Deadline::new(Arc::new(suppressed), self.deadline)), StackMonitor { breakers, cache })
     }
 
     /// Builds the waterfall. Its budget is shorter than the deadline of the lookup, so that a failure can name the
@@ -177,6 +184,19 @@ impl ResolverStack {
             waterfall = waterfall.then(name, resolver);
         }
         (waterfall, breakers)
+    }
+}
+
+/// Wraps `resolver` in the layers that store and share its answers.
+fn store(
+    resolver: Arc<dyn Resolver>,
+    hasher: EmailHasher,
+    policy: Option<CachePolicy>,
+) -> (Arc<dyn Resolver>, Option<Arc<Cache>>) {
+    let coalesced = Arc::new(Coalesce::new(resolver, hasher.clone()));
+    match policy.map(|policy| Arc::new(Cache::new(coalesced.clone(), hasher, policy))) {
+        Some(cache) => (cache.clone(), Some(cache)),
+        None => (coalesced, None),
     }
 }
 

@@ -14,19 +14,26 @@ use enrich_lib::resolver::{Answer, OptOuts};
 use crate::hash::{EmailHash, EmailHasher};
 
 /// A resolver that returns no match for people who opted out. It does not call the inner resolver for them, so no vendor
-/// receives the request.
+/// receives the request. In a [`ResolverStack`](crate::ResolverStack) with vendors, this takes as long as for an unknown person.
 ///
 /// If the opt-out list cannot be read, the lookup fails, so that a person who opted out is never returned by accident.
 pub struct Suppress {
     resolver: Arc<dyn Resolver>,
     opt_outs: Arc<dyn OptOuts>,
+    /// Called instead of `resolver` for people who opted out.
+    decoy: Option<Arc<dyn Resolver>>,
 }
 
 impl Suppress {
     /// Wraps `resolver` with the list `opt_outs`. Place it around every layer that stores results, such as a
     /// [`Cache`](crate::Cache).
     pub fn new(resolver: Arc<dyn Resolver>, opt_outs: Arc<dyn OptOuts>) -> Self {
-        Self { resolver, opt_outs }
+        Self { resolver, opt_outs, decoy: None }
+    }
+
+    /// Sets the resolver for people who opted out, which never finds them.
+    pub(crate) fn with_decoy(self, decoy: Arc<dyn Resolver>) -> Self {
+        Self { decoy: Some(decoy), ..self }
     }
 }
 
@@ -34,7 +41,10 @@ impl Suppress {
 impl Resolver for Suppress {
     async fn find(&self, query: &Query) -> Result<Answer, PortError> {
         if self.opt_outs.contains(&query.email).await? {
-            return Ok(Answer::default());
+            return match &self.decoy {
+                Some(decoy) => decoy.find(query).await,
+                None => Ok(Answer::default()),
+            };
         }
         let found = self.resolver.find(query).await?;
         // The person may have opted out while a vendor was answering.

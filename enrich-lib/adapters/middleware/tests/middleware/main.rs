@@ -4,6 +4,7 @@ mod breaker;
 mod cache;
 mod coalesce;
 mod deadline;
+mod decoy;
 mod hedge;
 mod limit;
 mod privacy;

@@ -1,0 +1,92 @@
+//! Answers for people who opted out, which take as long as those of vendors for unknown people. Otherwise, the time of a reply
+//! would reveal the opt-out.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use enrich_lib::ports::Resolver;
+use enrich_lib::query::Query;
+use enrich_lib::refusal::PortError;
+use enrich_lib::resolver::Answer;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep};
+
+/// The number of recent durations.
+const RECENT_MAX: usize = 64;
+
+/// The duration before the vendors have answered for the first time.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// The recent durations of lookups without a match.
+pub(crate) struct Durations(Mutex<State>);
+
+struct State {
+    recent: VecDeque<Duration>,
+    rng: StdRng,
+}
+
+impl Durations {
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { recent: VecDeque::new(), rng: StdRng::seed_from_u64(seed) })))
+    }
+
+    fn record(&self, duration: Duration) {
+        let recent = &mut self.0.lock().recent;
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(duration);
+    }
+
+    /// Returns one of the recent durations at random, each with the same probability.
+    fn draw(&self) -> Duration {
+        let State { recent, rng } = &mut *self.0.lock();
+        if recent.is_empty() { FIRST } else { recent[rng.random_range(..recent.len())] }
+    }
+}
+
+/// A resolver that records the durations of its answers without a match.
+pub(crate) struct Timed {
+    resolver: Arc<dyn Resolver>,
+    durations: Arc<Durations>,
+}
+
+impl Timed {
+    pub(crate) fn new(resolver: Arc<dyn Resolver>, durations: Arc<Durations>) -> Self {
+        Self { resolver, durations }
+    }
+}
+
+#[async_trait]
+impl Resolver for Timed {
+    async fn find(&self, query: &Query) -> Result<Answer, PortError> {
+        let started = Instant::now();
+        let found = self.resolver.find(query).await;
+        if found.as_ref().is_ok_and(|answer| answer.profile.is_none()) {
+            self.durations.record(started.elapsed());
+        }
+        found
+    }
+}
+
+/// A resolver that never finds a person, after one of the recent durations.
+pub(crate) struct Decoy(pub(crate) Arc<Durations>);
+
+#[async_trait]
+impl Resolver for Decoy {
+    async fn find(&self, _: &Query) -> Result<Answer, PortError> {
+        sleep(self.0.draw()).await;
+        Ok(Answer::default())
+    }
+}
+
+impl fmt::Debug for Durations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Durations").field("recent", &self.0.lock().recent).finish_non_exhaustive()
+    }
+}
