@@ -18,6 +18,8 @@ pub(crate) enum Error {
     BadRequest,
     /// The workspace was deleted, so that it cannot be changed.
     WorkspaceDeleted,
+    /// The form was sent before, and created a key then.
+    FormUsed,
     /// Only admins may do this.
     AdminOnly,
     /// The session ended or the role changed while the request was in progress.
@@ -95,7 +97,12 @@ impl IntoResponse for Error {
             Self::BadRequest => (
                 StatusCode::BAD_REQUEST,
                 "Invalid request",
-                "The form is incomplete. Go back, reload the page and try again.",
+                "The form is incomplete or outdated. Go back, reload the page and try again.",
+            ),
+            Self::FormUsed => (
+                StatusCode::CONFLICT,
+                "Key already created",
+                "This form was sent before. A key is shown only once: if you did not copy it, revoke it and create another one.",
             ),
             Self::WorkspaceDeleted => (
                 StatusCode::CONFLICT,

@@ -12,6 +12,7 @@
 //!
 //! - `console`: the [`Config`], and access to the accounts
 //! - `random`: secret tokens
+//! - `form`: forms that can be submitted once
 //! - `password`, `totp`: the two factors of a sign-in
 //! - `error`: errors as pages
 //! - `headers`: security headers
@@ -30,6 +31,7 @@ mod console;
 mod cookies;
 mod device;
 mod error;
+mod form;
 mod headers;
 mod pages;
 mod password;

@@ -64,6 +64,7 @@ impl FromRequestParts<Arc<Console>> for Client {
 pub(crate) struct SignedIn {
     pub(crate) user: User,
     pub(crate) session: Session,
+    pub(crate) token: Token,
     pub(crate) client: Client,
     /// The path and query of the request if it can be repeated after signing in, or else the start page.
     path: String,
@@ -106,7 +107,8 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
         let sign_in =
             || Error::SignIn { workspace: workspace.clone(), next: (path != "/").then(|| path.clone()) };
         let client = Client::from_request_parts(parts, console).await?;
-        let digest = session_token(&parts.headers).ok_or_else(sign_in)?.digest();
+        let token = session_token(&parts.headers).ok_or_else(sign_in)?;
+        let digest = token.digest();
         let mut accounts = console.accounts().await?;
         let now = console.now();
         let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
@@ -119,7 +121,7 @@ impl FromRequestParts<Arc<Console>> for SignedIn {
         if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
             throttle::admit_change(console, &user).await?;
         }
-        Ok(Self { user, session, client, path })
+        Ok(Self { user, session, token, client, path })
     }
 }
 

@@ -87,6 +87,10 @@ async fn pages_are_accessible_and_fit_all_screens() {
         }
     }
     check!("usage");
+    let last = "const bars = document.querySelectorAll('rect'), chart = document.querySelector('.chart');
+        return bars[bars.length - 1].getBoundingClientRect().right <= chart.getBoundingClientRect().right";
+    let is_visible = browser.client.execute(last, vec![]).await.unwrap();
+    assert_eq!(is_visible, true, "the chart shows the newest day on a phone");
     browser.open(&page("/w/shop/members")).await;
     browser.type_into("#email", "grace.hopper@example.com").await;
     browser.press("Create invitation").await;

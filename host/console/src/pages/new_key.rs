@@ -11,11 +11,13 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
 use enrich_lib::wire;
 use enrich_store::records::NewKey;
+use enrich_store::{Accounts, usage::Day};
 use http::StatusCode;
 use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::form::FormToken;
 use crate::pages::keys::{self, KeyView};
 use crate::session::Member;
 use crate::view::{Moment, Shell, page, page_with};
@@ -40,6 +42,7 @@ const GRACES: [(&str, &str); 5] = [
 struct NewKeyPage {
     shell: Shell,
     base: String,
+    form: FormToken,
     label: String,
     lifetime: String,
     error: Option<&'static str>,
@@ -50,6 +53,7 @@ struct NewKeyPage {
 struct RotatePage {
     shell: Shell,
     base: String,
+    form: FormToken,
     key: KeyView,
 }
 
@@ -67,6 +71,8 @@ struct CreatedPage {
 
 #[derive(Deserialize)]
 pub(crate) struct NewKeyForm {
+    #[serde(default)]
+    form: String,
     label: String,
     #[serde(default)]
     lifetime: String,
@@ -74,14 +80,16 @@ pub(crate) struct NewKeyForm {
 
 #[derive(Deserialize)]
 pub(crate) struct RotateForm {
+    #[serde(default)]
+    form: String,
     grace: String,
 }
 
 pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Result<Response, Error> {
     let base = member.path("keys");
     member.signed_in.require_recent(&console, &base)?;
-    let shell = Shell::of_workspace(&member, "keys", None);
-    Ok(page(&NewKeyPage { shell, base, label: String::new(), lifetime: String::new(), error: None }))
+    let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
+    Ok(page(&NewKeyPage { shell, base, form, label: String::new(), lifetime: String::new(), error: None }))
 }
 
 pub(crate) async fn create(
@@ -95,12 +103,15 @@ pub(crate) async fn create(
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);
         let error = Some("Enter a name of 1 to 100 characters, on one line.");
-        let page = NewKeyPage { shell, base, label: form.label, lifetime: form.lifetime, error };
+        let token = FormToken::new(&member.signed_in.token);
+        let page = NewKeyPage { shell, base, form: token, label: form.label, lifetime: form.lifetime, error };
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     };
-    let key = generate();
+    let mut accounts = console.accounts().await?;
+    let key = new_key(&mut *accounts, &member, &form.form, console.now()).await?;
     let new = NewKey { expires_at, ..NewKey::new(&member.workspace, label, &key) };
-    console.accounts().await?.create_key(&new, &member.signed_in.actor(&console)).await?;
+    accounts.create_key(&new, &member.signed_in.actor(&console)).await?;
+    drop(accounts);
     Ok(created(&console, &member, label, &key, None))
 }
 
@@ -113,7 +124,8 @@ pub(crate) async fn show_rotate(
     member.signed_in.require_recent(&console, &base)?;
     let mut accounts = console.accounts().await?;
     let key = keys::find(&mut *accounts, &member, &id, console.now()).await?;
-    Ok(page(&RotatePage { shell: Shell::of_workspace(&member, "keys", None), base, key }))
+    let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
+    Ok(page(&RotatePage { shell, base, form, key }))
 }
 
 pub(crate) async fn rotate(
@@ -129,7 +141,7 @@ pub(crate) async fn rotate(
     let old_expires_at = console.now() + Duration::from_secs(hours * 3_600);
     let mut accounts = console.accounts().await?;
     let old = keys::find(&mut *accounts, &member, &id, console.now()).await?;
-    let key = generate();
+    let key = new_key(&mut *accounts, &member, &form.form, console.now()).await?;
     accounts.rotate_key(old.row.id, &key, old_expires_at, &old.actor(&member, &console)).await?;
     drop(accounts);
     Ok(created(&console, &member, &old.row.label, &key, Some(Moment(old_expires_at))))
@@ -146,8 +158,19 @@ fn lifetime(days: &str, now: Timestamp) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-fn generate() -> ApiKey {
-    ApiKey::generate(rand::random)
+/// Returns the key that this form creates.
+///
+/// Errors: [`Error::BadRequest`] if it is not a form of this session; [`Error::FormUsed`] if the key exists.
+async fn new_key(
+    accounts: &mut dyn Accounts,
+    member: &Member,
+    form: &str,
+    now: Timestamp,
+) -> Result<ApiKey, Error> {
+    let key = FormToken::key(&member.signed_in.token, form).ok_or(Error::BadRequest)?;
+    let id = key.digest().key_id();
+    let exists = accounts.keys(&member.workspace, Day::of(now)).await?.iter().any(|row| row.id == id);
+    if exists { Err(Error::FormUsed) } else { Ok(key) }
 }
 
 fn created(

@@ -56,6 +56,7 @@ struct UsagePage {
     total: [String; 5],
     is_empty: bool,
     chart: Chart,
+    /// The days with lookups, newest first.
     by_day: Vec<Line>,
     by_key: Vec<Line>,
     /// Lookups by outcome, most frequent first.
@@ -119,11 +120,7 @@ pub(crate) async fn show(
         total: total.cells(),
         is_empty: rows.is_empty(),
         chart: Chart::of(&by_day),
-        by_day: by_day
-            .iter()
-            .rev()
-            .map(|(day, sums)| Line { name: date(*day), cells: sums.cells() })
-            .collect(),
+        by_day: lines(&by_day),
         by_key: by_key(&rows, &keys),
         outcomes: outcomes(&rows),
         grants: grants.iter().rev().map(Grant::of).collect(),
@@ -137,6 +134,12 @@ fn by_day(rows: &[UsageRow], today: Day, days: u32) -> Vec<(Day, Sums)> {
         sums.entry(row.day).or_default().add(row);
     }
     sums.into_iter().collect()
+}
+
+/// Returns a line for each day with lookups, newest first.
+fn lines(days: &[(Day, Sums)]) -> Vec<Line> {
+    let used = days.iter().rev().filter(|(_, sums)| sums.lookups() > 0);
+    used.map(|(day, sums)| Line { name: date(*day), cells: sums.cells() }).collect()
 }
 
 fn by_key(rows: &[UsageRow], keys: &[KeyRow]) -> Vec<Line> {
@@ -214,4 +217,19 @@ fn download(name: &str, csv: String) -> Response {
     let disposition = format!("attachment; filename=\"{name}\"");
     ([(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, disposition)], csv)
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_without_lookups_have_no_line() {
+        let used = Sums { not_found: 1, ..Sums::default() };
+        let days = [19_000, 19_001, 19_002, 19_003].map(Day::from_number);
+        let days: Vec<_> = days.into_iter().zip([used, Sums::default(), used, Sums::default()]).collect();
+        let names: Vec<_> = lines(&days).into_iter().map(|line| line.name).collect();
+        assert_eq!(names, ["2022-01-10", "2022-01-08"]);
+        assert!(lines(&days[1..2]).is_empty());
+    }
 }

@@ -43,7 +43,7 @@ fn names_never_change_the_structure_of_a_page() {
         runtime.block_on(async {
             let site = Site::new();
             let browser = site.signed_in(SHOP, "ada@example.com", Role::Admin).await;
-            let created = browser.post("/w/shop/keys", &[("label", name), ("lifetime", "")]).await;
+            let created = browser.create_key(name, "").await;
             assert_eq!(created.status, StatusCode::OK);
             let list = browser.get("/w/shop/keys").await;
             let id = list.between("/w/shop/keys/key_", "/rotate").to_owned();

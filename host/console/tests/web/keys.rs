@@ -13,7 +13,7 @@ use crate::site::{Browser, Page, SHOP, Site, id, pages};
 const ADA: &str = "ada@example.com";
 
 async fn create(browser: &Browser, label: &str) -> Page {
-    let page = browser.post("/w/shop/keys", &[("label", label), ("lifetime", "")]).await;
+    let page = browser.create_key(label, "").await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
     page
 }
@@ -52,11 +52,47 @@ async fn key_appears_only_in_the_reply_that_created_it() {
 }
 
 #[tokio::test]
+async fn form_sent_again_creates_no_second_key() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let form = browser.get("/w/shop/keys/new").await;
+    let form = form.between("name=\"form\" value=\"", "\"");
+    let create = [("form", form), ("label", "CRM sync"), ("lifetime", "")];
+    let key = plaintext(&browser.post("/w/shop/keys", &create).await).digest().key_id();
+    let again = browser.post("/w/shop/keys", &create).await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    assert!(again.has("Key already created"), "{}", again.body);
+    assert_eq!(states(&site).await, [KeyState::Active]);
+
+    let path = format!("/w/shop/keys/{key}/rotate");
+    let form = browser.get(&path).await;
+    let rotate = [("form", form.between("name=\"form\" value=\"", "\"")), ("grace", "24")];
+    assert_eq!(browser.post(&path, &rotate).await.status, StatusCode::OK);
+    assert_eq!(browser.post(&path, &rotate).await.status, StatusCode::CONFLICT);
+    assert_eq!(states(&site).await.len(), 2);
+}
+
+#[tokio::test]
+async fn form_of_another_session_creates_no_key() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let form = browser.get("/w/shop/keys/new").await;
+    let form = form.between("name=\"form\" value=\"", "\"");
+    let other = site.browser().sign_in(ADA, crate::site::PASSWORD).await;
+    for (browser, form) in [(&other, form), (&browser, ""), (&browser, &"0".repeat(128))] {
+        let page =
+            browser.post("/w/shop/keys", &[("form", form), ("label", "CRM sync"), ("lifetime", "")]).await;
+        assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(states(&site).await, []);
+}
+
+#[tokio::test]
 async fn name_is_required_and_kept_after_an_error() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     for label in ["", "   ", "two\nlines", &"x".repeat(101)] {
-        let page = browser.post("/w/shop/keys", &[("label", label), ("lifetime", "90")]).await;
+        let page = browser.create_key(label, "90").await;
         assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
         assert!(
             page.has("1 to 100 characters") && page.has("<option value=\"90\" selected>"),
@@ -72,12 +108,12 @@ async fn name_is_required_and_kept_after_an_error() {
 async fn key_expires_after_the_chosen_time() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
-    browser.post("/w/shop/keys", &[("label", "trial"), ("lifetime", "30")]).await;
+    browser.create_key("trial", "30").await;
     assert_eq!(states(&site).await, [KeyState::Active]);
     site.advance(Duration::from_secs(30 * 86_400));
     assert_eq!(states(&site).await, [KeyState::Expired]);
     let invalid = site.browser().sign_in(ADA, crate::site::PASSWORD).await;
-    let page = invalid.post("/w/shop/keys", &[("label", "x"), ("lifetime", "31")]).await;
+    let page = invalid.create_key("x", "31").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
 }
 
@@ -104,7 +140,7 @@ async fn rotated_key_ends_after_the_grace_period() {
     let old = plaintext(&create(&browser, "CRM sync").await);
     let path = format!("/w/shop/keys/{}/rotate", old.digest().key_id());
     assert!(browser.get(&path).await.has("Grace period"));
-    let page = browser.post(&path, &[("grace", "24")]).await;
+    let page = browser.submit(&path, &path, &[("grace", "24")]).await;
     let new = plaintext(&page);
     assert_ne!(new.reveal(), old.reveal());
     assert!(page.has("CRM sync") && page.has("The replaced key works until"));

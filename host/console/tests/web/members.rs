@@ -85,7 +85,7 @@ async fn last_admin_stays() {
 async fn audit_log_has_author_time_address_and_subject() {
     let site = Site::new();
     let boss = site.signed_in(SHOP, BOSS, Role::Admin).await;
-    boss.post("/w/shop/keys", &[("label", "CRM sync"), ("lifetime", "")]).await;
+    boss.create_key("CRM sync", "").await;
     boss.post("/w/shop/members", &[("email", ADA), ("role", "member")]).await;
     let page = boss.get("/w/shop/audit-log").await;
     for part in [

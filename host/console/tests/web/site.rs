@@ -189,6 +189,19 @@ impl Browser {
         self.post_from(path, form, "https://console.test").await
     }
 
+    /// Opens `page` and posts its form, with its one-time token, to `path`.
+    pub async fn submit(&self, page: &str, path: &str, form: &[(&str, &str)]) -> Page {
+        let page = self.get(page).await;
+        let token = [("form", page.between("name=\"form\" value=\"", "\""))];
+        self.post(path, &[&token, form].concat()).await
+    }
+
+    /// Creates a key in the workspace `shop`.
+    pub async fn create_key(&self, label: &str, lifetime: &str) -> Page {
+        let form = [("label", label), ("lifetime", lifetime)];
+        self.submit("/w/shop/keys/new", "/w/shop/keys", &form).await
+    }
+
     /// Posts a form of a page of `origin`.
     pub async fn post_from(&self, path: &str, form: &[(&str, &str)], origin: &str) -> Page {
         let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();

@@ -9,9 +9,11 @@ use crate::view::{date, grouped, short_date};
 pub(crate) const WIDTH: u64 = 900;
 pub(crate) const HEIGHT: u64 = 240;
 
-/// The space below the bars, for dates, and that to the left, for numbers.
+/// The space below the bars, for dates.
 const BELOW: u64 = 24;
-const LEFT: u64 = 56;
+
+/// The right end of the bars, before the numbers. A narrow screen shows the newest days, which are beside the numbers.
+pub(crate) const RIGHT: u64 = WIDTH - 56;
 
 /// The chart.
 pub(crate) struct Chart {
@@ -49,11 +51,12 @@ impl Chart {
         let top = rounded_up(most);
         let plot = HEIGHT - BELOW;
         let y = |lookups: u64| plot - scaled(lookups, plot - 12, top);
-        let step = (WIDTH - LEFT) / (days.len().max(1) as u64);
+        let step = RIGHT / (days.len().max(1) as u64);
+        let left = |index: usize| RIGHT - (days.len() - index) as u64 * step;
         let width = (step * 3 / 4).max(1);
         let mut bars = Vec::new();
         for (index, (day, sums)) in days.iter().enumerate() {
-            let x = LEFT + index as u64 * step + (step - width) / 2;
+            let x = left(index) + (step - width) / 2;
             let mut below = 0;
             for (class, name, lookups) in [
                 ("billed", "billed", sums.billed),
@@ -71,10 +74,12 @@ impl Chart {
         let lines = [0, top / 2, top].map(|lookups| GridLine { y: y(lookups), label: grouped(lookups) });
         // At most seven dates, so that they do not overlap on a narrow screen.
         let every = days.len().div_ceil(7).max(1);
-        let dates = days.iter().enumerate().rev().step_by(every).map(|(index, (day, _))| DateLabel {
-            x: LEFT + index as u64 * step + step / 2,
-            text: short_date(*day),
-        });
+        let dates = days
+            .iter()
+            .enumerate()
+            .rev()
+            .step_by(every)
+            .map(|(index, (day, _))| DateLabel { x: left(index) + step / 2, text: short_date(*day) });
         Self { bars, lines: lines.into(), dates: dates.collect() }
     }
 }
@@ -110,8 +115,9 @@ mod tests {
         for bars in chart.bars.chunks(3) {
             assert_eq!(bars[0].y + bars[0].height, HEIGHT - BELOW);
             assert_eq!(bars[1].y + bars[1].height, bars[0].y);
-            assert!(bars[2].x + bars[2].width <= WIDTH);
+            assert!(bars[2].x + bars[2].width <= RIGHT);
         }
+        assert!(chart.dates[0].x < RIGHT, "the last date is not clipped");
         assert_eq!(chart.lines[2].label, "40");
         assert_eq!(chart.bars[0].title, "2022-01-08: 30 billed");
     }
