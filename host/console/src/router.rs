@@ -41,7 +41,7 @@ pub fn router(config: Config) -> Router {
         .route("/account/sessions/end-others", post(account::end_other_sessions))
         .route("/account/sessions/{id}/end", post(account::end_session))
         .route("/account/two-factor", get(two_factor::show).post(two_factor::enable))
-        .route("/account/two-factor/disable", post(two_factor::disable))
+        .route("/account/two-factor/disable", get(two_factor::confirm_disable).post(two_factor::disable))
         .nest("/w/{workspace}", workspace())
         .route("/reference", get(reference::start))
         .route("/reference/{*path}", get(reference::show))

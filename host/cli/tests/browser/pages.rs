@@ -120,5 +120,8 @@ async fn pages_are_accessible_and_fit_all_screens() {
     browser.press("Turn on").await;
     browser.find("#codes").await;
     check!("recovery-codes");
+    check!("account-two-factor", "/account");
+    check!("two-factor-again", "/account/two-factor");
+    check!("two-factor-disable", "/account/two-factor/disable");
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

@@ -1,4 +1,5 @@
-//! Turning two-factor authentication on and off.
+//! Turning two-factor authentication on and off. Once it is on, both require a code of the current authenticator app, or a
+//! recovery code (ASVS 5.0, 7.5.1).
 
 use std::sync::Arc;
 
@@ -12,10 +13,11 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::pages::sign_in::has_second_factor;
 use crate::random::{recovery_codes, recovery_digest};
 use crate::session::SignedIn;
-use crate::totp;
 use crate::view::{Shell, page, page_with};
+use crate::{throttle, totp};
 
 #[derive(Template)]
 #[template(path = "two_factor.html")]
@@ -24,19 +26,30 @@ struct SetupPage {
     qr_code: String,
     secret: String,
     field: String,
-    error: Option<&'static str>,
+    /// Whether this replaces another authenticator app.
+    is_replaced: bool,
+    /// The error of the current code, and that of the new one.
+    errors: [Option<&'static str>; 2],
 }
 
 impl SetupPage {
-    fn of(signed_in: &SignedIn, secret: &[u8], error: Option<&'static str>) -> Self {
+    fn of(signed_in: &SignedIn, secret: &[u8], errors: [Option<&'static str>; 2]) -> Self {
         Self {
             shell: Shell::of_user(signed_in, "account", None),
             qr_code: totp::qr_code(secret, signed_in.user.email.as_str()),
             secret: totp::base32(secret),
             field: totp::to_field(secret),
-            error,
+            is_replaced: signed_in.user.totp.is_some(),
+            errors,
         }
     }
+}
+
+#[derive(Template)]
+#[template(path = "two_factor_disable.html")]
+struct DisablePage {
+    shell: Shell,
+    error: Option<&'static str>,
 }
 
 #[derive(Template)]
@@ -50,16 +63,29 @@ struct RecoveryCodesPage {
 pub(crate) struct Setup {
     secret: String,
     code: String,
+    #[serde(default)]
+    current: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Current {
+    #[serde(default)]
+    current: String,
 }
 
 const PATH: &str = "/account/two-factor";
+
+const WRONG_CURRENT: &str =
+    "The code is wrong or was used before. Enter the next code of your current app, or a recovery code.";
+
+const WRONG_NEW: &str = "The code is wrong. Check the time of your phone, and enter the current code.";
 
 pub(crate) async fn show(
     State(console): State<Arc<Console>>,
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
     signed_in.require_recent(&console, PATH)?;
-    Ok(page(&SetupPage::of(&signed_in, &totp::generate(), None)))
+    Ok(page(&SetupPage::of(&signed_in, &totp::generate(), [None, None])))
 }
 
 /// Turns it on once the app shows the right code, and shows the recovery codes once.
@@ -70,10 +96,14 @@ pub(crate) async fn enable(
 ) -> Result<Response, Error> {
     signed_in.require_recent(&console, PATH)?;
     let secret = totp::from_field(&form.secret).ok_or(Error::BadRequest)?;
+    let refused =
+        |errors| Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &SetupPage::of(&signed_in, &secret, errors)));
     let Some(last_step) = totp::step_of(&secret, &form.code, console.now()) else {
-        let error = Some("The code is wrong. Check the time of your phone, and enter the current code.");
-        return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &SetupPage::of(&signed_in, &secret, error)));
+        return refused([None, Some(WRONG_NEW)]);
     };
+    if !is_current(&console, &signed_in, &form.current).await? {
+        return refused([Some(WRONG_CURRENT), None]);
+    }
     let codes = recovery_codes();
     let digests: Vec<_> = codes.iter().map(|code| recovery_digest(code)).collect();
     let (totp, keep) = (Totp { secret, last_step }, &signed_in.session.digest);
@@ -82,12 +112,34 @@ pub(crate) async fn enable(
     Ok(page(&RecoveryCodesPage { shell: Shell::of_user(&signed_in, "account", None), codes }))
 }
 
-pub(crate) async fn disable(
+pub(crate) async fn confirm_disable(
     State(console): State<Arc<Console>>,
     signed_in: SignedIn,
 ) -> Result<Response, Error> {
     signed_in.require_recent(&console, "/account")?;
+    Ok(page(&DisablePage { shell: Shell::of_user(&signed_in, "account", None), error: None }))
+}
+
+pub(crate) async fn disable(
+    State(console): State<Arc<Console>>,
+    signed_in: SignedIn,
+    Form(form): Form<Current>,
+) -> Result<Response, Error> {
+    signed_in.require_recent(&console, "/account")?;
+    if !is_current(&console, &signed_in, &form.current).await? {
+        let (shell, error) = (Shell::of_user(&signed_in, "account", None), Some(WRONG_CURRENT));
+        return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &DisablePage { shell, error }));
+    }
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     console.accounts().await?.set_totp(signed_in.user.id, None, &[], Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=totp-disabled").into_response())
+}
+
+/// Checks and uses up a code of the current second factor, if there is one. Counts the attempt.
+async fn is_current(console: &Console, signed_in: &SignedIn, code: &str) -> Result<bool, Error> {
+    let user = &signed_in.user;
+    if user.totp.is_some() {
+        throttle::admit(console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
+    }
+    has_second_factor(console, user, code).await
 }

@@ -83,12 +83,54 @@ async fn turning_it_on_ends_other_sessions() {
 }
 
 #[tokio::test]
-async fn turning_it_off_and_a_reset_remove_it() {
+async fn replacing_or_turning_it_off_requires_a_current_code() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let (secret, codes) = enable(&site, &browser).await;
+    site.advance(Duration::from_secs(30));
+    let setup = browser.get("/account/two-factor").await;
+    let new_secret = setup.between("Key: <code class=\"wrap\">", "<").to_owned();
+    let field = setup.between("name=\"secret\" value=\"", "\"").to_owned();
+    let new_code = code(&site, &new_secret);
+    for current in ["", "000000", &new_code] {
+        let form = [("secret", field.as_str()), ("code", &new_code), ("current", current)];
+        let page = browser.post("/account/two-factor", &form).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{current}");
+        assert!(page.has("current-error") && page.has(&field));
+        let page = browser.post("/account/two-factor/disable", &[("current", current)]).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{current}");
+    }
+    let wrong = [("secret", field.as_str()), ("code", "000000"), ("current", &codes[0])];
+    assert_eq!(browser.post("/account/two-factor", &wrong).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let right = [("secret", field.as_str()), ("code", &new_code), ("current", &codes[0])];
+    let replaced = browser.post("/account/two-factor", &right).await;
+    assert!(replaced.has("Recovery codes"), "a wrong new code does not use up the current one");
+    let old = browser.post("/account/two-factor/disable", &[("current", &code(&site, &secret))]).await;
+    assert_eq!(old.status, StatusCode::UNPROCESSABLE_ENTITY);
+    site.advance(Duration::from_secs(30));
+    let current = code(&site, &new_secret);
+    let off = browser.post("/account/two-factor/disable", &[("current", &current)]).await;
+    assert_eq!(off.location(), "/account?done=totp-disabled");
+    site.advance(Duration::from_secs(15 * 60)); // the attempts above count
+    site.browser().sign_in(ADA, PASSWORD).await;
+}
+
+#[tokio::test]
+async fn guesses_of_the_current_code_are_limited() {
     let site = Site::new();
     let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     enable(&site, &browser).await;
-    browser.post("/account/two-factor/disable", &[]).await;
-    let browser = site.browser().sign_in(ADA, PASSWORD).await;
+    for n in 1..=10 {
+        let page = browser.post("/account/two-factor/disable", &[("current", "000000")]).await;
+        // Signing in was the first attempt.
+        assert_eq!(page.status.as_u16(), if n < 10 { 422 } else { 429 }, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn reset_removes_it() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
     enable(&site, &browser).await;
     let token = site.link(SHOP, LinkPurpose::Reset, ADA).await;
     site.browser().post(&format!("/reset/{token}"), &[("password", PASSWORD), ("again", PASSWORD)]).await;
