@@ -19,9 +19,10 @@
 //! - `throttle`: limits on sign-in attempts
 //! - `cookies`, `device`: cookies, and browsers that have signed in before
 //! - `session`: sessions, and the user behind a request
+//! - `guard`: what a request must fulfil before its handler runs
 //! - `view`: what all pages show
 //! - `pages`: the pages, one module each
-//! - `router`: paths and layers
+//! - `router`: routes with their guards, and layers
 //! - `server`: connections, [`serve`]
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod cookies;
 mod device;
 mod error;
 mod form;
+mod guard;
 mod headers;
 mod pages;
 mod password;
@@ -45,5 +47,5 @@ mod view;
 
 pub use console::{Config, OpenAccounts};
 pub use random::Token;
-pub use router::router;
+pub use router::{router, routes};
 pub use server::{CONNECTIONS_MAX, serve};

@@ -9,6 +9,8 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use crate::throttle::Attempt;
+
 /// The maximum number of hashes that are computed at a time. Each takes 19 MiB and about 30 ms of a core.
 const CONCURRENT_MAX: usize = 2;
 
@@ -67,7 +69,7 @@ pub(crate) async fn hash(password: String) -> String {
 }
 
 /// Returns whether `password` has this hash. Without a hash, takes as long and returns `false`.
-pub(crate) async fn verify(password: String, hash: Option<String>) -> bool {
+pub(crate) async fn verify(_: &Attempt, password: String, hash: Option<String>) -> bool {
     blocking(move || {
         let expected = hash.as_deref().unwrap_or(&NO_USER);
         let parsed = PasswordHash::new(expected);
@@ -114,10 +116,10 @@ mod tests {
 
     #[tokio::test]
     async fn verifies_the_hashed_password_only() {
-        let hash = hash("harbour violet spoon".to_owned()).await;
+        let (hash, attempt) = (hash("harbour violet spoon".to_owned()).await, Attempt::uncounted());
         assert!(hash.starts_with("$argon2id$"));
-        assert!(verify("harbour violet spoon".to_owned(), Some(hash.clone())).await);
-        assert!(!verify("harbour violet spoo".to_owned(), Some(hash)).await);
-        assert!(!verify("harbour violet spoon".to_owned(), None).await);
+        assert!(verify(&attempt, "harbour violet spoon".to_owned(), Some(hash.clone())).await);
+        assert!(!verify(&attempt, "harbour violet spoo".to_owned(), Some(hash)).await);
+        assert!(!verify(&attempt, "harbour violet spoon".to_owned(), None).await);
     }
 }

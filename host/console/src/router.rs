@@ -1,19 +1,22 @@
-//! Paths and layers.
+//! Routes and layers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
+use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
+use http::Method;
 use http::header::CONTENT_TYPE;
 use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
 use crate::console::{Config, Console};
 use crate::error::Error;
+use crate::guard::{ADMIN, ANYONE, Guard, MEMBER, USER};
 use crate::headers;
 use crate::pages::{
     account, audit_log, confirm, keys, links, members, new_key, quick_start, reference, sign_in, two_factor,
@@ -29,51 +32,123 @@ const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Creates the service that answers all requests.
 pub fn router(config: Config) -> Router {
     let console = Arc::new(Console::new(config));
-    Router::new()
-        .route("/", get(sign_in::start))
-        .route("/sign-in", get(sign_in::find))
-        .route("/sign-out", post(sign_in::sign_out))
-        .route("/confirm", get(confirm::show).post(confirm::submit))
-        .route("/join/{token}", get(links::show).post(links::submit))
-        .route("/reset/{token}", get(links::show).post(links::submit))
-        .route("/account", get(account::show))
-        .route("/account/password", post(account::change_password))
-        .route("/account/sessions/end-others", post(account::end_other_sessions))
-        .route("/account/sessions/{id}/end", post(account::end_session))
-        .route("/account/two-factor", get(two_factor::show).post(two_factor::enable))
-        .route("/account/two-factor/disable", get(two_factor::confirm_disable).post(two_factor::disable))
-        .nest("/w/{workspace}", workspace())
-        .route("/reference", get(reference::start))
-        .route("/reference/{*path}", get(reference::show))
-        .route("/favicon.svg", get(icon))
+    let Routes { router, .. } = all();
+    router
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::NotFound)
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .layer(CsrfLayer::new())
         .layer(middleware::from_fn(with_timeout))
         .layer(middleware::from_fn_with_state(console.clone(), headers::add))
+        .layer(Extension(console.clone()))
         .with_state(console)
 }
 
-/// The pages of a workspace.
-fn workspace() -> Router<Arc<Console>> {
-    Router::new()
-        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
-        .route("/keys", get(keys::list).post(new_key::create))
-        .route("/keys/new", get(new_key::show))
-        .route("/keys/{id}/revoke", get(keys::confirm_revoke).post(keys::revoke))
-        .route("/keys/{id}/rotate", get(new_key::show_rotate).post(new_key::rotate))
-        .route("/keys/{id}/disable", post(keys::disable))
-        .route("/keys/{id}/enable", post(keys::enable))
-        .route("/usage", get(usage::show))
-        .route("/usage.csv", get(usage::usage_csv))
-        .route("/ledger.csv", get(usage::ledger_csv))
-        .route("/members", get(members::list).post(members::invite))
-        .route("/members/invitations/{id}/delete", post(members::delete_invitation))
-        .route("/members/{user}/remove", get(members::confirm_remove).post(members::remove))
-        .route("/members/{user}/role", post(members::set_role))
-        .route("/audit-log", get(audit_log::list))
-        .route("/quick-start", get(quick_start::show))
+/// Returns the method and the path of each route, for tests.
+#[doc(hidden)]
+pub fn routes() -> Vec<(Method, &'static str)> {
+    all().list
+}
+
+/// All routes with their guards.
+fn all() -> Routes {
+    Routes::default()
+        .get("/", USER, sign_in::start)
+        .get("/sign-in", ANYONE, sign_in::find)
+        .get("/w/{workspace}/sign-in", ANYONE, sign_in::show)
+        .post("/w/{workspace}/sign-in", ANYONE, sign_in::submit)
+        .post("/sign-out", USER, sign_in::sign_out)
+        .get("/confirm", USER, confirm::show)
+        .post("/confirm", USER.attempt(), confirm::submit)
+        .get("/join/{token}", ANYONE, links::show)
+        .post("/join/{token}", ANYONE, links::submit)
+        .get("/reset/{token}", ANYONE, links::show)
+        .post("/reset/{token}", ANYONE, links::submit)
+        .get("/account", USER, account::show)
+        .post("/account/password", USER.attempt(), account::change_password)
+        .post("/account/sessions/end-others", USER, account::end_other_sessions)
+        .post("/account/sessions/{id}/end", USER, account::end_session)
+        .get("/account/two-factor", USER.recent("/account"), two_factor::show)
+        .post("/account/two-factor", USER.recent("/account/two-factor").attempt(), two_factor::enable)
+        .get("/account/two-factor/disable", USER.recent("/account"), two_factor::confirm_disable)
+        .post(
+            "/account/two-factor/disable",
+            USER.recent("/account/two-factor/disable").attempt(),
+            two_factor::disable,
+        )
+        .get("/w/{workspace}/keys", MEMBER, keys::list)
+        .post("/w/{workspace}/keys", MEMBER.recent("/w/{workspace}/keys/new"), new_key::create)
+        .get("/w/{workspace}/keys/new", MEMBER.recent("/w/{workspace}/keys"), new_key::show)
+        .get("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::confirm_revoke)
+        .post("/w/{workspace}/keys/{id}/revoke", MEMBER, keys::revoke)
+        .get("/w/{workspace}/keys/{id}/rotate", MEMBER.recent("/w/{workspace}/keys"), new_key::show_rotate)
+        .post(
+            "/w/{workspace}/keys/{id}/rotate",
+            MEMBER.recent("/w/{workspace}/keys/{id}/rotate"),
+            new_key::rotate,
+        )
+        .post("/w/{workspace}/keys/{id}/disable", MEMBER, keys::disable)
+        .post("/w/{workspace}/keys/{id}/enable", MEMBER, keys::enable)
+        .get("/w/{workspace}/usage", MEMBER, usage::show)
+        .get("/w/{workspace}/usage.csv", MEMBER, usage::usage_csv)
+        .get("/w/{workspace}/ledger.csv", MEMBER, usage::ledger_csv)
+        .get("/w/{workspace}/members", MEMBER, members::list)
+        .post("/w/{workspace}/members", ADMIN.recent("/w/{workspace}/members"), members::invite)
+        .post("/w/{workspace}/members/invitations/{id}/delete", ADMIN, members::delete_invitation)
+        .get(
+            "/w/{workspace}/members/{user}/remove",
+            ADMIN.recent("/w/{workspace}/members"),
+            members::confirm_remove,
+        )
+        .post("/w/{workspace}/members/{user}/remove", ADMIN.recent("/w/{workspace}/members"), members::remove)
+        .post("/w/{workspace}/members/{user}/role", ADMIN.recent("/w/{workspace}/members"), members::set_role)
+        .get("/w/{workspace}/audit-log", MEMBER, audit_log::list)
+        .get("/w/{workspace}/quick-start", MEMBER, quick_start::show)
+        .get("/reference", ANYONE, reference::start)
+        .get("/reference/{*path}", ANYONE, reference::show)
+        .get("/favicon.svg", ANYONE, icon)
+}
+
+/// Routes, and the list of their methods and paths. A route cannot be added without a guard.
+#[derive(Default)]
+struct Routes {
+    router: Router<Arc<Console>>,
+    list: Vec<(Method, &'static str)>,
+}
+
+impl Routes {
+    fn get<T: 'static>(
+        self,
+        path: &'static str,
+        guard: Guard,
+        handler: impl Handler<T, Arc<Console>>,
+    ) -> Self {
+        self.add(Method::GET, path, guard, get(handler))
+    }
+
+    fn post<T: 'static>(
+        self,
+        path: &'static str,
+        guard: Guard,
+        handler: impl Handler<T, Arc<Console>>,
+    ) -> Self {
+        self.add(Method::POST, path, guard, post(handler))
+    }
+
+    fn add(
+        mut self,
+        method: Method,
+        path: &'static str,
+        guard: Guard,
+        handler: MethodRouter<Arc<Console>>,
+    ) -> Self {
+        self.list.push((method, path));
+        let check = move |Extension(console): Extension<Arc<Console>>, request: Request, next: Next| {
+            guard.check(console, request, next)
+        };
+        self.router = self.router.route(path, handler.route_layer(middleware::from_fn(check)));
+        self
+    }
 }
 
 async fn icon() -> Response {

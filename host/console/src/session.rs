@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, OriginalUri, RawPathParams};
+use axum::extract::FromRequestParts;
 use axum::response::{AppendHeaders, IntoResponse, Redirect, Response};
 use enrich_host::nearest_forwarded_for;
 use enrich_host::pages::Peer;
@@ -20,7 +20,6 @@ use crate::cookies::{cookie, set_cookie};
 use crate::device;
 use crate::error::Error;
 use crate::random::Token;
-use crate::throttle;
 
 /// The names of the cookies. The prefix makes browsers require `Secure`, `Path=/` and no `Domain` (RFC 6265bis, 4.1.3.2).
 const SESSION_COOKIE: &str = "__Host-session";
@@ -34,9 +33,6 @@ const IDLE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// A session ends after this time in any case.
 const AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-
-/// Sensitive changes require that the user entered the password within this time.
-const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The last use of a session is written at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
@@ -60,14 +56,12 @@ impl FromRequestParts<Arc<Console>> for Client {
 }
 
 /// A signed-in user.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SignedIn {
     pub(crate) user: User,
     pub(crate) session: Session,
     pub(crate) token: Token,
     pub(crate) client: Client,
-    /// The path and query of the request if it can be repeated after signing in, or else the start page.
-    path: String,
 }
 
 impl SignedIn {
@@ -81,58 +75,40 @@ impl SignedIn {
         let authority = Some(Authority { session: &self.session.digest, is_admin });
         Actor { authority, ..console.actor(self.user.email.as_str(), self.client.address) }
     }
+}
 
-    /// Requires that the user entered the password recently.
-    ///
-    /// Errors: [`Error::Confirm`], which returns to the page of this request, or to `page` if this request is a change.
-    pub(crate) fn require_recent(&self, console: &Console, page: &str) -> Result<(), Error> {
-        if self.session.authenticated_at + RECENT_MAX > console.now() {
-            return Ok(());
-        }
-        let next = if self.path == "/" { page } else { &self.path };
-        Err(Error::Confirm(next.to_owned()))
+/// Returns the user of the request's session.
+///
+/// Errors: [`Error::SignIn`], which returns to the page of this request.
+pub(crate) async fn find(
+    console: &Arc<Console>,
+    parts: &mut Parts,
+    workspace: Option<&WorkspaceId>,
+) -> Result<SignedIn, Error> {
+    let client = Client::from_request_parts(parts, console).await?;
+    let sign_in = || Error::SignIn { workspace: workspace.cloned(), next: path(parts) };
+    let token = session_token(&parts.headers).ok_or_else(sign_in)?;
+    let digest = token.digest();
+    let mut accounts = console.accounts().await?;
+    let now = console.now();
+    let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
+    let session = session.ok_or_else(sign_in)?;
+    let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
+    if session.last_seen_at + TOUCH_INTERVAL <= now {
+        accounts.touch_session(&digest, false, now).await?;
     }
+    drop(accounts);
+    Ok(SignedIn { user, session, token, client })
 }
 
-impl FromRequestParts<Arc<Console>> for SignedIn {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
-        let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
-        let path = match (&parts.method, uri.path_and_query()) {
-            (&Method::GET, Some(path)) => path.as_str().to_owned(),
-            _ => "/".to_owned(),
-        };
-        let workspace = path_workspace(parts, console).await;
-        let sign_in =
-            || Error::SignIn { workspace: workspace.clone(), next: (path != "/").then(|| path.clone()) };
-        let client = Client::from_request_parts(parts, console).await?;
-        let token = session_token(&parts.headers).ok_or_else(sign_in)?;
-        let digest = token.digest();
-        let mut accounts = console.accounts().await?;
-        let now = console.now();
-        let session = accounts.session(&digest).await?.filter(|session| is_valid(session, now));
-        let session = session.ok_or_else(sign_in)?;
-        let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
-        if session.last_seen_at + TOUCH_INTERVAL <= now {
-            accounts.touch_session(&digest, false, now).await?;
-        }
-        drop(accounts);
-        if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
-            throttle::admit_change(console, &user).await?;
-        }
-        Ok(Self { user, session, token, client, path })
-    }
+/// Returns the path and query of a request that can be repeated after signing in.
+pub(crate) fn path(parts: &Parts) -> Option<String> {
+    let path = parts.uri.path_and_query().filter(|_| parts.method == Method::GET)?.as_str();
+    (path != "/").then(|| path.to_owned())
 }
 
-/// Returns the workspace that the path names.
-async fn path_workspace(parts: &mut Parts, console: &Arc<Console>) -> Option<WorkspaceId> {
-    let params = RawPathParams::from_request_parts(parts, console).await.ok()?;
-    params.iter().find(|(name, _)| *name == "workspace").and_then(|(_, id)| id.parse().ok())
-}
-
-/// A signed-in user in the workspace that the path names. Other workspaces do not exist for this user.
-#[derive(Debug)]
+/// A signed-in user in the workspace that the path names.
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) signed_in: SignedIn,
     pub(crate) workspace: WorkspaceId,
@@ -140,11 +116,6 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Errors: [`Error::AdminOnly`] if the user is not an admin of the workspace.
-    pub(crate) fn require_admin(&self) -> Result<(), Error> {
-        if self.is_admin() { Ok(()) } else { Err(Error::AdminOnly) }
-    }
-
     pub(crate) fn is_admin(&self) -> bool {
         self.role == Role::Admin
     }
@@ -161,20 +132,6 @@ impl Member {
     /// Returns the path of a page of the workspace.
     pub(crate) fn path(&self, page: &str) -> String {
         format!("/w/{}/{page}", self.workspace)
-    }
-}
-
-impl FromRequestParts<Arc<Console>> for Member {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Error> {
-        let signed_in = SignedIn::from_request_parts(parts, console).await?;
-        let workspace = path_workspace(parts, console).await.ok_or(Error::NotFound)?;
-        if workspace != signed_in.user.workspace {
-            return Err(Error::NotFound);
-        }
-        let role = signed_in.user.role;
-        Ok(Self { signed_in, workspace, role })
     }
 }
 

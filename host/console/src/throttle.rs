@@ -35,6 +35,17 @@ const CHANGES_PER_WORKSPACE: u32 = 120;
 /// fill the memory.
 const COUNTERS_MAX: u16 = 1 << 14;
 
+/// An attempt that was counted. Passwords and codes are verified only for an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt(());
+
+#[cfg(test)]
+impl Attempt {
+    pub(crate) const fn uncounted() -> Self {
+        Self(())
+    }
+}
+
 /// Counts an attempt of a stranger for the account of `email` in `workspace`, whether or not it exists. An attempt over the limit
 /// of the address is not counted for the account.
 ///
@@ -44,7 +55,7 @@ pub(crate) async fn admit_stranger(
     workspace: &WorkspaceId,
     email: &str,
     address: Option<IpAddr>,
-) -> Result<(), Error> {
+) -> Result<Attempt, Error> {
     if let Some(address) = address {
         count_attempt(console, "address", &client_network(address).to_string(), PER_ADDRESS).await?;
     }
@@ -54,7 +65,7 @@ pub(crate) async fn admit_stranger(
 /// Counts an attempt of a browser that has signed in, which `device` identifies.
 ///
 /// Errors: as [`admit_stranger`].
-pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<(), Error> {
+pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Attempt, Error> {
     count_attempt(console, "device", device, PER_ACCOUNT).await
 }
 
@@ -75,10 +86,11 @@ pub(crate) async fn admit_change(console: &Console, user: &User) -> Result<(), E
     Ok(())
 }
 
-async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<(), Error> {
+async fn count_attempt(console: &Console, kind: &str, name: &str, limit: u32) -> Result<Attempt, Error> {
     let [first, second, ..] = *TokenDigest::of(name.as_bytes()).as_bytes();
     let counter = u16::from_be_bytes([first, second]) % COUNTERS_MAX;
-    count(console, &format!("console.{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await
+    count(console, &format!("console.{kind}.{counter:04x}"), limit, WINDOW_SECONDS).await?;
+    Ok(Attempt(()))
 }
 
 /// Counts in a window with this name, which has the form of a workspace's name and contains no email and no address.

@@ -5,8 +5,9 @@ use std::net::TcpStream;
 
 use crate::commands::status;
 use crate::enrich::admin::{ADMIN, get, request, wait_until_failed, wait_until_ready};
-use crate::enrich::disk::{Disk, on_machines_that_mount};
-use crate::enrich::{Enrich, block_on, eventually};
+use crate::enrich::block_on;
+use crate::enrich::disk::{Disk, with_mounts};
+use crate::enrich::{Enrich, eventually};
 use enrich_tests::servers::{Postgres, Redis};
 use serde_json::Value;
 
@@ -97,9 +98,10 @@ fn is_not_ready_while_it_stops_and_still_serves() {
     server.wait();
 }
 
+#[cfg(feature = "tools")]
 #[test]
 fn is_not_ready_while_the_disk_is_full() {
-    on_machines_that_mount("admin::is_not_ready_while_the_disk_is_full", || {
+    with_mounts("admin::is_not_ready_while_the_disk_is_full", || {
         let enrich = Enrich::new();
         let disk = Disk::mount(enrich.data());
         enrich.make_key(10, 500);
@@ -114,6 +116,7 @@ fn is_not_ready_while_the_disk_is_full() {
     });
 }
 
+#[cfg(feature = "servers")]
 #[test]
 fn is_not_ready_while_redis_is_down() {
     let (enrich, key) = Enrich::with_key(10, 500);
@@ -130,6 +133,7 @@ fn is_not_ready_while_redis_is_down() {
     wait_until_ready(admin);
 }
 
+#[cfg(feature = "servers")]
 #[test]
 fn is_not_ready_while_postgresql_is_down() {
     let mut postgres = Postgres::start();
@@ -188,6 +192,7 @@ mod health {
         assert_eq!((variable.status.code(), &variable.stdout[..]), (Some(0), &b"ready\n"[..]));
     }
 
+    #[cfg(feature = "servers")]
     #[test]
     fn fails_with_the_failed_checks() {
         let (enrich, _) = Enrich::with_key(1, 500);

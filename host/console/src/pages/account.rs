@@ -12,9 +12,10 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::Error;
+use crate::password;
 use crate::session::{SignedIn, is_valid};
+use crate::throttle::Attempt;
 use crate::view::{Done, Shell, Shown as _, page, page_with};
-use crate::{password, throttle};
 
 #[derive(Template)]
 #[template(path = "account.html")]
@@ -94,12 +95,12 @@ pub(crate) struct NewPassword {
 
 pub(crate) async fn change_password(
     State(console): State<Arc<Console>>,
+    attempt: Attempt,
     signed_in: SignedIn,
     Form(form): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let user = &signed_in.user;
-    throttle::admit_device(&console, &signed_in.session.digest.id()).await?;
-    let is_right = password::verify(form.current, Some(user.password_hash.clone())).await;
+    let is_right = password::verify(&attempt, form.current, Some(user.password_hash.clone())).await;
     if !is_right {
         let actor = signed_in.actor(&console);
         console.accounts().await?.record_failed_attempt(user.id, &actor).await?;

@@ -11,9 +11,10 @@ use serde::Deserialize;
 
 use crate::console::Console;
 use crate::error::{Error, local_path};
+use crate::password;
 use crate::session::SignedIn;
+use crate::throttle::Attempt;
 use crate::view::{Shell, page, page_with};
-use crate::{password, throttle};
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
@@ -41,13 +42,13 @@ pub(crate) async fn show(signed_in: SignedIn, Query(query): Query<Next>) -> Resp
 
 pub(crate) async fn submit(
     State(console): State<Arc<Console>>,
+    attempt: Attempt,
     signed_in: SignedIn,
     Form(form): Form<Confirmation>,
 ) -> Result<Response, Error> {
     let next = local_path(form.next.as_deref()).to_owned();
     let user = &signed_in.user;
-    throttle::admit_device(&console, &signed_in.session.digest.id()).await?;
-    if !password::verify(form.password, Some(user.password_hash.clone())).await {
+    if !password::verify(&attempt, form.password, Some(user.password_hash.clone())).await {
         let actor = signed_in.actor(&console);
         console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
         let error = Some("The password is wrong.");

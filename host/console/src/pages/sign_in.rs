@@ -18,8 +18,9 @@ use crate::console::Console;
 use crate::error::{Error, local_path, with_next};
 use crate::random::recovery_digest;
 use crate::session::{self, Client, SignedIn};
+use crate::throttle::{self, Attempt};
 use crate::view::{notice, page, page_with};
-use crate::{device, password, throttle, totp};
+use crate::{device, password, totp};
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -121,17 +122,17 @@ async fn authenticate(
         Ok(email) => console.accounts().await?.user_by_email(workspace, &email).await?,
         Err(_) => None,
     };
-    match device::of(headers, user.as_ref()) {
+    let attempt = match device::of(headers, user.as_ref()) {
         Some(device) => throttle::admit_device(console, &device).await?,
         None => {
             let email = form.email.trim().to_lowercase();
-            throttle::admit_stranger(console, workspace, &email, client.address).await?;
+            throttle::admit_stranger(console, workspace, &email, client.address).await?
         }
-    }
+    };
     let hash = user.as_ref().map(|user| user.password_hash.clone());
-    let is_right = password::verify(form.password.clone(), hash).await;
+    let is_right = password::verify(&attempt, form.password.clone(), hash).await;
     let Some(user) = user else { return Ok(None) };
-    if is_right && has_second_factor(console, &user, &form.code, client).await? {
+    if is_right && has_second_factor(console, &attempt, &user, &form.code, client).await? {
         return Ok(Some(user));
     }
     record_later(console, user.id, client.address);
@@ -163,6 +164,7 @@ const NOT_SIGNED_IN: &str = "not signed in";
 /// Checks the code of the second factor and uses it up. Without a second factor, any code is right.
 pub(crate) async fn has_second_factor(
     console: &Console,
+    _: &Attempt,
     user: &User,
     code: &str,
     client: &Client,

@@ -16,8 +16,9 @@ use crate::error::Error;
 use crate::pages::sign_in::has_second_factor;
 use crate::random::{recovery_codes, recovery_digest};
 use crate::session::SignedIn;
+use crate::throttle::Attempt;
+use crate::totp;
 use crate::view::{Shell, page, page_with};
-use crate::{throttle, totp};
 
 #[derive(Template)]
 #[template(path = "two_factor.html")]
@@ -73,35 +74,29 @@ pub(crate) struct Current {
     current: String,
 }
 
-const PATH: &str = "/account/two-factor";
-
 const WRONG_CURRENT: &str =
     "The code is wrong or was used before. Enter the next code of your current app, or a recovery code.";
 
 const WRONG_NEW: &str = "The code is wrong. Check the time of your phone, and enter the current code.";
 
-pub(crate) async fn show(
-    State(console): State<Arc<Console>>,
-    signed_in: SignedIn,
-) -> Result<Response, Error> {
-    signed_in.require_recent(&console, PATH)?;
-    Ok(page(&SetupPage::of(&signed_in, &totp::generate(), [None, None])))
+pub(crate) async fn show(signed_in: SignedIn) -> Response {
+    page(&SetupPage::of(&signed_in, &totp::generate(), [None, None]))
 }
 
 /// Turns it on once the app shows the right code, and shows the recovery codes once.
 pub(crate) async fn enable(
     State(console): State<Arc<Console>>,
+    attempt: Attempt,
     signed_in: SignedIn,
     Form(form): Form<Setup>,
 ) -> Result<Response, Error> {
-    signed_in.require_recent(&console, PATH)?;
     let secret = totp::from_field(&form.secret).ok_or(Error::BadRequest)?;
     let refused =
         |errors| Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &SetupPage::of(&signed_in, &secret, errors)));
     let Some(last_step) = totp::step_of(&secret, &form.code, console.now()) else {
         return refused([None, Some(WRONG_NEW)]);
     };
-    if !is_current(&console, &signed_in, &form.current).await? {
+    if !has_second_factor(&console, &attempt, &signed_in.user, &form.current, &signed_in.client).await? {
         return refused([Some(WRONG_CURRENT), None]);
     }
     let codes = recovery_codes();
@@ -112,34 +107,21 @@ pub(crate) async fn enable(
     Ok(page(&RecoveryCodesPage { shell: Shell::of_user(&signed_in, "account", None), codes }))
 }
 
-pub(crate) async fn confirm_disable(
-    State(console): State<Arc<Console>>,
-    signed_in: SignedIn,
-) -> Result<Response, Error> {
-    signed_in.require_recent(&console, "/account")?;
-    Ok(page(&DisablePage { shell: Shell::of_user(&signed_in, "account", None), error: None }))
+pub(crate) async fn confirm_disable(signed_in: SignedIn) -> Response {
+    page(&DisablePage { shell: Shell::of_user(&signed_in, "account", None), error: None })
 }
 
 pub(crate) async fn disable(
     State(console): State<Arc<Console>>,
+    attempt: Attempt,
     signed_in: SignedIn,
     Form(form): Form<Current>,
 ) -> Result<Response, Error> {
-    signed_in.require_recent(&console, "/account")?;
-    if !is_current(&console, &signed_in, &form.current).await? {
+    if !has_second_factor(&console, &attempt, &signed_in.user, &form.current, &signed_in.client).await? {
         let (shell, error) = (Shell::of_user(&signed_in, "account", None), Some(WRONG_CURRENT));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &DisablePage { shell, error }));
     }
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     console.accounts().await?.set_totp(signed_in.user.id, None, &[], Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=totp-disabled").into_response())
-}
-
-/// Checks and uses up a code of the current second factor, if there is one. Counts the attempt.
-async fn is_current(console: &Console, signed_in: &SignedIn, code: &str) -> Result<bool, Error> {
-    let user = &signed_in.user;
-    if user.totp.is_some() {
-        throttle::admit(console, &user.workspace, user.email.as_str(), signed_in.client.address).await?;
-    }
-    has_second_factor(console, user, code).await
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a failed step fails the test")]
 
 mod escaping;
+mod guards;
 mod headers;
 mod keys;
 mod links;

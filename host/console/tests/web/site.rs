@@ -123,6 +123,13 @@ impl Site {
         self.admin().adjust(&id(workspace), credits, reason, &actor).unwrap();
     }
 
+    /// Removes a member from a workspace as the operator does.
+    pub async fn remove(&self, workspace: &str, email: &str) {
+        let mut admin = self.admin();
+        let user = admin.user_by_email(&id(workspace), &email.parse().unwrap()).await.unwrap().unwrap();
+        admin.remove_user(&id(workspace), user.id, &Actor::operator(self.now())).await.unwrap();
+    }
+
     /// Changes a workspace as the operator does.
     pub async fn change(&self, workspace: &str, change: WorkspaceChange<'_>) {
         let actor = Actor::operator(self.now());

@@ -1,0 +1,154 @@
+//! Guards: what a request must fulfil before its handler runs.
+//!
+//! Each route has one guard, and handlers receive the user, the member or the counted attempt only from it. A handler that
+//! takes more than its guard checks answers 404.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use enrich_lib::model::WorkspaceId;
+use enrich_store::workspace::WorkspaceState;
+use http::Method;
+use http::request::Parts;
+
+use crate::console::Console;
+use crate::error::Error;
+use crate::session::{self, Member, SignedIn};
+use crate::throttle::{self, Attempt};
+
+/// Sensitive changes require that the user entered the password within this time.
+const RECENT_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// The guard of a route. Changes of a workspace also require that it was not deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    access: Access,
+    /// The page to return to after the user entered the password again, if it must have been entered recently. Its parameters
+    /// are those of the route.
+    recent: Option<&'static str>,
+    is_attempt: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Anyone,
+    User,
+    Member,
+    Admin,
+}
+
+/// Admits every request.
+pub(crate) const ANYONE: Guard = Guard::new(Access::Anyone);
+
+/// Requires a session.
+pub(crate) const USER: Guard = Guard::new(Access::User);
+
+/// Requires a session of a member of the workspace in the path. Workspaces of other users do not exist for this user.
+pub(crate) const MEMBER: Guard = Guard::new(Access::Member);
+
+/// Requires a session of an admin of the workspace in the path.
+pub(crate) const ADMIN: Guard = Guard::new(Access::Admin);
+
+impl Guard {
+    const fn new(access: Access) -> Self {
+        Self { access, recent: None, is_attempt: false }
+    }
+
+    /// Also requires that the user entered the password recently. Afterwards, the user returns to the page of the request, or
+    /// to `page` if the request is a change.
+    pub(crate) const fn recent(self, page: &'static str) -> Self {
+        Self { recent: Some(page), ..self }
+    }
+
+    /// Also counts the request as an attempt to guess the password or a code of the user.
+    pub(crate) const fn attempt(self) -> Self {
+        Self { is_attempt: true, ..self }
+    }
+
+    /// Checks a request before it reaches its handler.
+    pub(crate) async fn check(self, console: Arc<Console>, request: Request, next: Next) -> Response {
+        let (mut parts, body) = request.into_parts();
+        match self.admit(&console, &mut parts).await {
+            Ok(()) => next.run(Request::from_parts(parts, body)).await,
+            Err(error) => error.into_response(),
+        }
+    }
+
+    async fn admit(self, console: &Arc<Console>, parts: &mut Parts) -> Result<(), Error> {
+        if self.access == Access::Anyone {
+            return Ok(());
+        }
+        let params = RawPathParams::from_request_parts(parts, console).await.map_err(|_| Error::NotFound)?;
+        let workspace: Option<WorkspaceId> =
+            params.iter().find(|(name, _)| *name == "workspace").and_then(|(_, id)| id.parse().ok());
+        let signed_in = session::find(console, parts, workspace.as_ref()).await?;
+        let is_change = parts.method == Method::POST;
+        if is_change && parts.uri.path() != "/sign-out" {
+            throttle::admit_change(console, &signed_in.user).await?;
+        }
+        let member = match self.access {
+            Access::Anyone | Access::User => None,
+            Access::Member | Access::Admin => {
+                Some(self.member(console, workspace, &signed_in, is_change).await?)
+            }
+        };
+        if let Some(page) = self.recent
+            && signed_in.session.authenticated_at + RECENT_MAX <= console.now()
+        {
+            let page = params
+                .iter()
+                .fold(page.to_owned(), |page, (name, value)| page.replace(&format!("{{{name}}}"), value));
+            return Err(Error::Confirm(session::path(parts).unwrap_or(page)));
+        }
+        if self.is_attempt {
+            let attempt = throttle::admit_device(console, &signed_in.session.digest.id()).await?;
+            parts.extensions.insert(attempt);
+        }
+        if let Some(member) = member {
+            parts.extensions.insert(member);
+        }
+        parts.extensions.insert(signed_in);
+        Ok(())
+    }
+
+    async fn member(
+        self,
+        console: &Console,
+        workspace: Option<WorkspaceId>,
+        signed_in: &SignedIn,
+        is_change: bool,
+    ) -> Result<Member, Error> {
+        let workspace = workspace.filter(|id| *id == signed_in.user.workspace).ok_or(Error::NotFound)?;
+        let member = Member { signed_in: signed_in.clone(), workspace, role: signed_in.user.role };
+        if self.access == Access::Admin && !member.is_admin() {
+            return Err(Error::AdminOnly);
+        }
+        if is_change {
+            let row = console.accounts().await?.workspace(&member.workspace).await?;
+            if row.properties.state() == WorkspaceState::Deleted {
+                return Err(Error::WorkspaceDeleted);
+            }
+        }
+        Ok(member)
+    }
+}
+
+/// Takes what the guard of the route has checked.
+macro_rules! from_guard {
+    ($type:ty) => {
+        impl<S: Sync> FromRequestParts<S> for $type {
+            type Rejection = Error;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+                parts.extensions.remove().ok_or(Error::NotFound)
+            }
+        }
+    };
+}
+
+from_guard!(SignedIn);
+from_guard!(Member);
+from_guard!(Attempt);

@@ -1,0 +1,282 @@
+//! Every route, with every method, for every kind of request that a guard may refuse.
+//!
+//! The rows state what is expected, independently of the guards of the router. A route without a row fails.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::body::Body;
+use enrich_console::routes;
+use enrich_store::users::{LinkPurpose, Role};
+use enrich_store::workspace::WorkspaceChange;
+use http::{Method, Request};
+
+use crate::site::{Browser, OTHER, PASSWORD, Page, SHOP, Site};
+
+const ADA: &str = "ada@example.com";
+const BOB: &str = "bob@example.com";
+
+/// A kind of request. All but the first lack something that a route may require.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An admin who has just signed in.
+    Admin,
+    /// There is no session.
+    NoSession,
+    /// The session was not used for an hour.
+    Stale,
+    /// The user is a member, and neither an admin nor the author of the key.
+    Member,
+    /// The user was removed from the workspace.
+    Removed,
+    /// The user entered the password 16 minutes ago.
+    NotRecent,
+    /// Too many attempts were made for the account.
+    Throttled,
+    /// The path names another workspace.
+    Foreign,
+    /// The workspace was deleted.
+    Deleted,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Admin,
+    Kind::NoSession,
+    Kind::Stale,
+    Kind::Member,
+    Kind::Removed,
+    Kind::NotRecent,
+    Kind::Throttled,
+    Kind::Foreign,
+    Kind::Deleted,
+];
+
+/// The expected results in the order of [`KINDS`]. A redirect leads to the sign-in page (`in`), to the page that asks for the
+/// password (`pw`), or on (`go`).
+const ROWS: &[(&str, &str, &str)] = &[
+    //                                                     admin none stale memb remo old  thro fore dele
+    ("GET /", "", "go   in   in   go   in   go   go   go   go"),
+    ("GET /sign-in", "", "in   200  in   in   in   in   in   in   in"),
+    ("GET /w/{workspace}/sign-in", "", "200  200  200  200  200  200  200  200  200"),
+    (
+        "POST /w/{workspace}/sign-in",
+        "email=ada@example.com&password=harbour+violet+spoon",
+        "go   go   go   go   go   go   429  401  go",
+    ),
+    ("POST /sign-out", "", "go   in   in   go   in   go   go   go   go"),
+    ("GET /confirm", "", "200  in   in   200  in   200  200  200  200"),
+    ("POST /confirm", "password=harbour+violet+spoon", "go   in   in   go   in   go   429  go   go"),
+    ("GET /join/{token}", "", "200  200  200  200  200  200  200  200  200"),
+    ("POST /join/{token}", NEW_PASSWORD, "go   go   go   go   go   go   go   go   409"),
+    ("GET /reset/{token}", "", "200  200  200  200  404  200  200  200  200"),
+    ("POST /reset/{token}", NEW_PASSWORD, "go   go   go   go   404  go   go   go   409"),
+    ("GET /account", "", "200  in   in   200  in   200  200  200  200"),
+    (
+        "POST /account/password",
+        "current=harbour+violet+spoon&password=lantern+cobalt+river&again=lantern+cobalt+river",
+        "go   in   in   go   in   go   429  go   go",
+    ),
+    ("POST /account/sessions/end-others", "", "go   in   in   go   in   go   go   go   go"),
+    ("POST /account/sessions/{session}/end", "", "go   in   in   404  in   go   go   go   go"),
+    ("GET /account/two-factor", "", "200  in   in   200  in   pw   200  200  200"),
+    ("POST /account/two-factor", "secret=x&code=1", "400  in   in   400  in   pw   429  400  400"),
+    ("GET /account/two-factor/disable", "", "200  in   in   200  in   pw   200  200  200"),
+    ("POST /account/two-factor/disable", "", "go   in   in   go   in   pw   429  go   go"),
+    ("GET /w/{workspace}/keys", "", "200  in   in   200  in   200  200  404  200"),
+    ("POST /w/{workspace}/keys", "label=x", "400  in   in   400  in   pw   400  404  409"),
+    ("GET /w/{workspace}/keys/new", "", "200  in   in   200  in   pw   200  404  200"),
+    ("GET /w/{workspace}/keys/{key}/revoke", "", "200  in   in   403  in   200  200  404  200"),
+    ("POST /w/{workspace}/keys/{key}/revoke", "", "go   in   in   403  in   go   go   404  409"),
+    ("GET /w/{workspace}/keys/{key}/rotate", "", "200  in   in   403  in   pw   200  404  200"),
+    ("POST /w/{workspace}/keys/{key}/rotate", "grace=24", "400  in   in   403  in   pw   400  404  409"),
+    ("POST /w/{workspace}/keys/{key}/disable", "", "go   in   in   403  in   go   go   404  409"),
+    ("POST /w/{workspace}/keys/{key}/enable", "", "go   in   in   403  in   go   go   404  409"),
+    ("GET /w/{workspace}/usage", "", "200  in   in   200  in   200  200  404  200"),
+    ("GET /w/{workspace}/usage.csv", "", "200  in   in   200  in   200  200  404  200"),
+    ("GET /w/{workspace}/ledger.csv", "", "200  in   in   200  in   200  200  404  200"),
+    ("GET /w/{workspace}/members", "", "200  in   in   200  in   200  200  404  200"),
+    (
+        "POST /w/{workspace}/members",
+        "email=eve@example.com&role=member",
+        "200  in   in   403  in   pw   200  404  409",
+    ),
+    (
+        "POST /w/{workspace}/members/invitations/{invitation}/delete",
+        "",
+        "go   in   in   403  in   go   go   404  409",
+    ),
+    ("GET /w/{workspace}/members/{user}/remove", "", "200  in   in   403  in   pw   200  404  200"),
+    ("POST /w/{workspace}/members/{user}/remove", "", "go   in   in   403  in   pw   go   404  409"),
+    ("POST /w/{workspace}/members/{user}/role", "role=admin", "go   in   in   403  in   pw   go   404  409"),
+    ("GET /w/{workspace}/audit-log", "", "200  in   in   200  in   200  200  404  200"),
+    ("GET /w/{workspace}/quick-start", "", "200  in   in   200  in   200  200  404  200"),
+    ("GET /reference", "", "go   go   go   go   go   go   go   go   go"),
+    ("GET /reference/{*path}", "", "200  200  200  200  200  200  200  200  200"),
+    ("GET /favicon.svg", "", "200  200  200  200  200  200  200  200  200"),
+];
+
+const NEW_PASSWORD: &str = "password=lantern+cobalt+river&again=lantern+cobalt+river";
+
+/// A web application, and a browser that sends requests of one kind.
+struct World {
+    site: Site,
+    browser: Browser,
+    workspace: &'static str,
+    key: String,
+    user: String,
+    session: String,
+    invitation: String,
+    join: String,
+    reset: String,
+}
+
+impl World {
+    async fn new(kind: Kind) -> Self {
+        let site = Site::new();
+        let admin = site.signed_in(SHOP, ADA, Role::Admin).await;
+        let member = site.signed_in(SHOP, BOB, Role::Member).await;
+        site.browser().sign_in(ADA, PASSWORD).await;
+        let session = admin.get("/account").await.between("/account/sessions/", "/end\"").to_owned();
+        let key = site.create_key(SHOP, "crm");
+        let join = site.invite(SHOP, "new@example.com", Role::Member).await;
+        let reset = site.link(SHOP, LinkPurpose::Reset, BOB).await;
+        let page = admin.get("/w/shop/members").await;
+        let invitation = page.between("/w/shop/members/invitations/", "/delete").to_owned();
+        let (_, rows) = page.body.split_once(&format!("{BOB}</th>")).unwrap();
+        let user = rows.split_once("/w/shop/members/").unwrap().1.split_once('/').unwrap().0.to_owned();
+        site.advance(Duration::from_secs(15 * 60)); // signing in was an attempt
+        let admin = admin.sign_in(ADA, PASSWORD).await;
+        let member = member.sign_in(BOB, PASSWORD).await;
+        let browser = match kind {
+            Kind::NoSession => site.browser(),
+            Kind::Member | Kind::Removed => member,
+            _ => admin,
+        };
+        match kind {
+            Kind::Stale => site.advance(Duration::from_secs(3_600)),
+            Kind::NotRecent => site.advance(Duration::from_secs(16 * 60)),
+            Kind::Removed => site.remove(SHOP, BOB).await,
+            Kind::Deleted => site.change(SHOP, WorkspaceChange::Deleted).await,
+            Kind::Throttled => {
+                for _ in 0..10 {
+                    site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
+                }
+            }
+            Kind::Admin | Kind::NoSession | Kind::Member | Kind::Foreign => {}
+        }
+        let workspace = if kind == Kind::Foreign { OTHER } else { SHOP };
+        Self { site, browser, workspace, key, user, session, invitation, join, reset }
+    }
+
+    fn path(&self, route: &str) -> String {
+        let token =
+            if route.starts_with("/join") { self.join.trim_start_matches("/join/") } else { &self.reset };
+        [
+            ("{workspace}", self.workspace),
+            ("{key}", &self.key),
+            ("{user}", &self.user),
+            ("{session}", &self.session),
+            ("{invitation}", &self.invitation),
+            ("{token}", token),
+            ("{*path}", "index.html"),
+        ]
+        .iter()
+        .fold(route.to_owned(), |path, (name, value)| path.replace(name, value))
+    }
+
+    async fn send(&self, method: &str, path: &str, form: &'static str) -> Page {
+        let request = Request::builder().method(method).uri(path).header("host", "console.test");
+        let request = request.header("origin", "https://console.test").header("x-forwarded-for", "192.0.2.1");
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let request = match &self.browser.cookie {
+            Some(cookie) => request.header("cookie", cookie),
+            None => request,
+        };
+        self.browser.send(request.body(Body::from(form)).unwrap()).await
+    }
+}
+
+fn result(page: &Page) -> String {
+    match (page.status.as_u16(), page.location()) {
+        (303, path) if path.contains("/sign-in?next=") || path.ends_with("/sign-in") => "in".to_owned(),
+        (303, path) if path.starts_with("/confirm") => "pw".to_owned(),
+        (303, _) => "go".to_owned(),
+        (status, _) => status.to_string(),
+    }
+}
+
+/// Returns the route with the names of parameters as in the rows.
+fn row_name(method: &Method, path: &str) -> String {
+    let id = ["sessions", "keys", "invitations"].into_iter().zip(["{session}", "{key}", "{invitation}"]);
+    let path = id.fold(path.to_owned(), |path, (before, name)| {
+        path.replace(&format!("{before}/{{id}}"), &format!("{before}/{name}"))
+    });
+    format!("{method} {path}")
+}
+
+#[test]
+fn every_route_has_a_row() {
+    let declared: BTreeSet<_> = routes().iter().map(|(method, path)| row_name(method, path)).collect();
+    let rows: BTreeSet<_> = ROWS.iter().map(|(route, ..)| (*route).to_owned()).collect();
+    assert_eq!(declared, rows);
+}
+
+async fn check(column: usize) {
+    let kind = KINDS[column];
+    let mut world = World::new(kind).await;
+    let mut wrong = Vec::new();
+    for (route, form, expected) in ROWS {
+        let expected: Vec<_> = expected.split_whitespace().collect();
+        assert_eq!(expected.len(), KINDS.len(), "{route}");
+        let (method, path) = route.split_once(' ').unwrap();
+        let found = result(&world.send(method, &world.path(path), form).await);
+        if found != expected[column] {
+            wrong.push(format!("{route} for {kind:?}: {found} instead of {}", expected[column]));
+        }
+        // A refused request changes nothing, so that the next one finds the same world.
+        if method == "POST" && !["in", "pw", "403", "404", "409", "429"].contains(&found.as_str()) {
+            world = World::new(kind).await;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+macro_rules! columns {
+    ($($name:ident $column:literal)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            check($column).await;
+        })*
+    };
+}
+
+columns! {
+    admin_is_admitted 0
+    requests_without_a_session_are_refused 1
+    requests_with_a_stale_session_are_refused 2
+    members_are_refused_what_is_for_admins 3
+    removed_members_are_refused 4
+    requests_without_a_recent_password_are_refused 5
+    attempts_are_refused_after_too_many 6
+    requests_for_another_workspace_are_refused 7
+    changes_of_a_deleted_workspace_are_refused 8
+}
+
+#[tokio::test]
+async fn other_methods_are_refused() {
+    let world = World::new(Kind::Admin).await;
+    let known: BTreeSet<_> = ROWS.iter().map(|(route, ..)| *route).collect();
+    for path in ROWS.iter().map(|(route, ..)| route.split_once(' ').unwrap().1) {
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+            if !known.contains(format!("{method} {path}").as_str()) {
+                let page = world.send(method, &world.path(path), "").await;
+                assert_eq!(page.status, 404, "{method} {path}");
+            }
+        }
+        let get = known.contains(format!("GET {path}").as_str());
+        let head = world.send("HEAD", &world.path(path), "").await;
+        assert_eq!(head.status != 404, get, "HEAD {path}: {}", head.status);
+        assert_eq!(head.body, "", "HEAD {path}");
+    }
+    let _ = &world.site;
+}
