@@ -30,10 +30,35 @@ pub fn run(
             let link = NewLink::reset(&url.map_or_else(console_url, Ok)?, workspace, parse(&email)?);
             create_link(&mut accounts, &link, format)
         }
+        UserCommand::SignOut { workspace, email, format } => {
+            sign_out(&mut accounts, &workspace, &parse(&email)?, format)
+        }
         UserCommand::Remove { workspace, email, format } => {
             remove(&mut accounts, &workspace, &parse(&email)?, format)
         }
     }
+}
+
+/// Ends all sessions of a user.
+fn sign_out(
+    accounts: &mut Accounts,
+    workspace: &WorkspaceId,
+    email: &UserEmail,
+    format: Format,
+) -> Result<(), Failure> {
+    let sessions = accounts.run(async |users| {
+        let user = users.user_by_email(workspace, email).await?.ok_or(StoreError::UnknownUser)?;
+        let sessions = users.sessions(user.id).await?.len();
+        users.end_sessions(user.id, None).await?;
+        Ok(sessions)
+    })?;
+    let email = email.as_str();
+    if format.json {
+        return output::json(&json!({
+            "workspace": workspace.as_str(), "email": email, "sessions_ended": sessions
+        }));
+    }
+    output::line(format!("ended all sessions of {email} ({sessions})"))
 }
 
 /// Deletes a user, or withdraws the invitation of one.

@@ -18,6 +18,8 @@ pub(crate) enum Error {
     BadRequest,
     /// The workspace was deleted, so that it cannot be changed.
     WorkspaceDeleted,
+    /// The key is disabled, has expired or was revoked.
+    KeyEnded,
     /// The form was sent before, and created a key then.
     FormUsed,
     /// Only admins may do this.
@@ -61,6 +63,7 @@ impl From<StoreError> for Error {
             StoreError::UnknownKey(_) | StoreError::UnknownUser | StoreError::UnknownWorkspace(_) => {
                 Self::NotFound
             }
+            StoreError::KeyEnded(_) => Self::KeyEnded,
             StoreError::WorkspaceDeleted(_) => Self::WorkspaceDeleted,
             StoreError::NotAllowed => Self::NotAllowed,
             StoreError::TooManyKeys(_) => {
@@ -98,6 +101,11 @@ impl IntoResponse for Error {
                 StatusCode::BAD_REQUEST,
                 "Invalid request",
                 "The form is incomplete or outdated. Go back, reload the page and try again.",
+            ),
+            Self::KeyEnded => (
+                StatusCode::CONFLICT,
+                "Key not active",
+                "It is disabled, has expired or was revoked. Go back to the list of keys to see its state.",
             ),
             Self::FormUsed => (
                 StatusCode::CONFLICT,

@@ -10,7 +10,7 @@ use enrich_host::nearest_forwarded_for;
 use enrich_host::pages::Peer;
 use enrich_lib::model::{Timestamp, WorkspaceId};
 use enrich_store::users::{Role, Session, User};
-use enrich_store::{Actor, Authority};
+use enrich_store::{Accounts, Actor, Authority};
 use http::header::{HeaderName, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
@@ -95,7 +95,7 @@ pub(crate) async fn find(
     let session = session.ok_or_else(sign_in)?;
     let user = accounts.user(session.user).await?.ok_or_else(sign_in)?;
     if session.last_seen_at + TOUCH_INTERVAL <= now {
-        accounts.touch_session(&digest, false, now).await?;
+        accounts.touch_session(&digest, now).await?;
     }
     drop(accounts);
     Ok(SignedIn { user, session, token, client })
@@ -167,6 +167,18 @@ pub(crate) async fn begin(
     accounts.begin_session(&session, now - AGE_MAX, &actor).await?;
     let session = set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX);
     Ok(AppendHeaders([session, workspace_cookie(&user.workspace), device::set(user)]))
+}
+
+/// Gives the session a new token after the user entered the password again, and returns the cookie (ASVS 5.0, 7.2.4). The
+/// session does not last longer.
+pub(crate) async fn renew(
+    console: &Console,
+    accounts: &mut dyn Accounts,
+    session: &Session,
+) -> Result<Cookies<1>, Error> {
+    let token = Token::generate();
+    accounts.renew_session(&session.digest, &token.digest(), console.now()).await?;
+    Ok(AppendHeaders([set_cookie(SESSION_COOKIE, token.reveal(), AGE_MAX)]))
 }
 
 /// Returns the header that removes the cookie of the session.

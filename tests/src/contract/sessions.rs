@@ -16,6 +16,7 @@ macro_rules! sessions_contract {
         $crate::rules! { sessions, $open,
             session_is_found_until_it_ends
             use_of_a_session_is_recorded
+            renewed_session_has_another_token_and_the_same_creation_date
             use_of_an_ended_session_does_nothing
             new_session_removes_idle_sessions
             sessions_are_listed_last_used_first
@@ -48,27 +49,35 @@ pub async fn session_is_found_until_it_ends<S: Administered>(store: Arc<S>) {
 pub async fn use_of_a_session_is_recorded<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     let digest = operator.sign_in(ada, 1).await;
-    operator.accounts.touch_session(&digest, false, after_seconds(5)).await.unwrap();
+    operator.accounts.touch_session(&digest, after_seconds(5)).await.unwrap();
     let used = Session { last_seen_at: after_seconds(5), ..session(ada, 1) };
     assert_eq!(operator.accounts.session(&digest).await.unwrap(), Some(used.clone()));
-    operator.accounts.touch_session(&digest, true, after_seconds(6)).await.unwrap();
-    let now = after_seconds(6);
-    let authenticated = Session { authenticated_at: now, last_seen_at: now, ..used };
-    assert_eq!(operator.accounts.session(&digest).await.unwrap(), Some(authenticated));
+}
+
+pub async fn renewed_session_has_another_token_and_the_same_creation_date<S: Administered>(store: Arc<S>) {
+    let (mut operator, ada) = member(store).await;
+    let digest = operator.sign_in(ada, 1).await;
+    let (new, now) = (token(2), after_seconds(6));
+    operator.accounts.renew_session(&digest, &new, now).await.unwrap();
+    assert_eq!(operator.accounts.session(&digest).await.unwrap(), None);
+    let renewed = Session { digest: new, authenticated_at: now, last_seen_at: now, ..session(ada, 1) };
+    assert_eq!(operator.accounts.session(&new).await.unwrap(), Some(renewed));
 }
 
 pub async fn use_of_an_ended_session_does_nothing<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     let digest = operator.sign_in(ada, 1).await;
     operator.accounts.end_sessions(ada, None).await.unwrap();
-    operator.accounts.touch_session(&digest, true, after_seconds(5)).await.unwrap();
+    operator.accounts.touch_session(&digest, after_seconds(5)).await.unwrap();
+    operator.accounts.renew_session(&digest, &token(2), after_seconds(5)).await.unwrap();
+    assert_eq!(operator.accounts.session(&token(2)).await.unwrap(), None);
     assert_eq!(operator.accounts.session(&digest).await.unwrap(), None);
 }
 
 pub async fn new_session_removes_idle_sessions<S: Administered>(store: Arc<S>) {
     let (mut operator, ada) = member(store).await;
     let (idle, used) = (operator.sign_in(ada, 1).await, operator.sign_in(ada, 2).await);
-    operator.accounts.touch_session(&used, false, after_seconds(60)).await.unwrap();
+    operator.accounts.touch_session(&used, after_seconds(60)).await.unwrap();
     let new = Session { last_seen_at: after_seconds(90), ..session(ada, 3) };
     operator.accounts.begin_session(&new, after_seconds(60), &admin()).await.unwrap();
     assert_eq!(operator.accounts.session(&idle).await.unwrap(), None);
@@ -81,7 +90,7 @@ pub async fn sessions_are_listed_last_used_first<S: Administered>(store: Arc<S>)
     let bob = operator.join("bob", &shop, Role::Member).await;
     for (seed, seconds) in [(1, 20), (2, 10), (3, 30)] {
         let digest = operator.sign_in(ada, seed).await;
-        operator.accounts.touch_session(&digest, false, after_seconds(seconds)).await.unwrap();
+        operator.accounts.touch_session(&digest, after_seconds(seconds)).await.unwrap();
     }
     operator.sign_in(bob, 4).await;
     assert_eq!(digests(&mut operator, ada).await, [token(3), token(1), token(2)]);

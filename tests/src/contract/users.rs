@@ -70,7 +70,7 @@ pub async fn last_activity_is_kept_after_the_session<S: Administered>(store: Arc
     let bob = operator.join("bob", &shop, Role::Member).await;
     assert_eq!(operator.user(bob).await.last_seen_at, None);
     let session = operator.sign_in(bob, 1).await;
-    operator.accounts.touch_session(&session, false, after_seconds(9)).await.unwrap();
+    operator.accounts.touch_session(&session, after_seconds(9)).await.unwrap();
     operator.accounts.end_sessions(bob, None).await.unwrap();
     assert_eq!(operator.user(bob).await.last_seen_at, Some(after_seconds(9)));
 }

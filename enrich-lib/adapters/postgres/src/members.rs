@@ -99,6 +99,8 @@ pub(crate) async fn set_password(
     let tx = client.transaction().await?;
     let update = "UPDATE member SET password_hash = $2 WHERE rowid = $1 RETURNING workspace, email";
     let row = tx.query_opt(update, &[&user.0, &password_hash]).await?.ok_or(StoreError::UnknownUser)?;
+    let delete = "DELETE FROM member_link WHERE workspace = $1 AND email = $2";
+    tx.execute(delete, &[&row.get::<_, i64>(0), &row.get::<_, &str>(1)]).await?;
     web_sessions::end_others(&tx, user.0, keep).await?;
     audit_log::record(&tx, row.get(0), &Event::PasswordChanged(&email(&row, 1)?), actor).await?;
     Ok(tx.commit().await?)

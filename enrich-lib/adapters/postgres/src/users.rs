@@ -130,13 +130,17 @@ impl Users for Admin {
         Ok(web_sessions::find(&self.client, digest).await?)
     }
 
-    async fn touch_session(
+    async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
+        Ok(web_sessions::touch(&mut self.client, digest, now).await?)
+    }
+
+    async fn renew_session(
         &mut self,
         digest: &TokenDigest,
-        is_authenticated: bool,
+        new: &TokenDigest,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        Ok(web_sessions::touch(&mut self.client, digest, is_authenticated, now).await?)
+        Ok(web_sessions::renew(&mut self.client, digest, new, now).await?)
     }
 
     async fn sessions(&mut self, user: UserId) -> Result<Vec<Session>, StoreError> {

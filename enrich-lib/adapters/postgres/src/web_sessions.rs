@@ -50,19 +50,36 @@ pub(crate) async fn find(client: &Client, digest: &TokenDigest) -> Result<Option
 pub(crate) async fn touch(
     client: &mut Client,
     digest: &TokenDigest,
-    is_authenticated: bool,
     now: Timestamp,
 ) -> Result<(), PostgresError> {
     let tx = client.transaction().await?;
-    let (digest, now) = (digest.as_bytes().as_slice(), at(now));
+    see_member(&tx, digest, now).await?;
+    let update = "UPDATE member_session SET last_seen_at = greatest(last_seen_at, $2) WHERE digest = $1";
+    tx.execute(update, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
+    Ok(tx.commit().await?)
+}
+
+pub(crate) async fn renew(
+    client: &mut Client,
+    digest: &TokenDigest,
+    new: &TokenDigest,
+    now: Timestamp,
+) -> Result<(), PostgresError> {
+    let tx = client.transaction().await?;
+    see_member(&tx, digest, now).await?;
+    let update = "UPDATE member_session SET digest = $2, last_seen_at = greatest(last_seen_at, $3),
+             authenticated_at = greatest(authenticated_at, $3)
+         WHERE digest = $1";
+    tx.execute(update, &[&digest.as_bytes().as_slice(), &new.as_bytes().as_slice(), &at(now)]).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Records the use of a session in the row of its user, and locks this row.
+async fn see_member(tx: &Transaction<'_>, digest: &TokenDigest, now: Timestamp) -> Result<(), PostgresError> {
     let update = "UPDATE member SET last_seen_at = greatest(last_seen_at, $2)
          WHERE rowid = (SELECT member FROM member_session WHERE digest = $1)";
-    tx.execute(update, &[&digest, &now]).await?;
-    let update = "UPDATE member_session SET last_seen_at = greatest(last_seen_at, $2),
-             authenticated_at = CASE WHEN $3 THEN greatest(authenticated_at, $2) ELSE authenticated_at END
-         WHERE digest = $1";
-    tx.execute(update, &[&digest, &now, &is_authenticated]).await?;
-    Ok(tx.commit().await?)
+    tx.execute(update, &[&digest.as_bytes().as_slice(), &at(now)]).await?;
+    Ok(())
 }
 
 pub(crate) async fn list(client: &Client, user: UserId) -> Result<Vec<Session>, PostgresError> {

@@ -111,6 +111,8 @@ impl Users for Admin {
             let member = member(tx, user)?;
             let update = "UPDATE member SET password_hash = ? WHERE rowid = ?";
             tx.execute(update, params![password_hash, user.0])?;
+            let delete = "DELETE FROM member_link WHERE workspace = ? AND email = ?";
+            tx.execute(delete, params![member.workspace, member.email.as_str()])?;
             end_sessions(tx, user, keep)?;
             events::record(tx, member.workspace, Event::PasswordChanged(&member.email), actor)
         })?)
@@ -182,17 +184,25 @@ impl Users for Admin {
         Ok(sessions(self.db(), "digest = ?", digest.as_bytes())?.pop())
     }
 
-    async fn touch_session(
+    async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError> {
+        Ok(self.write(|tx| {
+            let update = "UPDATE member_session SET last_seen_at = ? WHERE digest = ? RETURNING member";
+            let row = params![ms(now), digest.as_bytes()];
+            let user = tx.query_row(update, row, |row| row.get(0)).optional()?;
+            user.map_or(Ok(()), |user| see_user(tx, user, now))
+        })?)
+    }
+
+    async fn renew_session(
         &mut self,
         digest: &TokenDigest,
-        is_authenticated: bool,
+        new: &TokenDigest,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         Ok(self.write(|tx| {
-            let update =
-                "UPDATE member_session SET last_seen_at = ?1, authenticated_at = iif(?2, ?1, authenticated_at)
+            let update = "UPDATE member_session SET digest = ?1, last_seen_at = ?2, authenticated_at = ?2
                  WHERE digest = ?3 RETURNING member";
-            let row = params![ms(now), is_authenticated, digest.as_bytes()];
+            let row = params![new.as_bytes(), ms(now), digest.as_bytes()];
             let user = tx.query_row(update, row, |row| row.get(0)).optional()?;
             user.map_or(Ok(()), |user| see_user(tx, user, now))
         })?)

@@ -292,7 +292,7 @@ pub trait Users: Send {
         actor: &Actor<'_>,
     ) -> Result<(), StoreError>;
 
-    /// Sets a password and ends all sessions of the user except `keep`. The event is `user.password_changed`.
+    /// Sets a password, deletes an unused reset link, and ends all sessions of the user except `keep`. The event is `user.password_changed`.
     ///
     /// Errors: [`StoreError::UnknownUser`].
     async fn set_password(
@@ -345,11 +345,15 @@ pub trait Users: Send {
     /// Returns a session.
     async fn session(&mut self, digest: &TokenDigest) -> Result<Option<Session>, StoreError>;
 
-    /// Records the use of a session, and a new authentication if `is_authenticated`. Does nothing if the session has ended.
-    async fn touch_session(
+    /// Records the use of a session. Does nothing if the session has ended.
+    async fn touch_session(&mut self, digest: &TokenDigest, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Replaces the token of a session after the user entered the password again, and records this authentication. The creation
+    /// date stays, so that the session does not last longer. Does nothing if the session has ended.
+    async fn renew_session(
         &mut self,
         digest: &TokenDigest,
-        is_authenticated: bool,
+        new: &TokenDigest,
         now: Timestamp,
     ) -> Result<(), StoreError>;
 

@@ -110,6 +110,15 @@ pub enum UserCommand {
         #[command(flatten)]
         format: Format,
     },
+    /// End all sessions of a user, who can sign in again
+    SignOut {
+        /// Name of the workspace
+        workspace: WorkspaceId,
+        /// Email of the user
+        email: String,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Delete a user, or withdraw an invitation
     ///
     /// Ends all sessions of the user. Keys that the user created stay valid.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::console::Console;
 use crate::error::Error;
 use crate::password;
-use crate::session::{SignedIn, is_valid};
+use crate::session::{self, SignedIn, is_valid};
 use crate::throttle::Attempt;
 use crate::view::{Done, Shell, Shown as _, page, page_with};
 
@@ -116,8 +116,8 @@ pub(crate) async fn change_password(
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     let mut accounts = console.accounts().await?;
     accounts.set_password(user.id, &hash, Some(keep), &actor).await?;
-    accounts.touch_session(keep, true, console.now()).await?;
-    Ok(Redirect::to("/account?done=password-changed").into_response())
+    let cookies = session::renew(&console, &mut *accounts, &signed_in.session).await?;
+    Ok((cookies, Redirect::to("/account?done=password-changed")).into_response())
 }
 
 pub(crate) async fn end_session(

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::console::Console;
 use crate::error::{Error, local_path};
 use crate::password;
-use crate::session::SignedIn;
+use crate::session::{self, SignedIn};
 use crate::throttle::Attempt;
 use crate::view::{Shell, page, page_with};
 
@@ -55,7 +55,7 @@ pub(crate) async fn submit(
         let page = ConfirmPage { shell: Shell::of_user(&signed_in, "", None), next, error };
         return Ok(page_with(StatusCode::UNAUTHORIZED, &page));
     }
-    let now = console.now();
-    console.accounts().await?.touch_session(&signed_in.session.digest, true, now).await?;
-    Ok(Redirect::to(&next).into_response())
+    let mut accounts = console.accounts().await?;
+    let cookies = session::renew(&console, &mut *accounts, &signed_in.session).await?;
+    Ok((cookies, Redirect::to(&next)).into_response())
 }

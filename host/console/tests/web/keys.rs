@@ -163,6 +163,23 @@ async fn key_is_disabled_and_enabled() {
 }
 
 #[tokio::test]
+async fn ended_key_cannot_be_changed() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let key = plaintext(&create(&browser, "CRM sync").await).digest().key_id();
+    let path = |action| format!("/w/shop/keys/{key}/{action}");
+    let form = browser.get(&path("rotate")).await;
+    let form = [("form", form.between("name=\"form\" value=\"", "\"")), ("grace", "24")];
+    browser.post(&path("revoke"), &[]).await;
+    for action in ["enable", "disable", "rotate"] {
+        let page = browser.post(&path(action), &form).await;
+        assert_eq!(page.status, StatusCode::CONFLICT, "{action}");
+        assert!(page.has("Key not active"), "{}", page.body);
+    }
+    assert_eq!(browser.post(&path("revoke"), &[]).await.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
 async fn members_change_only_their_own_keys_and_admins_all() {
     let site = Site::new();
     let ada = site.signed_in(SHOP, ADA, Role::Member).await;

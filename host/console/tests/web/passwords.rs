@@ -1,6 +1,6 @@
 //! Changing the password.
 
-use enrich_store::users::Role;
+use enrich_store::users::{LinkPurpose, Role};
 use http::StatusCode;
 
 use crate::site::{PASSWORD, SHOP, Site};
@@ -16,11 +16,24 @@ async fn password_change_ends_other_sessions_and_the_old_password() {
     let changed =
         browser.post("/account/password", &[("current", PASSWORD), ("password", NEW), ("again", NEW)]).await;
     assert_eq!(changed.location(), "/account?done=password-changed", "{}", changed.body);
-    assert_eq!(browser.get("/account").await.status, StatusCode::OK);
+    let mut renewed = site.browser();
+    renewed.keep(&changed);
+    assert_eq!(renewed.get("/account").await.status, StatusCode::OK);
+    assert_eq!(browser.get("/account").await.status, StatusCode::SEE_OTHER, "the session has another token");
     assert_eq!(other.get("/account").await.status, StatusCode::SEE_OTHER);
     let old = site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_eq!(old.status, StatusCode::UNAUTHORIZED);
     site.browser().sign_in(ADA, NEW).await;
+}
+
+#[tokio::test]
+async fn password_change_ends_a_reset_link() {
+    let site = Site::new();
+    let browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    let link = format!("/reset/{}", site.link(SHOP, LinkPurpose::Reset, ADA).await);
+    assert_eq!(site.browser().get(&link).await.status, StatusCode::OK);
+    browser.post("/account/password", &[("current", PASSWORD), ("password", NEW), ("again", NEW)]).await;
+    assert_eq!(site.browser().get(&link).await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

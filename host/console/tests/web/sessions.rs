@@ -107,5 +107,21 @@ async fn sensitive_changes_require_a_recent_password() {
     assert_eq!(wrong.status, StatusCode::UNAUTHORIZED);
     let right = browser.post("/confirm", &[("password", PASSWORD), ("next", "/w/shop/keys/new")]).await;
     assert_eq!(right.location(), "/w/shop/keys/new");
-    assert_eq!(browser.get("/w/shop/keys/new").await.status, StatusCode::OK);
+    let mut renewed = site.browser();
+    renewed.keep(&right);
+    assert_eq!(renewed.get("/w/shop/keys/new").await.status, StatusCode::OK);
+    assert!(!is_signed_in(&browser).await, "the session has another token");
+}
+
+#[tokio::test]
+async fn entering_the_password_again_does_not_prolong_the_session() {
+    let site = Site::new();
+    let mut browser = site.signed_in(SHOP, ADA, Role::Member).await;
+    for _ in 0..23 {
+        site.advance(MINUTE * 30);
+        browser.keep(&browser.post("/confirm", &[("password", PASSWORD)]).await);
+        assert!(is_signed_in(&browser).await);
+    }
+    site.advance(MINUTE * 30);
+    assert!(!is_signed_in(&browser).await);
 }
