@@ -106,7 +106,7 @@ pub(crate) async fn change_password(
         console.accounts().await?.record_failed_attempt(user.id, &actor).await?;
     }
     let current = (!is_right).then(|| "The password is wrong.".to_owned());
-    let new = password::check(&form.password, &form.again, user.email.as_str()).err();
+    let new = password::check(&form.password, &form.again, &user.email, &user.workspace).err();
     if current.is_some() || new.is_some() {
         let account = AccountPage::load(&console, &signed_in, None).await?;
         let errors = [current, new.map(|error| error.to_string())];

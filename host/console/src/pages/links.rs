@@ -57,7 +57,7 @@ pub(crate) async fn submit(
     Form(new): Form<NewPassword>,
 ) -> Result<Response, Error> {
     let Some(link) = find(&console, &token).await? else { return Ok(ended()) };
-    if let Err(error) = password::check(&new.password, &new.again, link.email.as_str()) {
+    if let Err(error) = password::check(&new.password, &new.again, &link.email, &link.workspace) {
         let page = form(&console, link, Some(error.to_string()));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));
     }
