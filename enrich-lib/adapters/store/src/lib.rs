@@ -6,7 +6,7 @@
 //! # Layout
 //!
 //! Each module uses only the modules before it: `sync` locks · [`histogram`] and [`statistics`] for metrics · `error` [`StoreError`] · `backoff` [`Backoff`] · `clocks` [`Clocks`] ·
-//! `clock_skew` between a node and a server · [`credits`] arithmetic · `token` digests of secrets · `actor` the author of a change ·
+//! `clock_skew` between a node and a server · [`credits`] arithmetic · `text` that users enter · `token` digests of secrets · `actor` the author of a change ·
 //! [`usage`] lookups by day · [`users`] the [`Users`] trait · `event` events of the audit log · [`workspace`] properties of a workspace ·
 //! [`records`] rows and audits · `admin` the [`Admin`] trait · `keys` the [`KeyCache`] · `people` hashes of emails, and [`OptOut`].
 
@@ -30,6 +30,8 @@ mod clock_skew;
 pub mod credits;
 
 mod actor;
+
+mod text;
 
 mod token;
 

@@ -5,6 +5,7 @@ use enrich_lib::key::{ApiKey, KeyDigest, KeyId};
 use enrich_lib::model::{LookupId, Timestamp, WorkspaceId};
 use thiserror::Error;
 
+use crate::text::is_visible;
 use crate::usage::UsageRow;
 use crate::users::{AuditEvent, User};
 use crate::workspace::WorkspaceProperties;
@@ -48,11 +49,11 @@ pub const KEYS_MAX: u32 = 500;
 /// The maximum length of a key's label, in characters.
 pub const LABEL_CHARS_MAX: usize = 100;
 
-/// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has several lines.
+/// Returns a key's label without surrounding spaces, or `None` if it is empty, too long or has characters that are not
+/// visible, such as line breaks.
 pub fn label(text: &str) -> Option<&str> {
     let text = text.trim();
-    let is_valid =
-        (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    let is_valid = (1..=LABEL_CHARS_MAX).contains(&text.chars().count()) && is_visible(text);
     is_valid.then_some(text)
 }
 

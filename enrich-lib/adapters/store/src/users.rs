@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::actor::Actor;
 use crate::error::StoreError;
+use crate::text::is_visible;
 use crate::token::TokenDigest;
 
 /// The email of a user, in lower case. It identifies the user in a workspace.
@@ -38,7 +39,8 @@ impl FromStr for UserEmail {
     type Err = UserEmailError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let email = Email::parse(text.trim()).map_err(|_| UserEmailError)?;
+        let email = Email::parse(text.trim()).ok().filter(|email| is_visible(email.as_str()));
+        let email = email.ok_or(UserEmailError)?;
         Ok(Self(email.as_str().to_lowercase()))
     }
 }

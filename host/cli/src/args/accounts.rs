@@ -23,7 +23,7 @@ pub enum KeyCommand {
         workspace: WorkspaceId,
         /// Label, such as the integration's name
         ///
-        /// 1 to 100 characters, on one line.
+        /// 1 to 100 visible characters, on one line.
         #[arg(value_parser = label)]
         label: String,
         /// Time until the key expires [default: never]
@@ -194,10 +194,11 @@ pub struct RowFormat {
     pub json: bool,
 }
 
-/// Parses a text of 1 to 100 characters on one line.
+/// Parses a text of 1 to 100 visible characters on one line.
 pub fn label(text: &str) -> Result<String, String> {
     let label = records::label(text).map(str::to_owned);
-    label.ok_or_else(|| format!("must have 1 to {} characters, on one line", records::LABEL_CHARS_MAX))
+    label
+        .ok_or_else(|| format!("must have 1 to {} visible characters, on one line", records::LABEL_CHARS_MAX))
 }
 
 /// Parses a display name, or an empty text.

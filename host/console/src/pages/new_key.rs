@@ -100,7 +100,7 @@ pub(crate) async fn create(
     let expires_at = lifetime(&form.lifetime, console.now())?;
     let Some(label) = enrich_store::records::label(&form.label) else {
         let shell = Shell::of_workspace(&member, "keys", None);
-        let error = Some("Enter a name of 1 to 100 characters, on one line.");
+        let error = Some("Enter a name of 1 to 100 visible characters, on one line.");
         let token = FormToken::new(&member.signed_in.token);
         let page = NewKeyPage { shell, base, form: token, label: form.label, lifetime: form.lifetime, error };
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &page));

@@ -95,7 +95,7 @@ async fn name_is_required_and_kept_after_an_error() {
         let page = browser.create_key(label, "90").await;
         assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
         assert!(
-            page.has("1 to 100 characters") && page.has("<option value=\"90\" selected>"),
+            page.has("1 to 100 visible characters") && page.has("<option value=\"90\" selected>"),
             "{}",
             page.body
         );

@@ -108,7 +108,7 @@ fn workspace_has_a_display_name() {
     assert_eq!(demo(&enrich)["display_name"], "Demo Inc.");
     assert!(enrich.ok(&["workspace", "list"]).ends_with("Demo Inc."));
     assert_eq!(enrich.json(&["workspace", "rename", "demo", "", "--json"])["display_name"], Value::Null);
-    assert!(enrich.err(&["workspace", "rename", "demo", " "]).contains("1 to 100 characters"));
+    assert!(enrich.err(&["workspace", "rename", "demo", " "]).contains("1 to 100 visible characters"));
 }
 
 #[test]
