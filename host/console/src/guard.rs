@@ -85,13 +85,13 @@ impl Guard {
         let workspace: Option<WorkspaceId> =
             params.iter().find(|(name, _)| *name == "workspace").and_then(|(_, id)| id.parse().ok());
         let signed_in = session::find(console, parts, workspace.as_ref()).await?;
-        let is_change = parts.method == Method::POST;
-        if is_change && parts.uri.path() != "/sign-out" {
+        if parts.method == Method::POST && parts.uri.path() != "/sign-out" {
             throttle::admit_change(console, &signed_in.user).await?;
         }
         let member = match self.access {
             Access::Anyone | Access::User => None,
             Access::Member | Access::Admin => {
+                let is_change = parts.method == Method::POST;
                 Some(self.member(console, workspace, &signed_in, is_change).await?)
             }
         };
@@ -104,8 +104,7 @@ impl Guard {
             return Err(Error::Confirm(session::path(parts).unwrap_or(page)));
         }
         if self.is_attempt {
-            let attempt = throttle::admit_device(console, &signed_in.session.digest.id()).await?;
-            parts.extensions.insert(attempt);
+            parts.extensions.insert(throttle::admit_user(console, &signed_in.user).await?);
         }
         if let Some(member) = member {
             parts.extensions.insert(member);

@@ -69,6 +69,14 @@ pub(crate) async fn admit_device(console: &Console, device: &str) -> Result<Atte
     count_attempt(console, "device", device, PER_ACCOUNT).await
 }
 
+/// Counts an attempt of a signed-in user. All sessions of the user share the limit, because a new session must not be a way
+/// around it.
+///
+/// Errors: as [`admit_stranger`].
+pub(crate) async fn admit_user(console: &Console, user: &User) -> Result<Attempt, Error> {
+    count_attempt(console, "signed-in", &user.id.0.to_string(), PER_ACCOUNT).await
+}
+
 /// Counts a change by `user`. Changes of one workspace would otherwise delay the lookups of others.
 ///
 /// Errors: [`Error::TooManyChanges`]; [`Error::Unlimited`] if the changes cannot be counted.

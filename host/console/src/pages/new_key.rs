@@ -11,7 +11,8 @@ use enrich_lib::key::ApiKey;
 use enrich_lib::model::Timestamp;
 use enrich_lib::wire;
 use enrich_store::records::NewKey;
-use enrich_store::{Accounts, usage::Day};
+use enrich_store::usage::Day;
+use enrich_store::{Accounts, StoreError};
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -165,8 +166,11 @@ async fn new_key(
 ) -> Result<ApiKey, Error> {
     let key = FormToken::key(&member.signed_in.token, form).ok_or(Error::BadRequest)?;
     let id = key.digest().key_id();
-    let exists = accounts.keys(&member.workspace, Day::of(now)).await?.iter().any(|row| row.id == id);
-    if exists { Err(Error::FormUsed) } else { Ok(key) }
+    match accounts.key(&member.workspace, id, Day::of(now)).await {
+        Ok(_) => Err(Error::FormUsed),
+        Err(StoreError::UnknownKey(_)) => Ok(key),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn created(

@@ -96,7 +96,7 @@ pub(crate) async fn enable(
     let Some(last_step) = totp::step_of(&secret, &form.code, console.now()) else {
         return refused([None, Some(WRONG_NEW)]);
     };
-    if !has_second_factor(&console, &attempt, &signed_in.user, &form.current, &signed_in.client).await? {
+    if !is_current(&console, &attempt, &signed_in, &form.current).await? {
         return refused([Some(WRONG_CURRENT), None]);
     }
     let codes = recovery_codes();
@@ -117,11 +117,26 @@ pub(crate) async fn disable(
     signed_in: SignedIn,
     Form(form): Form<Current>,
 ) -> Result<Response, Error> {
-    if !has_second_factor(&console, &attempt, &signed_in.user, &form.current, &signed_in.client).await? {
+    if !is_current(&console, &attempt, &signed_in, &form.current).await? {
         let (shell, error) = (Shell::of_user(&signed_in, "account", None), Some(WRONG_CURRENT));
         return Ok(page_with(StatusCode::UNPROCESSABLE_ENTITY, &DisablePage { shell, error }));
     }
     let (keep, actor) = (&signed_in.session.digest, signed_in.actor(&console));
     console.accounts().await?.set_totp(signed_in.user.id, None, &[], Some(keep), &actor).await?;
     Ok(Redirect::to("/account?done=totp-disabled").into_response())
+}
+
+/// Checks and uses up a code of the current second factor, if there is one, and records a wrong one.
+async fn is_current(
+    console: &Console,
+    attempt: &Attempt,
+    signed_in: &SignedIn,
+    code: &str,
+) -> Result<bool, Error> {
+    let user = &signed_in.user;
+    let is_right = has_second_factor(console, attempt, user, code, &signed_in.client).await?;
+    if !is_right {
+        console.accounts().await?.record_failed_attempt(user.id, &signed_in.actor(console)).await?;
+    }
+    Ok(is_right)
 }

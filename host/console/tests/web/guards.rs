@@ -159,7 +159,8 @@ impl World {
             Kind::Deleted => site.change(SHOP, WorkspaceChange::Deleted).await,
             Kind::Throttled => {
                 for _ in 0..10 {
-                    site.browser().post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
+                    browser.post("/confirm", &[("password", "wrong")]).await;
+                    browser.post("/w/shop/sign-in", &[("email", ADA), ("password", "wrong")]).await;
                 }
             }
             Kind::Admin | Kind::NoSession | Kind::Member | Kind::Foreign => {}

@@ -259,7 +259,8 @@ async fn changes_are_limited_per_user_and_per_workspace() {
     let eve = site.signed_in(SHOP, "eve@example.com", Role::Admin).await;
     assert_eq!(toggle(&eve, 0).await.status, StatusCode::TOO_MANY_REQUESTS);
     let other = site.signed_in("other", ADA, Role::Member).await;
-    let created = other.post("/w/other/keys", &[("label", "theirs"), ("lifetime", "")]).await;
+    let form = [("label", "theirs"), ("lifetime", "")];
+    let created = other.submit("/w/other/keys/new", "/w/other/keys", &form).await;
     assert_eq!(created.status, StatusCode::OK);
     site.advance(Duration::from_secs(60));
     assert_eq!(toggle(&eve, 0).await.status, StatusCode::SEE_OTHER);

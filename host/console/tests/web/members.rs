@@ -3,7 +3,7 @@
 use enrich_store::users::Role;
 use http::StatusCode;
 
-use crate::site::{PASSWORD, SHOP, Site};
+use crate::site::{Browser, PASSWORD, SHOP, Site};
 
 const BOSS: &str = "boss@example.com";
 const ADA: &str = "ada@example.com";
@@ -120,6 +120,12 @@ async fn audit_log_is_paged_from_the_newest() {
     assert!(!second.has("Older") && !second.has("key number 59"));
 }
 
+/// Adds the one-time token of the form that creates a key.
+async fn with_token(browser: &Browser, form: &str) -> String {
+    let page = browser.get("/w/shop/keys/new").await;
+    format!("form={}&{form}", page.between("name=\"form\" value=\"", "\""))
+}
+
 /// The head of a request arrives while its author has the right, and the body after the author has lost it.
 #[tokio::test]
 async fn right_is_checked_when_the_change_is_made() {
@@ -136,13 +142,13 @@ async fn right_is_checked_when_the_change_is_made() {
             let ada = ada.clone();
             async move { drop(ada.post("/sign-out", &[]).await) }
         };
-        let refused = ada.post_slowly(path, form, signing_out).await;
+        let refused = ada.post_slowly(path, with_token(&ada, form).await, signing_out).await;
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.body);
         let ada = site.browser().sign_in(ADA, PASSWORD).await;
         let refused = {
             let (boss, remove) = (boss.clone(), remove.clone());
             let removing = async move { drop(boss.post(&remove, &[]).await) };
-            ada.post_slowly(path, form, removing).await
+            ada.post_slowly(path, with_token(&ada, form).await, removing).await
         };
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.body);
     }

@@ -222,7 +222,7 @@ impl Browser {
     pub async fn post_slowly(
         &self,
         path: &str,
-        form: &'static str,
+        form: String,
         between: impl Future<Output = ()> + Send + 'static,
     ) -> Page {
         let body = futures_util::stream::once(async move {
