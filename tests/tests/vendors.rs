@@ -77,7 +77,7 @@ fn table() -> Vec<(&'static str, VendorResponse, Expected)> {
         ("500", status(500), Fails("status 500: the vendor is unavailable")),
         ("503", status(503), Fails("status 503: the vendor is unavailable")),
         ("a redirect", VendorResponse::Sends(redirect.to_owned()), Fails("status 302: ")),
-        ("HTML", http(200, "text/html", "<p>bea.marlowe"), Fails("content type is not application/json")),
+        ("HTML", http(200, "text/html", "<p>bea.marlowe"), Fails("the response is not valid JSON")),
         ("bad JSON", http(200, "application/json", "{\"url\": bea"), Fails("the response is not valid JSON")),
         ("no number", json_of(&json!({ "url": URL, "score": "sure" })), Fails("/score is not a number")),
         ("too much", json_of(&large), Fails("the response body exceeds 262144 bytes")),
